@@ -94,6 +94,15 @@ def read_head(path: Path, advice: str = AGAIN) -> FileHead:
     return FileHead(path, kind, first, ends=ends)
 
 
+def head_in(head: FileHead, path: Path) -> FileHead:
+    """The head of a file in the folder or the zip of ``head``, read once; or ``head`` where the file is its own."""
+    if path == head.path:
+        return head
+    if path not in head.seen:
+        head.seen[path] = read_head(path)
+    return head.seen[path]
+
+
 def whole(path: Path) -> Path:
     """The file that holds a path: the archive of ``months.zip/jan.csv``, else the path itself."""
     return next((each for each in path.parents if each.is_file()), path)

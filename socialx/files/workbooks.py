@@ -21,10 +21,10 @@ AS_CSV = "save the table as CSV"
 Rows = list[list[object]]
 
 
-def read_workbook(path: Path, rows: int | None = None) -> dict[str, Rows]:
+def read_workbook(path: Path) -> dict[str, Rows]:
     """The cells of each sheet by its name, as many in each row: NaN where a cell is empty or the error of a formula.
 
-    rows: at most.  Raises SocialxError for what is no workbook, or larger than the limits above.
+    Raises SocialxError for what is no workbook, or larger than the limits above.
     """
     try:
         from openpyxl import load_workbook  # type: ignore[import-untyped]
@@ -36,7 +36,7 @@ def read_workbook(path: Path, rows: int | None = None) -> dict[str, Rows]:
                 raise SocialxError(path, f"a workbook of {size:,} bytes unpacked, too many to read", AS_CSV)
             book = load_workbook(file, read_only=True, data_only=True, keep_links=False)
             try:
-                return {sheet.title: _rows(path, sheet, rows) for sheet in book.worksheets}
+                return {sheet.title: _rows(path, sheet) for sheet in book.worksheets}
             finally:
                 book.close()
     except ImportError:
@@ -48,7 +48,7 @@ def read_workbook(path: Path, rows: int | None = None) -> dict[str, Rows]:
         raise SocialxError(path, found, "write it again") from None
 
 
-def _rows(path: Path, sheet: object, most: int | None) -> Rows:
+def _rows(path: Path, sheet: object) -> Rows:
     found: Rows = []
     width = 0
     sheet.reset_dimensions()  # type: ignore[attr-defined]  # which the file may state wrongly
@@ -61,8 +61,6 @@ def _rows(path: Path, sheet: object, most: int | None) -> Rows:
         if len(found) * width > CELLS:
             what = f"a sheet of {len(found):,} rows and {width:,} columns, too many cells to read"
             raise SocialxError(path, what, f"remove what stands far from the table, or {AS_CSV}")
-        if len(found) == most:
-            break
     while found and not found[-1]:
         found.pop()
     cells = [row + [float("nan")] * (width - len(row)) for row in found]

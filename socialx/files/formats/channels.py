@@ -19,7 +19,7 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead
 from socialx.files.formats.arrays import DATA, Array, array_names, float32, only_array, open_array, read_small, series
 from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.daytimes import Calendar, is_time_of_day
+from socialx.files.formats.daytimes import ArrayClock, is_time_of_day
 from socialx.files.hdf5_layout import Block
 from socialx.files.quantities import QUANTITIES, SPEED
 from socialx.progress import work
@@ -233,7 +233,7 @@ def _read(shape: Shape, request: Request) -> Contents:
     quantities, units, note = found.quantities(request)
     if shape.scaled:
         note = f"channel 0 times std {std:g} plus mean {mean:g} taken"
-    calendar = Calendar(request, array.head(2), time, day)
+    calendar = ArrayClock(request, array.head(2), time, day)
     feature, *others = quantities
     split = f"its split ({shape.split}) is not taken over: socialx splits by its own protocol"
     return Contents(
@@ -259,7 +259,7 @@ def _scale(path: Path) -> tuple[float, float]:
 
 
 def _blocks(
-    array: Array, channels: list[int], calendar: Calendar, mean: float, std: float
+    array: Array, channels: list[int], calendar: ArrayClock, mean: float, std: float
 ) -> Generator[Block, None, None]:
     """The rows of these channels, [t,N] of one and [t,N,F] of several; 0 that was made a z-score is 0 again."""
     with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:

@@ -24,7 +24,7 @@ def is_time_of_day(column: np.ndarray) -> bool:
     return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
 
 
-class Calendar:
+class ArrayClock:
     """Times for rows [t,N,C] one after the other, as their channels say them or, without channels, a step apart."""
 
     def __init__(self, request: Request, head: np.ndarray, time: int | None, day: int | None = None) -> None:

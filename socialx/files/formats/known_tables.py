@@ -22,7 +22,7 @@ from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.convert_options import Request
-from socialx.files.file_head import GZIP, ZIP, FileHead, first_bytes, read_head
+from socialx.files.file_head import GZIP, ZIP, FileHead, first_bytes, head_in, read_head
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.moments import UNKNOWN, Times, candidates
 from socialx.files.formats.sheets import Sheet, cells_of
@@ -234,7 +234,7 @@ def _recognise(known: KnownTable, head: FileHead) -> str | None:
         path = known.file(head.path)
         for each in files_of(head) if path == head.path else [path]:
             with suppress(SocialxError, OSError):
-                found += filter(None, [known.rows_of(head if each == head.path else read_head(each))])
+                found += filter(None, [known.rows_of(head_in(head, each))])
     if not found:
         return None
     names = found[0].names
@@ -300,10 +300,10 @@ def refuse_zone(request: Request, zone: str) -> None:
 
 def _files(known: KnownTable, request: Request) -> list[Rows]:
     """The files of the table; refuses others, but for positions beside them."""
-    heads = {head.path: head for head in (request.head, *map(read_head, request.more))}
-    paths, found = [path for head in heads.values() for path in files_of(head)], list[Rows]()
-    for path in paths:
-        head = heads.get(path) or read_head(path)
+    heads, found = (request.head, *map(read_head, request.more)), list[Rows]()
+    paths = [(path, head) for head in heads for path in files_of(head)]
+    for path, around in paths:
+        head = head_in(around, path)
         rows = known.rows_of(head)
         if rows is None and not (len(paths) > 1 and are_locations(path)):
             first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"

@@ -329,7 +329,7 @@ class _Table:
             if self.names[place] not in asked and self.counts_times(place) and self.values(place) in TIMES_OF_DAY:
                 name = self.names[place]
                 found = f"its column {name!r} counts {self.values(place)} numbers on each date"
-                return found, f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
+                return found, self._times_or_sensors(name)
         return None
 
     def units(self) -> tuple[str, str] | None:
@@ -340,6 +340,9 @@ class _Table:
                 found = f"its column {self.names[place]!r} names several units ({sample(sorted(units))})"
                 return found, "write all readings in one unit, without this column"
         return None
+
+    def _times_or_sensors(self, name: str) -> str:
+        return f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
 
     def _as_times(self, name: str) -> str:
         return f"write times such as 00:05 into {name!r} if it counts them"
@@ -438,8 +441,7 @@ class _Table:
             either = " or ".join(str(Argument("sensor_column", self.names[place])) for place in (first, *others[:2]))
             return (), (f"several columns that may name the sensors ({sample(self._called(found))})", either)
         if PART_OF_DAY.fullmatch(name := self.names[first]):
-            remedy = f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
-            return (), (f"its column {name!r} may be a part of the times", remedy)
+            return (), (f"its column {name!r} may be a part of the times", self._times_or_sensors(name))
         return (first,), None
 
     def _named(self, free: list[int]) -> tuple[list[int], bool]:

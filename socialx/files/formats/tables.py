@@ -17,6 +17,7 @@ from socialx.errors import Argument, Message, SettingsError, SocialxError, count
 from socialx.files.convert_options import Request
 from socialx.files.file_head import (
     FileHead,
+    head_in,
     inside,
     read_head,
     separator_of,
@@ -77,7 +78,7 @@ def _recognise(head: FileHead) -> str | None:
         heads = []
         for path in files_of(head):
             with suppress(SocialxError):
-                heads.append(_head_in(head, path))
+                heads.append(head_in(head, path))
     sheets = [sheet for each in heads for sheet in look(each)]
     several = f", {len(heads)} files" if len(heads) > 1 else f", {len(sheets)} sheets"
     return sheets[0].described() + (several if len(sheets) > 1 else "") if sheets else None
@@ -93,15 +94,6 @@ def files_of(head: FileHead) -> list[Path]:
         return sorted(path for path in found if not PROSE.fullmatch(path.name))
     except OSError:
         return []
-
-
-def _head_in(head: FileHead, path: Path) -> FileHead:
-    """The head of a file in the folder or the zip of ``head``, or its own."""
-    if path == head.path:
-        return head
-    if path not in head.seen:
-        head.seen[path] = read_head(path)
-    return head.seen[path]
 
 
 def _published(head: FileHead, request: Request) -> list[Sheet]:
@@ -214,7 +206,7 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
     sheets: list[Sheet] = []
     aside = []
     for path, around in paths:
-        head = _head_in(around, path)
+        head = head_in(around, path)
         if head.encoding == "cp1252":  # which nearly every text may be
             refuse_encoding(head)
         found = look_at(head, request)

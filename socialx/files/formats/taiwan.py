@@ -25,7 +25,7 @@ import numpy as np
 from socialx.data.geo import on_earth
 from socialx.errors import Argument, SocialxError, counted, in_short, sample
 from socialx.files.convert_options import Request
-from socialx.files.file_head import UNREADABLE, FileHead, inside, read_head, unpacked
+from socialx.files.file_head import UNREADABLE, FileHead, head_in, inside, read_head, unpacked
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.known_tables import ISO, refuse_zone
 from socialx.files.formats.sheets import Sheet
@@ -47,8 +47,7 @@ ADVICE = "download it again, or remove this file"
 def _recognise(head: FileHead) -> str | None:
     for path in _inside(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
         with suppress(SocialxError):
-            each = head if path == head.path else read_head(path)
-            if LIVE.match("\n".join(line[:BEGIN] for _, line in each.lines)):
+            if LIVE.match("\n".join(line[:BEGIN] for _, line in head_in(head, path).lines)):
                 return f"snapshots of detectors, such as {path.name}"
     return None
 
