@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import textwrap
 import typing
 from pathlib import Path
 
@@ -53,31 +52,26 @@ def settings_page() -> str:
         "",
         NOTE,
         "",
-        "A setting is written in a YAML or TOML file, in the environment, after `--set`, or as a flag. Later ones in",
-        "this list win: default, `--size`, `socialx.yaml` of the current folder, files of `--config`, environment,",
-        "`--set`, flags. `socialx config` prints the value of each and where it came from.",
+        "Later sources win: default, `--size`, `socialx.yaml` in the current folder, files after `--config`, environment,",
+        "`--set`, flags. `socialx config` prints every value with its source.",
         "",
         "```yaml",
         "trainer:",
-        "  max_epochs: 5    # the same as SOCIALX_TRAINER__MAX_EPOCHS=5, --set trainer.max_epochs=5, --max-epochs 5",
+        "  max_epochs: 5    # SOCIALX_TRAINER__MAX_EPOCHS=5, --set trainer.max_epochs=5, --max-epochs 5",
         "```",
         "",
-        "In parentheses stand what may be written, the default, and the flag where it is not the name of the setting",
-        "with `-` for `_`. A flag that switches something on has a second one that switches it off, such as",
-        "`--no-climatology`. An empty value unsets a setting whose default is `not set`. `train`, `profile` and",
-        "`config` take almost all flags: `--help-all` lists those of each command. After `--set` every command with",
-        "settings takes every setting.",
+        "The flag is the name with `-` for `_`, unless the table gives another flag; `--no-climatology` switches",
+        "`climatology` off, and an empty value unsets a setting whose default is `not set`.",
     ]
     for section, holder in Settings.model_fields.items():
         what = " ".join((holder.annotation.__doc__ or "").split("\n")[0].split())  # type: ignore[union-attr]
-        lines += ["", f"## {section}", "", what, ""]
+        lines += ["", f"## {section}", "", what, "", "setting | values; default | effect", "---|---|---"]
         lines += [row(key, field) for key, field in KEYS.items() if key.startswith(f"{section}.")]
     lines += [
         "",
         "## Sizes",
         "",
-        "`--size NAME` sets these together, and everything else that you give wins over them. The defaults are",
-        "`medium`.",
+        "`--size NAME` sets these together; explicit settings win. The default is `medium`.",
         "",
         "| setting | default | small | large |",
         "|---|---|---|---|",
@@ -91,11 +85,11 @@ def settings_page() -> str:
 
 
 def row(key: str, field: FieldInfo) -> str:
-    """A setting as a line of its section's list."""
+    """Return a setting as a row of the table of its section."""
     flag = flag_of(key)
     named = "" if flag == f"--{key.split('.')[1].replace('_', '-')}" else f"`{flag}`"
     inside = "; ".join(part for part in (kind(field), default(field), named) if part)
-    return f"- **`{key}`** ({inside}): {field.description}"
+    return f"`{key}` | {inside} | {field.description}"
 
 
 def kind(field: FieldInfo) -> str:
@@ -135,10 +129,9 @@ def cli_page() -> str:
         "",
         NOTE,
         "",
-        "These are the help pages of all commands. Options that stand here by name alone are those of a command",
-        "above, or settings: [settings.md](settings.md) has what they do, and `--help-all` all that a command takes.",
-        "Exit codes: 0 done, 1 a file or its data, 2 a flag or setting, 3 a failed check that was asked for, 130",
-        "interrupted, 141 nobody reads the pipe any more.",
+        "Each option is printed once, with the first command that takes the option; [settings.md](settings.md) has the",
+        "settings. `socialx COMMAND --help` adds examples, and `--help-all` lists every flag. Exit codes: 0 done, 1 a file",
+        "or its data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
         "",
         *block("socialx --help", told),
     ]
@@ -148,24 +141,24 @@ def cli_page() -> str:
 
 
 def block(command: str, told: set[str]) -> list[str]:
-    """A command and what it prints, as Markdown; by name alone, what the page told before, and settings.
+    """Return the usage, the summary and the new options of a command as a Markdown block.
 
-    told: the options that stand on the page already, which this adds to.
+    told: the options that the page already has, which this adds to.
     """
     result = CliRunner().invoke(app, command.split()[1:], prog_name="socialx")
     if result.exit_code:
         sys.exit(f"{command}: {result.output}")
-    text, settings = re.sub(r"^  -h, --help.*\n", "", result.stdout, flags=re.M), ""
-    if "\n  -c, --config FILE" in text:
-        text, settings = text.split("  -c, --config FILE")
-    options = re.findall(r"^  -.*\n(?: {10}.*\n)*", text, re.M)
-    known = [option for option in options if " ".join(option.split()) in told]
-    for option in known:
-        text = text.replace(option, "")
+    text = re.sub(r"^  -h, --help.*\n", "", result.stdout, flags=re.M).split("\n  -c, --config FILE")[0]
+    options = re.findall(r"^  -.*\n(?: {10}.*\n)*", text + "\n", re.M)
+    for option in options:
+        if " ".join(option.split()) in told:
+            text = text.replace(option.rstrip("\n"), "")
     told |= {" ".join(option.split()) for option in options}
-    listed = re.findall(r"^  (?:-\w, )?(--[\w-]+)", "".join([*known, "  --config\n" * bool(settings), settings]), re.M)
-    names = textwrap.fill(" ".join(listed), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    return ["```text", *(line.rstrip() for line in text.rstrip().splitlines()), *names.splitlines(), "```"]
+    start, lists, rest = re.split(r"^(?=Arguments:|Options:)|\Z", text, maxsplit=1, flags=re.M)[0], "", ""
+    lists = text[len(start) :]
+    summary = "\n\n".join(start.rstrip().split("\n\n")[:2])
+    lines = [line.rstrip() for line in f"{summary}\n\n{lists}".splitlines()]
+    return ["```text", *re.sub(r"\n{2,}(?=  )", "\n", "\n".join(lines).rstrip()).splitlines(), "```"]
 
 
 def main() -> None:
