@@ -154,10 +154,9 @@ def block(command: str, told: set[str]) -> list[str]:
         if " ".join(option.split()) in told:
             text = text.replace(option.rstrip("\n"), "")
     told |= {" ".join(option.split()) for option in options}
-    start, lists, rest = re.split(r"^(?=Arguments:|Options:)|\Z", text, maxsplit=1, flags=re.M)[0], "", ""
-    lists = text[len(start) :]
+    start, *lists = re.split(r"^(?=Arguments:|Options:)", text, maxsplit=1, flags=re.M)
     summary = "\n\n".join(start.rstrip().split("\n\n")[:2])
-    lines = [line.rstrip() for line in f"{summary}\n\n{lists}".splitlines()]
+    lines = [line.rstrip() for line in "\n\n".join([summary, *lists]).splitlines()]
     return ["```text", *re.sub(r"\n{2,}(?=  )", "\n", "\n".join(lines).rstrip()).splitlines(), "```"]
 
 
