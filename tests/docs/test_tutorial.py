@@ -1,4 +1,4 @@
-"""The tutorial is a contract: its commands run in its order, and print what it shows, up to the numbers."""
+"""The guide to forecasts of one's own data is a contract: its commands run in its order, and print what it shows, up to the numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.commands import ROOT, shell_environment, works
 from tests.documents import commands
 
-STEPS = commands(ROOT / "docs/tutorial.md")
+STEPS = commands(ROOT / "docs/forecast-my-data.md")
 
 
 def masked(text: str) -> str:
@@ -44,7 +44,7 @@ def served(words: list[str], environment: dict[str, str]) -> str:
 def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    assert len(STEPS) == 11
+    assert len(STEPS) == 12
     for command, shown in STEPS:
         words = shlex.split(command)
         if words[:2] == ["socialx", "serve"]:

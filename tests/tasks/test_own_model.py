@@ -24,7 +24,7 @@ from tests.commands import socialx as run
 from tests.tasks.test_export import write_inputs
 
 OWN = ("--model", "own_models:WindowMlp")
-PAGE = ROOT / "docs/how-to/add-a-model.md"
+PAGE = ROOT / "docs/compare-a-model.md"
 MORE = """
 from pathlib import Path
 
