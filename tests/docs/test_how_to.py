@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT
-from tests.documents import blocks, commands
+from tests.documents import commands
+from tests.examples_to_extend import FOLDER
 
 PAGES = sorted((ROOT / "docs/how-to").glob("add-*.md"))
 COPIED = ("socialx", "tests", "docs", "examples", "benchmarks")
@@ -46,15 +47,14 @@ def copy_with_the_change(page: Path, copy: Path) -> None:
     for name in COPIED:
         shutil.copytree(ROOT / name, copy / name, ignore=hidden)
     shutil.copy(ROOT / "pyproject.toml", copy)
-    for file in blocks(page, "python"):
-        path = re.match(r"# (\S+)\n", file)
-        assert path, "a file begins with its path"
-        (copy / path[1]).write_text(file[path.end() :])
-    for file in blocks(page, "text"):
-        (copy / "speeds.jsonl").write_text(file)
-    (change,) = blocks(page, "diff")
-    (copy / "change.patch").write_text(change)
-    command = ["git", "apply", "-C1", "change.patch"]
+    text = page.read_text()
+    copied = re.findall(r"copy \[\w+\.py\]\(\.\./\.\./(\S+)\) to\s+`(\S+)/`", text)
+    assert len(copied) == (page.stem == "add-a-file-format")
+    for source, target in copied:
+        shutil.copy(copy / source, copy / target)
+    shutil.copy(FOLDER / "speeds.jsonl", copy)
+    (change,) = re.findall(r"`git apply (\S+)`", text)
+    command = ["git", "apply", "-C1", change]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, f"{page.name}: its diff does not fit the code any more: {done.stderr}"
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from tests.commands import ROOT, process
+from tests.documents import blocks
+from tests.examples_to_extend import example
 
-PAGE = (ROOT / "docs/how-to/add-a-file-format.md").read_text("utf-8")
-READER, SPEEDS, ENTRY = (
-    re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0] for kind in ("python", "text", "toml")
-)
+PAGE = ROOT / "docs/how-to/add-a-file-format.md"
+READER, SPEEDS = example("json_lines.py"), example("speeds.jsonl")
+(ENTRY,) = blocks(PAGE, "toml")
 NAMED = 'FORMATS = (Format("{}", "lines", _recognise, _read, takes=frozenset()),)'
 
 

@@ -15,11 +15,9 @@ from socialx.files import recognition
 from socialx.files.formats import registry
 from socialx.files.store import open_store
 from tests.commands import ROOT, socialx
-from tests.documents import blocks
+from tests.examples_to_extend import example
 
-PAGE = ROOT / "docs/how-to/add-a-file-format.md"
-(LOOPS,) = blocks(PAGE, "csv")
-(ROW,) = [block for block in blocks(PAGE, "python") if "KnownTable" in block]
+LOOPS, ROW = example("loops.csv"), example("city_loops.py")
 
 
 @pytest.fixture(autouse=True)
