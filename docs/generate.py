@@ -25,7 +25,7 @@ from socialx.settings_layers import SIZES, as_typed
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
-LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def pages() -> dict[str, str]:
@@ -110,8 +110,8 @@ def kind(field: FieldInfo) -> str:
         if getattr(part, limit, None) is not None
     }
     if {"ge", "le"} <= set(limits):
-        return f"{name}, {limits['ge']} to {limits['le']}"
-    return ", ".join([name, *(f"{LIMITS[limit]} {value}" for limit, value in limits.items())])
+        return f"{name} {limits['ge']}–{limits['le']}"
+    return " ".join([name, *(f"{LIMITS[limit]}{value}" for limit, value in limits.items())])
 
 
 def default(field: FieldInfo) -> str:
@@ -132,8 +132,6 @@ def cli_page() -> str:
         "Each option is printed once, with the first command that takes the option; [settings.md](settings.md) has the",
         "settings. `socialx COMMAND --help` adds examples, and `--help-all` lists every flag. Exit codes: 0 done, 1 a file",
         "or its data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
-        "",
-        *block("socialx --help", told),
     ]
     for command in COMMANDS:
         lines += ["", f"## {command}", "", *block(f"socialx {command} --help", told)]
@@ -154,10 +152,10 @@ def block(command: str, told: set[str]) -> list[str]:
         if " ".join(option.split()) in told:
             text = text.replace(option.rstrip("\n"), "")
     told |= {" ".join(option.split()) for option in options}
-    start, *lists = re.split(r"^(?=Arguments:|Options:)", text, maxsplit=1, flags=re.M)
-    summary = "\n\n".join(start.rstrip().split("\n\n")[:2])
-    lines = [line.rstrip() for line in "\n\n".join([summary, *lists]).splitlines()]
-    return ["```text", *re.sub(r"\n{2,}(?=  )", "\n", "\n".join(lines).rstrip()).splitlines(), "```"]
+    usage, summary, *_ = text.split("\n\n")
+    listed = text.partition("\nOptions:\n")[2]
+    lines = [usage, *(line.rstrip() for line in f"{summary}\n{listed}".splitlines() if line.strip())]
+    return ["```text", *lines, "```"]
 
 
 def main() -> None:

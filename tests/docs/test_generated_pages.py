@@ -37,7 +37,7 @@ def test_the_page_is_what_the_code_says(page: str, fresh: Path) -> None:
 def test_every_setting_and_command_has_its_line(fresh: Path) -> None:
     settings, commands = ((fresh / page).read_text() for page in PAGES[:2])
     for key in KEYS:
-        rows = [line for line in settings.splitlines() if line.startswith(f"- **`{key}`** (")]
+        rows = [line for line in settings.splitlines() if line.startswith(f"`{key}` | ")]
         assert len(rows) == 1, key
         assert flag_of(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_of(key)}`" in rows[0]
     for command in COMMANDS:
