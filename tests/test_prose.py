@@ -1,4 +1,4 @@
-"""Every sentence of the pages is short; tables, code and lists of names are left out."""
+"""The prose of README and docs is plain: few pronouns, negations and "of", short sentences; code and tables are left out."""
 
 from __future__ import annotations
 
@@ -9,24 +9,68 @@ import pytest
 
 from tests.commands import ROOT
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "examples").rglob("*.md")),
-]
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
 MOST_WORDS = 30
+FEWEST_WORDS = 100  # of prose, from which on the rates of a single page say something
+WORDS = {
+    "pronouns": r"it|its|they|them|their|those|these|one|ones|other|others",
+    "negations": r"no|not|never|none|nothing|nobody|neither|nor|cannot",
+    "of": r"of",
+}
+# Per 1,000 words: for README, and for all pages of docs together; and for each page alone.
+TOGETHER = {"pronouns": 18, "negations": 8, "of": 25}
+ALONE = {"pronouns": 25, "negations": 20, "of": 40}
+
+
+def prose(text: str) -> str:
+    """Return the text without code, tables, pictures, comments and the targets of links."""
+    text = re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"^(\||    |!\[|<!--|.* \| ).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "`", text)
+    return re.sub(r"\]\([^)]*\)|https?://\S+", "]", text)
+
+
+def rates(text: str) -> dict[str, float]:
+    """Return how often each kind of word occurs in 1,000 words of prose."""
+    text = prose(text)
+    words = len(re.findall(r"[A-Za-z][\w'-]*", text))
+    return {kind: 1000 * len(re.findall(rf"\b(?:{w})\b", text, re.IGNORECASE)) / words for kind, w in WORDS.items()}
+
+
+def too_many(text: str, limits: dict[str, int]) -> dict[str, float]:
+    """Return the rates that are above their limits."""
+    return {kind: round(rate, 1) for kind, rate in rates(text).items() if rate > limits[kind]}
 
 
 def sentences(text: str) -> list[str]:
-    """What ends in a full stop, a question mark or a colon; a paragraph or a list item ends one too."""
+    """Return what ends in a full stop, a question mark or a colon; a paragraph or a list item ends a sentence too."""
     text = re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL)
-    text = re.sub(r"^(\||#|    |!\[).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^(\||#|    |!\[|.* \| ).*$", "\n", text, flags=re.MULTILINE)
     parts = re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", text)
     return [sentence for part in parts for sentence in re.split(r"(?<=[.?:;])[*`)\"]*\s+", part.strip()) if sentence]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_sentences_are_short(page: Path) -> None:
-    long = [found for found in sentences(page.read_text()) if len(found.split()) > MOST_WORDS]
-    assert not long, "\n\n".join(f"{len(found.split())} words: {found}" for found in long)
+    long = [sentence for sentence in sentences(page.read_text()) if len(sentence.split()) > MOST_WORDS]
+    assert not long, "\n\n".join(f"{len(sentence.split())} words: {sentence}" for sentence in long)
+
+
+def test_the_rates_are_counted_in_prose_alone() -> None:
+    text = "It is one of `it` [of](of) words.\n\n| it | of |\n\n    it of\n\n```\nit of\n```\n\nNever again.\n"
+    assert len(re.findall(r"[A-Za-z]+", prose(text))) == 8  # It is one of [of] words. Never again.
+    assert rates(text) == {"pronouns": 250, "negations": 125, "of": 250}
+
+
+@pytest.mark.parametrize("pages", [[README], DOCS], ids=["README", "docs"])
+def test_nouns_and_verbs_carry_the_sentences(pages: list[Path]) -> None:
+    assert not too_many("\n\n".join(page.read_text() for page in pages), TOGETHER)
+
+
+@pytest.mark.parametrize("page", [README, *DOCS], ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_is_a_riddle(page: Path) -> None:
+    text = page.read_text()
+    if len(prose(text).split()) >= FEWEST_WORDS:
+        assert not too_many(text, ALONE)
