@@ -37,11 +37,11 @@ def data_page() -> str:
     """The page of data files with a line for each format."""
     before, mark, rest = (DOCS / "data.md").read_text().partition("<!-- Written by `make docs`: formats -->\n")
     after = "<!-- end of formats -->" + rest.partition("<!-- end of formats -->")[2]
-    rows = ["| format | files | clock |", "|---|---|---|"]
+    rows = ["format | files | clock", "---|---|---"]
     for format in FORMATS.values():
         needs_start = "`--start --freq`" if not format.has_clock else "time of day; `--start`"
         clock = needs_start if "start" in format.takes else "in the file"
-        rows.append(f"| `{format.name}` | {format.title} | {clock} |")
+        rows.append(f"`{format.name}` | {format.title} | {clock}")
     return before + mark + "\n".join(["", *rows, "", after])
 
 
@@ -65,7 +65,7 @@ def settings_page() -> str:
     ]
     for section, holder in Settings.model_fields.items():
         what = " ".join((holder.annotation.__doc__ or "").split("\n")[0].split())  # type: ignore[union-attr]
-        lines += ["", f"## {section}", "", what, "", "setting | values; default | effect", "---|---|---"]
+        lines += ["", f"## {section}", "", what, "", "setting | effect (values; default; flag)", "---|---"]
         lines += [row(key, field) for key, field in KEYS.items() if key.startswith(f"{section}.")]
     lines += [
         "",
@@ -73,14 +73,14 @@ def settings_page() -> str:
         "",
         "`--size NAME` sets these together; explicit settings win. The default is `medium`.",
         "",
-        "| setting | default | small | large |",
-        "|---|---|---|---|",
+        "setting | default | small | large",
+        "---|---|---|---",
     ]
     for key, field in KEYS.items():
         values = [SIZES[name].get(key, field.default) for name in ("small", "large")]
         if any(as_typed(value) != as_typed(field.default) for value in values):
             cells = [default(field), *(f"`{as_typed(value)}`" for value in values)]
-            lines.append(f"| `{key}` | {' | '.join(cells)} |")
+            lines.append(f"`{key}` | {' | '.join(cells)}")
     return "\n".join(lines) + "\n"
 
 
@@ -88,8 +88,9 @@ def row(key: str, field: FieldInfo) -> str:
     """Return a setting as a row of the table of its section."""
     flag = flag_of(key)
     named = "" if flag == f"--{key.split('.')[1].replace('_', '-')}" else f"`{flag}`"
-    inside = "; ".join(part for part in (kind(field), default(field), named) if part)
-    return f"`{key}` | {inside} | {field.description}"
+    value = "" if field.default is None and "not set:" in (field.description or "").lower() else default(field)
+    inside = "; ".join(part for part in (kind(field), value, named) if part)
+    return f"`{key}` | {field.description} ({inside})"
 
 
 def kind(field: FieldInfo) -> str:

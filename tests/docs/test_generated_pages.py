@@ -37,12 +37,12 @@ def test_the_page_is_what_the_code_says(page: str, fresh: Path) -> None:
 def test_every_setting_and_command_has_its_line(fresh: Path) -> None:
     settings, commands = ((fresh / page).read_text() for page in PAGES[:2])
     for key in KEYS:
-        rows = [line for line in settings.splitlines() if line.startswith(f"`{key}` | ")]
+        rows = [line for line in settings.partition("\n## Sizes\n")[0].splitlines() if line.startswith(f"`{key}` | ")]
         assert len(rows) == 1, key
         assert flag_of(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_of(key)}`" in rows[0]
     for command in COMMANDS:
         assert f"\n## {command}\n\n```text\nUsage: socialx {command} " in commands
     for name in ("small", "large"):
-        assert f" {name} |" in settings
+        assert f" | {name}" in settings
     assert [key for key, value in SIZES["medium"].items() if value != KEYS[key].default] == []
     assert max(map(len, commands.splitlines())) <= 120
