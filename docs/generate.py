@@ -52,7 +52,7 @@ def settings_page() -> str:
         "",
         NOTE,
         "",
-        "Later sources win: default, `--size`, `socialx.yaml` in the current folder, files after `--config`, environment,",
+        "Later sources win: default, `--size`, `socialx.yaml` in the current folder, files of `--config`, environment,",
         "`--set`, flags. `socialx config` prints every value with its source.",
         "",
         "```yaml",
@@ -111,7 +111,7 @@ def kind(field: FieldInfo) -> str:
         if getattr(part, limit, None) is not None
     }
     if {"ge", "le"} <= set(limits):
-        return f"{name} {limits['ge']}–{limits['le']}"
+        return f"{name} {limits['ge']}..{limits['le']}"
     return " ".join([name, *(f"{LIMITS[limit]}{value}" for limit, value in limits.items())])
 
 
@@ -130,9 +130,9 @@ def cli_page() -> str:
         "",
         NOTE,
         "",
-        "Each option is printed once, with the first command that takes the option; [settings.md](settings.md) has the",
-        "settings. `socialx COMMAND --help` adds examples, and `--help-all` lists every flag. Exit codes: 0 done, 1 a file",
-        "or its data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
+        "Each option is printed once, with the first command that takes the option; [settings.md](settings.md) has",
+        "the settings. `socialx COMMAND --help` adds examples, and `--help-all` lists every flag. Exit codes: 0 done,",
+        "1 a file or its data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
     ]
     for command in COMMANDS:
         lines += ["", f"## {command}", "", *block(f"socialx {command} --help", told)]

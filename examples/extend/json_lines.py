@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from socialx.errors import SocialxError
+from socialx.files.convert_options import Request
+from socialx.files.file_head import FileHead
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.moments import COPIED_TEXT
-from socialx.files.file_head import FileHead
 from socialx.files.hdf5_layout import Block
-from socialx.files.convert_options import Request
 
 LINE_BYTES, BLOCK_ROWS = 1 << 20, 1024
 ADVICE = 'write each line as {"time": "2024-01-31 00:05:00", "speeds": {"A1": 51.5, "A2": null}}'

@@ -183,9 +183,7 @@ def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
     assert copied
     first, last = (100 * (1 - mae / float(of)) for mae, of in zip((maes[0], maes[2]), copied.groups(), strict=True))
     assert f"`small` | {first:.0f} % | {last:.0f} % |" in COMPARING
-    demo = re.findall(
-        r"^\| (?:copy-last, last valid|demo/run) ((?:\| [\d.]+ ){3})\|$", COMPARING, re.M
-    )
+    demo = re.findall(r"^\| (?:copy-last, last valid|demo/run) ((?:\| [\d.]+ ){3})\|$", COMPARING, re.M)
     before, after = ([float(number) for number in row.split("|")[1:]] for row in demo)
     first, last = (100 * (1 - new / old) for new, old in ((after[0], before[0]), (after[2], before[2])))
     assert f"`make demo` | {first:.0f} % | {last:.0f} % |" in COMPARING

@@ -1,4 +1,4 @@
-"""The guide to forecasts of one's own data is a contract: its commands run in its order, and print what it shows, up to the numbers."""
+"""The guide to a forecast is a contract: its commands run in order, and print what it shows, up to the numbers."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from socialx.errors import SocialxError
 from socialx.files import recognition
 from socialx.files.formats import registry
 from socialx.files.store import open_store
-from tests.commands import ROOT, socialx
+from tests.commands import socialx
 from tests.examples_to_extend import example
 
 LOOPS, ROW = example("loops.csv"), example("city_loops.py")
