@@ -1,4 +1,4 @@
-"""What a training step of each --size takes on one CPU thread, for networks of several sizes: benchmarks/results/sizes.md.
+"""What a training step of each --size takes on one CPU thread, by size of network: benchmarks/results/sizes.md.
 
     OMP_NUM_THREADS=1 python benchmarks/sizes.py [--rounds 3] [--sensors 50 207 325] [--sizes small medium large]
 
