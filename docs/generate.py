@@ -131,7 +131,8 @@ def cli_page() -> str:
         NOTE,
         "",
         "Each option is printed once, with the first command that takes the option; [settings.md](settings.md) has",
-        "the settings. `socialx COMMAND --help` adds examples, and `--help-all` lists every flag. Exit codes: 0 done,",
+        "the settings. `predict` takes the table options of `convert` too. `--help` adds examples, `--help-all` every",
+        "flag. Exit codes: 0 done,",
         "1 a file or its data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
     ]
     for command in COMMANDS:
@@ -150,7 +151,7 @@ def block(command: str, told: set[str]) -> list[str]:
     text = re.sub(r"^  -h, --help.*\n", "", result.stdout, flags=re.M).split("\n  -c, --config FILE")[0]
     options = re.findall(r"^  -.*\n(?: {10}.*\n)*", text + "\n", re.M)
     for option in options:
-        if " ".join(option.split()) in told:
+        if " ".join(option.split()) in told or "of a table:" in option:
             text = text.replace(option.rstrip("\n"), "")
     told |= {" ".join(option.split()) for option in options}
     usage, summary, *_ = text.split("\n\n")

@@ -163,10 +163,10 @@ def test_the_table_of_times_has_those_that_were_measured() -> None:
 def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
     runs = json.loads(results("accuracy.json"))["runs"]
     accuracy = (DOCS / "accuracy.md").read_text()
-    for model, *cells in re.findall(r"^\| ([\w ]+) \| (\d.\d\d) \| (\d.\d\d) \| (\d.\d\d) \|$", accuracy, re.MULTILINE):
+    for model, *cells in re.findall(r"^([\w ]+) \| (\d.\d\d) \| (\d.\d\d) \| (\d.\d\d)$", accuracy, re.MULTILINE):
         published = [score.mae for score in DATASETS["metr-la"].scores if score.model == model]
         assert tuple(map(float, cells)) in published, model
-    tables = accuracy.split("| reads 12 steps and past days |")
+    tables = accuracy.split("\nreads 12 steps and past days | ")
     for seeds, row in (
         (("small",), "**`small`**"),
         (("medium",), "**`medium`**"),
@@ -177,16 +177,16 @@ def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
     ):
         for scores, text in zip(("with the days of the training", "scores"), tables, strict=True):
             means = [sum(mae_at(runs[of][scores], at) for of in seeds) / len(seeds) for at in (15, 30, 60, "all")]
-            assert f"| {row} | {' | '.join(f'{mae:.3f}' for mae in means)} |" in text
+            assert f"\n{row} | {' | '.join(f'{mae:.3f}' for mae in means)}" in text
     maes = [mae_at(runs["small"]["scores"], at) for at in (15, 30, 60)]
-    copied = re.search(r"^\| copy-last, last valid \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|", accuracy, re.MULTILINE)
+    copied = re.search(r"^copy-last, last valid \| ([\d.]+) \| [\d.]+ \| ([\d.]+)$", accuracy, re.MULTILINE)
     assert copied
     first, last = (100 * (1 - mae / float(of)) for mae, of in zip((maes[0], maes[2]), copied.groups(), strict=True))
-    assert f"`small` | {first:.0f} % | {last:.0f} % |" in COMPARING
-    demo = re.findall(r"^\| (?:copy-last, last valid|demo/run) ((?:\| [\d.]+ ){3})\|$", COMPARING, re.M)
+    assert f"`small` | {first:.0f} % | {last:.0f} %\n" in COMPARING
+    demo = re.findall(r"^(?:copy-last, last valid|demo/run) ((?:\| [\d.]+ ?){3})$", COMPARING, re.M)
     before, after = ([float(number) for number in row.split("|")[1:]] for row in demo)
     first, last = (100 * (1 - new / old) for new, old in ((after[0], before[0]), (after[2], before[2])))
-    assert f"`make demo` | {first:.0f} % | {last:.0f} % |" in COMPARING
+    assert f"`make demo` | {first:.0f} % | {last:.0f} %\n" in COMPARING
 
 
 def mae_at(scores: dict, minutes: int | str) -> float:
