@@ -13,7 +13,8 @@ README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 FROM_CODE = [ROOT / "docs/settings.md", ROOT / "docs/cli.md"]  # their words are those of the code
 PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
-MOST_WORDS = 30
+MOST_WORDS = 30  # in a sentence
+MOST_ON_README, MOST_IN_ALL = 850, 18_000  # words of README, and of README and docs; who adds some takes as many away
 FEWEST_WORDS = 100  # of prose, from which on the rates of a single page say something
 WORDS = {
     "pronouns": r"it|its|they|them|their|those|these|one|ones|other|others",
@@ -93,3 +94,10 @@ def test_a_term_is_explained_where_it_is_used_first(term: str) -> None:
     spaced = term.replace(" ", r"\s+")
     first = next(text for text in texts if re.search(rf"\b{spaced}", prose(text), re.IGNORECASE))
     assert re.search(rf"\*{spaced}", first, re.IGNORECASE), first[:60]
+
+
+def test_the_pages_do_not_grow() -> None:
+    """A word has a letter or a digit: bars of tables and signs of lists are none."""
+    words = {page: len(re.findall(r"\S*\w\S*", page.read_text())) for page in [README, *DOCS]}
+    assert words[README] <= MOST_ON_README
+    assert sum(words.values()) <= MOST_IN_ALL, sum(words.values())
