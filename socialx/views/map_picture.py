@@ -1,14 +1,22 @@
-"""The map of sensors in pictures: places in km, dots by a value, a scale, and labels that avoid each other."""
+"""Maps of sensors: pictures with places in km, dots by a value, a scale and labels that avoid each other, and GeoJSON.
+
+GeoJSON (RFC 7946) is what QGIS and other maps read: degrees, longitude first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from socialx.data.geo import to_plane
+from socialx.disk import replacing
+from socialx.errors import Command, SocialxError
+from socialx.files.hdf5_layout import Sensors
 from socialx.views.canvas import DOT, DPI, SMALL, VERMILION, title
 
 if TYPE_CHECKING:
@@ -20,6 +28,7 @@ EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
 LEGEND = (110, 74)  # points
+Place = tuple[float, float]  # longitude and latitude
 Corner = Literal["lower left", "lower right", "upper left", "upper right"]
 
 
@@ -206,3 +215,34 @@ def inside(dots: np.ndarray, box: np.ndarray) -> int:
 def overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
     """With how many other boxes a box overlaps."""
     return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
+
+
+def places(sensors: Sensors, path: Path) -> dict[str, Place]:
+    """Where each sensor of a file is, by id; those without a position are left out.  Refuses a file without any."""
+    known = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
+    if not known.any():
+        raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta="LOCATIONS.csv"))
+    return {
+        sensors.ids[place]: (float(sensors.longitude[place]), float(sensors.latitude[place]))
+        for place in np.flatnonzero(known)
+    }
+
+
+def points_of(where: Mapping[str, Place], unit: str, **numbers: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    """A point for each sensor: ``id``, these numbers by id, ``unit``."""
+    return [
+        feature("Point", place, id=vdid, **{name: each[vdid] for name, each in numbers.items()}, unit=unit)
+        for vdid, place in where.items()
+    ]
+
+
+def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[str, Any]:
+    """A geometry of a kind with its properties."""
+    return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}
+
+
+def write_features(path: Path, features: Iterable[Mapping[str, Any]]) -> None:
+    """Write a feature per line, whole or not at all."""
+    lines = ",\n".join(json.dumps(each, allow_nan=False) for each in features)
+    with replacing(path) as temporary:
+        temporary.write_text(f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n', encoding="utf-8")

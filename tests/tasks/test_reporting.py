@@ -52,8 +52,9 @@ def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, 
     assert (report.explanation.run, report.explanation.mae) == (str(best), found.mae)
     assert report.explanation.sensors == found.sensors
     assert report.explanation.layers == found.layers
-    assert report.by_hour[str(best)] == found.by_hour
-    assert report.by_weekday[str(best)] == found.by_weekday
+    by = report.evaluation.by[str(best)]
+    assert (by["horizon"], by["hour"]) == (found.by_horizon, found.by_hour)
+    assert [row.mae for row in by["weekday"]] == [row.mae for row in found.by_weekday]
     least = min(scores[name].overall().mae for name in set(scores) - {str(linear), str(social)})
     assert scores[report.references[0]].overall().mae == least
 

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
+from socialx.data.calendar import WEEKDAYS
 from socialx.files.published import PublishedScore
-from socialx.scoring.days import Day
-from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.scoring.metrics import ErrorOf, HorizonScores, Scores
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import (
-    ErrorOf,
     Evaluation,
     Explanation,
     Head,
@@ -30,7 +29,7 @@ from socialx.scoring.results import (
 from socialx.training.run_folder import EpochRow
 from socialx.views.page import ODD
 from socialx.views.run_page import STYLES, page
-from socialx.views.run_report import RunRecord, RunReport
+from socialx.views.run_report import Day, RunRecord, RunReport
 from tests.pages import (
     CHROMIUM,
     Outline,
@@ -80,6 +79,9 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
     ]
     layer = Layer("layer 1", True, 64, Head(4.0, 1.0, 0.4, 2.0, 3.0), (Head(3.66, 1.41, 0.923, 0.36, 2.8),) * 2)
     names = {"copy-last, last valid": 4.2, "historical average": 4.1, "runs/first": 3.0, "runs/second": 2.9}
+    hours = tuple(ErrorOf(hour, 2 + hour / 10, 100) for hour in range(24))
+    weekdays = tuple(ErrorOf(name, 3.0 if day < 5 else None, 100) for day, name in enumerate(WEEKDAYS))
+    steps = tuple(ErrorOf(5 * k, 2 + k / 10, 100) for k in range(1, 13))
     evaluation = Evaluation(
         "test",
         protocol(
@@ -90,9 +92,8 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
         ),
         {name: scores(mae) for name, mae in names.items()},
         (PublishedScore("Graph WaveNet", (2.68, 3.06, 3.5), "logs"),),
+        by={name: {"horizon": steps, "hour": hours, "weekday": weekdays} for name in names},
     )
-    hours = tuple(ErrorOf(hour, 2 + hour / 10, 100) for hour in range(24))
-    weekdays = tuple(ErrorOf(weekday, 3.0 if weekday < 5 else None, 100) for weekday in range(7))
     explanation = Explanation(
         run="runs/second",
         part="test",
@@ -112,8 +113,6 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
         evaluation=evaluation,
         runs=(record("runs/first"), record("runs/second", **{"trainer.seed": 1})),
         defaults={"model.width": 128, "model.kind": "xlstm", "trainer.seed": 0, "data.path": None, "data.days": None},
-        by_hour=dict.fromkeys(names, hours),
-        by_weekday=dict.fromkeys(names, weekdays),
         explanation=explanation,
         sensors=ids[::-1],  # a file has its own order
         days=(day(sensors, 0, band=band), day(sensors, 1, band=band)),
@@ -130,13 +129,16 @@ def bare() -> RunReport:
     unknown = ModelScores({"avg_speed": HorizonScores((none,) * 12, none)}, 5)
     gone = tuple(replace(each, truth=np.full_like(each.truth, np.nan)) for each in report.days[:1])
     run = replace(report.runs[1], epochs=(), best_epoch=None, origins={})
-    errors = tuple(ErrorOf(k, **nothing) for k in range(24))
+    by = {
+        what: tuple(replace(row, **nothing) for row in rows)
+        for what, rows in report.evaluation.by["runs/first"].items()
+    }
+    models = dict.fromkeys(report.evaluation, unknown)
+    evaluation = replace(report.evaluation, models=models, published=(), by=dict.fromkeys(models, by))
     return replace(
         report,
-        evaluation=replace(report.evaluation, models=dict.fromkeys(report.evaluation, unknown), published=()),
+        evaluation=evaluation,
         runs=(run,),
-        by_hour=dict.fromkeys(report.by_hour, errors),
-        by_weekday=dict.fromkeys(report.by_weekday, errors[:7]),
         explanation=replace(found, **nothing, sensors=sensors, layers=(), no_pooling="its kind has no layers"),
         days=gone,
     )
@@ -208,10 +210,9 @@ def test_more_runs_than_looks_are_counted() -> None:
     report = made()
     runs = tuple(record(f"runs/{k}") for k in range(7))
     models = {**report.evaluation.models, **{run.name: scores(3.5) for run in runs}}
-    more = {name: report.by_hour["runs/first"] for name in models}
-    week = {name: report.by_weekday["runs/first"] for name in models}
-    evaluation = replace(report.evaluation, models=models)
-    report = replace(report, evaluation=evaluation, runs=report.runs + runs, by_hour=more, by_weekday=week)
+    by = dict.fromkeys(models, report.evaluation.by["runs/first"])
+    evaluation = replace(report.evaluation, models=models, by=by)
+    report = replace(report, evaluation=evaluation, runs=report.runs + runs)
     text = page(report)
     assert "3 runs are not drawn." in text
     Outline(text)
