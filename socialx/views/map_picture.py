@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from socialx.data.geo import to_plane
 from socialx.disk import replacing
 from socialx.errors import Command, SocialxError
 from socialx.files.hdf5_layout import Sensors
-from socialx.views.canvas import DOT, DPI, SMALL, VERMILION, title
+from socialx.views.canvas import DOT, SMALL, VERMILION, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +27,7 @@ BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pa
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
-LEGEND = (110, 74)  # points
 Place = tuple[float, float]  # longitude and latitude
-Corner = Literal["lower left", "lower right", "upper left", "upper right"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +59,7 @@ class SensorMap:
 
 
 def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
-    """Draw a map; all other panels of the figure are drawn before, because its layout is final afterwards."""
+    """Draw a map."""
     xy, known, far = on_plane(shown.degrees, shown.far)
     drawn = np.isfinite(xy).all(axis=1)
     counts = {"without position": ~known, "far away, not drawn": far, **shown.notes}
@@ -96,16 +94,26 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         places = {"s": sizes_of(valued), "c": shown.values[valued], "zorder": 3}
         dots = axes.scatter(east[valued], north[valued], **places, **shown.colours, **EDGE)
         figure.colorbar(dots, ax=axes, **shown.colour_bar, **BAR)
-    figure.draw_without_rendering()  # lays the figure out, so that the limits are final
-    figure.set_layout_engine("none")
-    full = []
+    arrow = {"arrowstyle": "-|>", "facecolor": "black", "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("N", (0.98, 1.08), (0.98, 1.01), "axes fraction", arrowprops=arrow, ha="center", fontsize=SMALL)
     if axes.get_legend_handles_labels()[0]:
-        corner, box = emptiest_corner(axes, xy[drawn], LEGEND, [])
-        axes.legend(title="attention weight", loc=corner, fontsize=SMALL, title_fontsize=SMALL)
-        full.append(box)
-    full.append(_add_scale(axes, xy[drawn], full))
+        axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
     named = [place for place in shown.named if drawn[place]][:LABELLED]
-    label(axes, [shown.ids[place] for place in named], xy[named], xy[drawn], full)
+    label(axes, [shown.ids[place] for place in named], xy[named])
+
+
+def label(axes: Axes, texts: Sequence[str], anchors: np.ndarray) -> None:
+    """Write texts beside their anchors [m,2] in km, each on the side that looks away from the other anchors."""
+    apart = anchors - anchors.mean(axis=0)
+    if len(anchors) == 1:
+        apart += 1
+    ways = apart / np.maximum(np.hypot(*apart.T), 1e-9)[:, None]
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "zorder": 6}
+    box = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+    arrow = {"arrowstyle": "-", "color": "black", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 2}
+    for text, anchor, way in zip(texts, anchors, ways, strict=True):
+        shift = way * (0.34 * SMALL * len(text) + 18, 0.7 * SMALL + 16)  # half of its size, and a gap
+        axes.annotate(text, anchor, shift, textcoords="offset points", bbox=box, arrowprops=arrow, **look)
 
 
 def on_plane(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,87 +142,6 @@ def round_length(most: float) -> float:
     """The longest of 1, 2 and 5 times a power of ten that is not above a length."""
     power = 10.0 ** np.floor(np.log10(most))
     return float(power * max(factor for factor in (1, 2, 5) if factor * power <= most))
-
-
-def _add_scale(axes: Axes, xy: np.ndarray, full: list[np.ndarray]) -> np.ndarray:
-    """A bar of a round number of km in a corner, and an arrow to the north -> the box of the bar, in points."""
-    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
-
-    span = np.ptp(axes.get_xlim())
-    length = round_length(span / 4)
-    corner, box = emptiest_corner(axes, xy, (length / span * points(axes, xy)[1][0] + 16, 30), full)
-    look: dict[str, Any] = {"size_vertical": span / 200, "label_top": True, "frameon": False, "borderpad": 1}
-    axes.add_artist(AnchoredSizeBar(axes.transData, length, f"{length:g} km", corner, **look))
-    arrow = {"arrowstyle": "-|>", "facecolor": "black", "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("N", (0.98, 1.08), (0.98, 1.01), "axes fraction", arrowprops=arrow, ha="center", fontsize=SMALL)
-    return box
-
-
-def emptiest_corner(
-    axes: Axes, xy: np.ndarray, size: tuple[float, float], full: list[np.ndarray]
-) -> tuple[Corner, np.ndarray]:
-    """The corner with the fewest of the places [n,2] in a box of this size in points, and this box.
-
-    The layout is final.  full: the boxes that are taken already.
-    """
-    dots, whole = points(axes, xy)
-    right, top = whole - size - 8
-    places = [(x, y) for y in (8, top) for x in (8, right)]
-    boxes: dict[Corner, np.ndarray] = {
-        name: np.array([x, y, x + size[0], y + size[1]]) for name, (x, y) in zip(get_args(Corner), places, strict=True)
-    }
-    corner = min(boxes, key=lambda name: (overlaps(boxes[name], full), inside(dots, boxes[name])))
-    return corner, boxes[corner]
-
-
-def label(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
-    """Write texts beside their anchors [m,2], each where it hides no other text and the fewest of the places [n,2].
-
-    Anchors and places in km; the layout is final.  full: the boxes in points that are taken already.
-    """
-    dots, size = points(axes, places)
-    margin = np.array([-4.0, -4.0, 4.0, 4.0])
-    turns = np.radians(np.arange(0, 360, 30))
-    for text, anchor in zip(texts, anchors, strict=True):
-        half = np.array([0.34 * SMALL * len(text) + 2, 0.7 * SMALL])  # of its box; digits are 0.64 of their size wide
-        at = points(axes, anchor[None])[0][0]
-        choices = []
-        for radius in (16, 34, 52, 76):
-            for turn in turns:
-                shift = np.array([np.cos(turn), np.sin(turn)]) * (half + radius)
-                box = np.concatenate([at + shift - half, at + shift + half])
-                clashes = overlaps(box, full) + bool((box[:2] < 4).any() or (box[2:] > size - 4).any())
-                choices.append(((clashes, inside(dots, box + margin), radius), shift, box))
-        _, shift, box = min(choices, key=lambda choice: choice[0])
-        full = [*full, box]
-        axes.annotate(
-            text,
-            anchor,
-            shift,
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-            zorder=6,
-            bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-            arrowprops={"arrowstyle": "-", "color": "black", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 2},
-        )
-
-
-def points(axes: Axes, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places [n,2] and the size [2] of the panel in points from its lower left corner; its layout is final."""
-    size = np.array(axes.bbox.size) * 72 / DPI
-    return axes.transAxes.inverted().transform(axes.transData.transform(xy)) * size, size
-
-
-def inside(dots: np.ndarray, box: np.ndarray) -> int:
-    """How many dots [n,2] lie in a box of left, bottom, right, top."""
-    return int(((dots >= box[:2]) & (dots <= box[2:])).all(axis=1).sum())
-
-
-def overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
-    """With how many other boxes a box overlaps."""
-    return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
 
 
 def places(sensors: Sensors, path: Path) -> dict[str, Place]:
