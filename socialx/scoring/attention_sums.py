@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -102,17 +102,18 @@ class AttentionWeights:
         self._sums = {name: RunningWeights(layer.pooling) for name, layer in social_layers(model).items()}
 
     @contextmanager
-    def hooked(self, batches: Container[int] | None = None) -> Iterator[None]:
-        """The weights of what the model forecasts inside are added.
+    def in_some_of(self, batches: int) -> Iterator[None]:
+        """The weights of what the model forecasts inside are added: of eight batches spread over a pass of so many.
 
-        batches: only those of these batches, by their number from 0 on.
+        The last batch may be padded with windows that were seen before: it is left out where there is another.
         """
         sums = {each.pooling: each for each in self._sums.values()}
-        numbers, adding = itertools.count(), True
+        asked = set(np.linspace(0, max(0, batches - 2), BATCHES).round().astype(int).tolist())
+        numbers, adding = itertools.count(), False
 
         def begin(model: nn.Module, inputs: tuple[Batch]) -> None:
             nonlocal adding
-            adding = batches is None or next(numbers) in batches
+            adding = next(numbers) in asked
 
         def add(pooling: SocialPooling, inputs: tuple[Tensor, ...]) -> None:
             if adding:
@@ -123,13 +124,6 @@ class AttentionWeights:
             for pooling in sums:
                 hooks.callback(pooling.register_forward_pre_hook(add).remove)
             yield
-
-    def in_some_of(self, batches: int) -> AbstractContextManager[None]:
-        """``hooked`` for a pass of so many batches, of which eight are spread over the pass.
-
-        The last batch may be padded with windows that were seen before: it is left out where there is another.
-        """
-        return self.hooked(set(np.linspace(0, max(0, batches - 2), BATCHES).round().astype(int).tolist()))
 
     def compute(self) -> list[LayerWeights]:
         """Layer by layer, in the order in which they act."""

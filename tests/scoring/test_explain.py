@@ -86,7 +86,7 @@ def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:
     assert windows.num_windows % 32
     scores = scores_of(model, windows)
     running, weights = RunningErrors(12, tuple("abcde"), 5, CPU), AttentionWeights(model)
-    with weights.hooked():
+    with weights.in_some_of(len(windows)):
         assert survey(model.train(), windows, FP32, running)
     assert model.training
     errors = running.compute()
@@ -133,7 +133,7 @@ def test_weights_are_averaged_over_the_states_that_enter_the_pooling(
     running, entered = AttentionWeights(model), []
     with torch.no_grad():
         hook = model.social[1].pooling.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
-        with running.hooked():
+        with running.in_some_of(1):
             model(seen)
         hook.remove()
         model(seen._replace(history=seen.history + 5))
@@ -151,7 +151,7 @@ def test_weights_are_averaged_over_the_states_that_enter_the_pooling(
 def test_neither_sum_waits_for_the_device() -> None:
     model, (made, target) = forecaster().eval(), example()
     weights, errors = AttentionWeights(model), RunningErrors(12, tuple("abcde"), 5, CPU)
-    with torch.no_grad(), weights.hooked(), NeverWaits():
+    with torch.no_grad(), weights.in_some_of(1), NeverWaits():
         errors.add(model(made), made, target)
     assert errors.compute()["all"][0].count == target.valid.sum()
     assert weights.compute()[0].weights is not None
