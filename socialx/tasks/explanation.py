@@ -17,7 +17,7 @@ from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, senso
 from socialx.scoring.metrics import Breakdown
 from socialx.scoring.references import ZEROS_COPIED
 from socialx.scoring.results import Explanation, ReferenceErrors
-from socialx.scoring.scoring_pass import refuse_overflow, survey
+from socialx.scoring.scoring_pass import refuse_overflow, survey, survey_each
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.task_help import END, PART, RUN, START, Help, with_help
@@ -60,21 +60,17 @@ def explain(
         dataset.note_clock(("hour",))
         where = None if geojson is None else places(dataset.sensors, dataset.store.path)
         with when_memory_runs_out(scored.problem):
-            errors, weights, of_baselines = scored.errors(), AttentionWeights(model), {}
+            baselines = {each: forecast for each, forecast in scored.baselines().items() if each != ZEROS_COPIED}
+            errors, weights = scored.errors(), AttentionWeights(model)
             with weights.in_some_of(len(scored.loader)):
                 survey(model, scored.loader, precision, errors, name=f"explain {name}")
-            for baseline, forecast in scored.baselines().items():
-                if baseline != ZEROS_COPIED:
-                    of_baselines[baseline] = scored.errors()
-                    survey(forecast, scored.loader, precision, of_baselines[baseline], name=f"score {baseline}")
-        explanation = explanation_of(name, scored, errors.compute(), weights.compute())
-        first, last = (dataset.store.seconds[rows] for rows in dataset.forecast_rows(part, scored.places))
+            of_baselines = {baseline: scored.errors() for baseline in baselines}
+            survey_each(baselines, scored.loader, precision, of_baselines)
         references = {}
         for baseline, running in of_baselines.items():
             rows = running.compute()
             references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
-        times = as_text(int(first.min())), as_text(int(last.max()))
-        explanation = replace(explanation, references=references, times=times)
+        explanation = explanation_of(name, scored, errors.compute(), weights.compute(), references)
         if geojson is not None and where is not None:
             write_explanation(explanation, where, Path(geojson))
             note(Message("", f"wrote {geojson}: {len(where)} of {len(dataset.sensors.ids)} sensors"))
@@ -84,9 +80,16 @@ def explain(
         return explanation
 
 
-def explanation_of(run: str, scored: ScoredPart, errors: Breakdown, layers: list[LayerWeights]) -> Explanation:
+def explanation_of(
+    run: str,
+    scored: ScoredPart,
+    errors: Breakdown,
+    layers: list[LayerWeights],
+    references: Mapping[str, ReferenceErrors] | None = None,
+) -> Explanation:
     """The errors and weights of the pass of a run as an explanation; SocialxError where they are not finite."""
     data, settings, (total,) = scored.data, scored.problems[run].settings, errors["all"]
+    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.part, scored.places))
     refuse_overflow(run, np.array([row.mae if row.count else 0.0 for row in errors["sensor"]], float))
     for layer in layers:
         refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)
@@ -109,4 +112,6 @@ def explanation_of(run: str, scored: ScoredPart, errors: Breakdown, layers: list
         layers=tuple(each.layer for each in layers),
         no_pooling=no_pooling,
         protocol=scored.problems[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
+        references=references or {},
+        times=(as_text(int(first.min())), as_text(int(last.max()))),
     )

@@ -26,7 +26,7 @@ from socialx.scoring.attention_sums import (
     sensor_errors,
     social_layers,
 )
-from socialx.scoring.metrics import RunningErrors, maes_of
+from socialx.scoring.metrics import BY, RunningErrors, maes_of
 from socialx.scoring.results import Head
 from socialx.scoring.scoring_pass import survey
 from socialx.tasks.evaluation import evaluate as evaluate_runs
@@ -40,29 +40,25 @@ FP32 = Precision("32-true", CPU)
 LINE = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])  # km
 
 
-def by_hand(
-    forecast: np.ndarray, target: np.ndarray, valid: np.ndarray, hour: np.ndarray, weekday: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Sums of errors and counts of forecast, target, valid [B,P,N], hour and weekday [B,P], entry by entry."""
-    sizes = {"horizon": 4, "hour": 24, "weekday": 7, "sensor": 3}
-    sums = {name: np.zeros((2, size)) for name, size in sizes.items()}
-    for b, step, sensor in np.argwhere(valid):
-        error = abs(float(forecast[b, step, sensor]) - float(target[b, step, sensor]))
-        places = (step, hour[b, step], weekday[b, step], sensor)
-        for name, place in zip(sums, places, strict=True):
-            sums[name][:, place] += error, 1
-    return sums
+def by_hand(forecast: np.ndarray, truth: np.ndarray, valid: np.ndarray, *places: np.ndarray) -> list[np.ndarray]:
+    """MAE and count of each key of forecast, truth, valid and places [B,P,N], entry by entry."""
+    sums = [np.zeros((2, int(place.max()) + 1)) for place in places]
+    for entry in map(tuple, np.argwhere(valid)):
+        for total, place in zip(sums, places, strict=True):
+            total[:, place[entry]] += abs(float(forecast[entry]) - float(truth[entry])), 1
+    return [np.stack([np.divide(t, n, out=np.full_like(t, np.nan), where=n > 0), n]) for t, n in sums]
 
 
 @pytest.mark.parametrize(("step_minutes", "missing"), [(5, 0.0), (5, 0.4), (30, 0.4), (7, 0.2), (5, 1.0)])
-def test_errors_by_step_hour_weekday_and_sensor_equal_the_definition(step_minutes: int, missing: float) -> None:
+def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: float) -> None:
     rng = np.random.default_rng(1)
     rows, history, horizon = 400, 3, 4
     values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
     valid = rng.random(values.shape) >= missing
     seconds = MONDAY + 60 * step_minutes * np.arange(rows)
     made = Series(Arrays(values, valid, seconds, step_minutes), history, horizon, CPU, (0, 1), (1, 0))
-    running = RunningErrors(horizon, tuple("abc"), step_minutes, CPU)
+    free_flow = torch.tensor([[60.0, 9.0], [40.0, 9.0], [80.0, 9.0]])
+    running = RunningErrors(horizon, tuple("abc"), step_minutes, CPU, free_flow)
     starts = rng.integers(0, rows - 7, (3, 40))
     forecasts = rng.uniform(1, 70, (3, 40, horizon, 3, 2)).astype(np.float32)
     for start, forecast in zip(torch.from_numpy(starts), torch.from_numpy(forecasts), strict=True):
@@ -72,13 +68,18 @@ def test_errors_by_step_hour_weekday_and_sensor_equal_the_definition(step_minute
     if step_minutes == 7:  # a slot that begins before the full hour counts as that earlier hour
         hour = seconds[ahead] % 86_400 // 420 * 7 // 60
     weekday = (seconds[ahead] - MONDAY) // 86_400 % 7
-    first = (forecasts[..., 0].reshape(120, horizon, 3), values[ahead][..., 1], valid[ahead][..., 1])
+    truth, valid = values[ahead][..., 1], valid[ahead][..., 1]
+    step, sensor = np.indices(truth.shape)[1:]
+    free = (truth >= 0.5 * free_flow[:, 0].numpy()).astype(int)
+    places = (step, *(np.broadcast_to(each[..., None], truth.shape) for each in (hour, weekday)), sensor, free)
     errors = running.compute()
-    for name, (total, count) in by_hand(*first, hour, weekday).items():
-        mae = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-        np.testing.assert_allclose(maes_of(errors[name]), mae, rtol=1e-12)
-        assert [row.count for row in errors[name]] == count.tolist()
-    assert errors["all"][0].count == first[2].sum()
+    for name, (mae, count) in zip(
+        BY, by_hand(forecasts[..., 0].reshape(truth.shape), truth, valid, *places), strict=True
+    ):
+        found = errors[name][: len(mae)]
+        np.testing.assert_allclose(maes_of(found), mae, rtol=1e-12)
+        assert [row.count for row in found] == count.tolist()
+        assert sum(row.count for row in errors[name]) == errors["all"][0].count == valid.sum()
 
 
 def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:

@@ -89,12 +89,10 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
 def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
     data = small_file(tmp_path)
     names = [str(small_run(data, kind, "--model", kind)) for kind in ("linear", "stid")]
-    result = works("evaluate", *names, "--baselines")
-    lines = result.stdout.splitlines()
-    for name in names:
-        assert any(line.startswith(f"{name}: weights of epoch 1") for line in lines)
-    assert "historical average" in result.stdout
-    assert "among published results" not in result.stdout  # a small file is not METR-LA
+    said = works("evaluate", *names, "--baselines").stdout
+    for words in (*(f"\n{name}: weights of epoch 1" for name in names), "historical average"):
+        assert words in said
+    assert "among published results" not in said  # a small file is not METR-LA
 
 
 @pytest.mark.parametrize(

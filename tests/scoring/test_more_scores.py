@@ -18,11 +18,8 @@ import socialx as api
 from socialx.batch import Target
 from socialx.errors import SettingsError, SocialxError
 from socialx.scoring.difference import LEAST_DAYS, DailyErrors, difference
-from socialx.scoring.metrics import RunningErrors
+from socialx.scoring.metrics import BY, RunningErrors
 from socialx.scoring.results import limits_in, not_kept
-from socialx.scoring.scoring_pass import survey
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder
 from tests.commands import refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
@@ -50,56 +47,19 @@ def worse(run: Path) -> Path:
     return other.path
 
 
-class Kept:
-    """Every forecast with its truth and calendar, for oracles."""
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[np.ndarray, ...]] = []
-
-    def add(self, forecast: torch.Tensor, batch: object, target: Target) -> None:
-        calendar = (batch.slot, batch.weekday)
-        self.parts.append(tuple(each.numpy().copy() for each in (forecast, target.values, target.valid, *calendar)))
-
-
-def forecasts(run: Path, part: str) -> tuple[np.ndarray, ...]:
-    """Forecast, truth, valid [W,P,N], hour, weekday [W,P] of the windows that are not padding, and free flow [N]."""
-    problem, _ = load_trained(run, Layers())
-    kept, loader = Kept(), problem.data.loader(part, 64)
-    survey(problem.model, loader, problem.precision, kept)
-    joined = [np.concatenate(parts)[: loader.num_windows] for parts in zip(*kept.parts, strict=True)]
-    forecast, truth, valid = (each[..., 0] for each in joined[:3])
-    slot, weekday = (each[:, 12:] for each in joined[3:])
-    return forecast, truth, valid, slot * 5 // 60, weekday, problem.data.free_flow[:, 0]
-
-
 # --- by ---------------------------------------------------------------------------------------------------------------
 
 
-def test_errors_by_group_are_those_of_a_plain_loop(run: Path) -> None:
-    by = ("horizon", "hour", "weekday", "sensor", "congestion")
-    found = api.evaluate([run], by=by, part="all")
-    tables = found.by[str(run)]
-    forecast, truth, valid, hour, weekday, free = forecasts(run, "all")
-    errors = np.abs(forecast.astype(float) - truth)
-    spread = [np.broadcast_to(each[..., None], errors.shape) for each in (hour, weekday)]
+def test_errors_by_group_have_their_keys_and_are_of_all_readings(run: Path) -> None:
+    """``test_explain`` has the numbers."""
+    found = api.evaluate([run], by=BY, part="all")
     days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-    groups = {
-        "horizon": [(5 * (step + 1), np.arange(12)[None, :, None] == step) for step in range(12)],
-        "hour": [(each, spread[0] == each) for each in range(24)],
-        "weekday": [(name, spread[1] == day) for day, name in enumerate(days)],
-        "sensor": [(found.by and row.key, np.arange(4) == i) for i, row in enumerate(tables["sensor"])],
-        "congestion": [("congested", truth < 0.5 * free), ("free", truth >= 0.5 * free)],
-    }
-    assert tuple(tables) == by
-    for name, expected in groups.items():
-        assert [row.key for row in tables[name]] == [key for key, _ in expected]
-        for row, (_, where) in zip(tables[name], expected, strict=True):
-            chosen = valid & where
-            assert row.count == chosen.sum()
-            assert row.mae == (pytest.approx(errors[chosen].mean(), rel=1e-9) if chosen.any() else None)
-        assert sum(row.count for row in tables[name]) == found[str(run)].overall().count
+    ids = list(RunFolder(run).sensors() or ())
+    keys = dict(zip(BY, (list(range(5, 65, 5)), list(range(24)), days, ids, ["congested", "free"]), strict=True))
+    tables = found.by[str(run)]
+    assert {name: [row.key for row in rows] for name, rows in tables.items()} == keys
+    assert {sum(row.count for row in rows) for rows in tables.values()} == {found[run].overall().count}
     assert tables["congestion"][0].count > 0
-    assert [row.key for row in tables["sensor"]] == list(RunFolder(run).sensors() or ())
 
 
 def test_no_free_flow_speed_is_needed_where_congestion_is_not_asked_for() -> None:
@@ -252,53 +212,26 @@ def test_the_csv_has_every_score(run: Path, tmp_path: Path) -> None:
     works("evaluate", run, "--csv", path, "--overwrite")
 
 
-def same_scores(run: Path, forecast: np.ndarray, truth: np.ndarray) -> None:
-    """forecast, truth [W,P,N] give the MAE that evaluate prints; ``test_protocol`` has all measures."""
-    found = api.evaluate([run])[run]
-    for step in range(12):
-        valid = ~np.isnan(truth[:, step])
-        mae = np.abs(forecast[:, step].astype(float) - truth[:, step])[valid].mean()
-        assert (mae, valid.sum()) == (pytest.approx(found.at(5 * step + 5).mae, rel=1e-9), found.at(5 * step + 5).count)
-
-
-def test_saved_hdf5_has_all_forecasts_and_gives_the_same_scores(run: Path, data: Path, tmp_path: Path) -> None:
-    path = tmp_path / "all.h5"
-    result = works("evaluate", run, "--save", path)
-    assert f"wrote {path}" in result.stderr
-    with h5py.File(path) as file:
-        forecast, truth = file["forecast"][:], file["truth"][:]
-        issued, times = ([each.decode() for each in file[name][:].ravel()] for name in ("issued_at", "times"))
-        assert [vdid.decode() for vdid in file["sensors"][:]] == list(RunFolder(run).sensors() or ())
-        assert file.attrs["schema"] == "socialx.forecast/1"
-    windows = RunFolder(run).protocol().windows["test"]
-    assert forecast.shape == truth.shape == (windows, 12, 4, 1)
-    assert windows % 64  # the last batch is padded
-    same_scores(run, forecast[..., 0], truth[..., 0])
-    with h5py.File(data) as file:
-        stamps = [each.decode() for each in file["metadata/timestamps"][:]]
-        readings = file["data/features"][:, :, 0]
-    for window in (0, 63, 64, windows - 1):
-        row = stamps.index(issued[window])
-        assert times[12 * window] == stamps[row + 1]
-        there = readings[row + 1 : row + 13] != 0
-        np.testing.assert_array_equal(np.isnan(truth[window, ..., 0]), ~there)
-        np.testing.assert_array_equal(truth[window, ..., 0][there], readings[row + 1 : row + 13][there])
-
-
-def test_saved_parquet_has_the_same_forecasts(run: Path, tmp_path: Path) -> None:
-    api.evaluate([run], save=tmp_path / "all.h5")
-    api.evaluate([run], save=tmp_path / "all.parquet")
+def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
+    """``test_forecast_files`` has their scores, ``test_time_gaps`` their truth."""
+    for suffix in ("h5", "parquet"):
+        assert f"wrote {tmp_path}/all.{suffix}" in works("evaluate", run, "--save", tmp_path / f"all.{suffix}").stderr
     table = pd.read_parquet(tmp_path / "all.parquet")
     assert list(table.columns) == ["issued_at", "time", "sensor", "target", "unit", "horizon", "value", "truth"]
+    windows = RunFolder(run).protocol().windows["test"]
+    assert windows % 64  # the last batch is padded
     with h5py.File(tmp_path / "all.h5") as file:
         forecast, truth = file["forecast"][:], file["truth"][:]
+        assert forecast.shape == truth.shape == (windows, 12, 4, 1)
+        assert file.attrs["schema"] == "socialx.forecast/1"
         np.testing.assert_array_equal(table["value"].to_numpy(), forecast.ravel())
         np.testing.assert_array_equal(table["truth"].to_numpy(), truth.ravel())
-        issued = pd.to_datetime([each.decode() for each in file["issued_at"][:]])
-        times = pd.to_datetime([each.decode() for each in file["times"][:].ravel()])
+        issued, times = (pd.to_datetime(file[name].asstr()[:].ravel()) for name in ("issued_at", "times"))
         np.testing.assert_array_equal(table["issued_at"], np.repeat(issued, 48))
         np.testing.assert_array_equal(table["time"], np.repeat(times, 4))
-        assert table["sensor"].tolist() == [vdid.decode() for vdid in file["sensors"][:]] * (12 * len(forecast))
+        names = file["sensors"].asstr()[:].tolist()
+    assert names == list(RunFolder(run).sensors() or ())
+    assert table["sensor"].tolist() == names * (12 * windows)
     assert table["horizon"].tolist()[:49:4] == [*range(5, 65, 5), 5]
     assert set(table["unit"]) == {"mph"}
 

@@ -123,17 +123,11 @@ def test_what_cannot_be_reported_is_refused_before_the_pass(
 ) -> None:
     monkeypatch.setattr("socialx.tasks.reporting.survey", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "folder.html").mkdir()
-    other = Path(shutil.copytree(social, tmp_path / "other"))
-    for name, old in (("settings.yaml", "split: canonical"), ("protocol.json", '"data.split": "canonical"')):
-        text = (other / name).read_text()
-        assert old in text
-        (other / name).write_text(text.replace(old, old.replace("canonical", "strict")))
     for runs, options, says in (
         ([], {}, "report: no run: name a run folder"),
         ([social], {"part": "tests"}, "one of train, validation, test"),
         ([social], {"output": tmp_path / "folder.html"}, "a folder, not a file"),
         ([tmp_path], {}, "not a run folder"),
-        ([social, other], {}, "other windows than the first run"),
     ):
         with pytest.raises(SocialxError, match=says):
             socialx.report(runs, **options)
