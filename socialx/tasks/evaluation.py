@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -92,36 +92,33 @@ def evaluate(
         protocol, models = scored.protocol, (scored.baselines() if baselines else {}) | scored.models()
         results = published(protocol, part) if baselines else ()
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
-        asked = Asked(by, names if compare else (), intervals, drift)
-        scores, beside = _in_one_pass(scored, models, asked, saved)
+        compared = names if compare else []
+        scores, beside = _in_one_pass(scored, models, by, compared, intervals, drift, saved)
         known_too = scored.with_known_days(known, frozen=bool(results))
         return Evaluation(part, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
 
 
-class Asked(NamedTuple):
-    """What is asked for beside the scores: see the arguments of ``evaluate``.  compared: two runs, or none."""
-
-    by: Sequence[str]
-    compared: Sequence[str]
-    intervals: bool
-    drift: bool
-
-
 def _in_one_pass(
-    scored: ScoredPart, models: Mapping[str, nn.Module], asked: Asked, saved: Mapping[str, Question]
+    scored: ScoredPart,
+    models: Mapping[str, nn.Module],
+    by: Sequence[str],
+    compared: Sequence[str],
+    intervals: bool,
+    drift: bool,
+    saved: Mapping[str, Question],
 ) -> tuple[dict[str, ModelScores], dict[str, Any]]:
     """The scores of the models, and the fields of ``Evaluation`` that are asked for beside them.
 
-    saved: the question that saves forecasts, by the name of its run.
+    compared: two runs, or none.  saved: the question that saves forecasts, by the name of its run.
     """
     data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
     runs, issued_on = scored.problems, data.calendar.day(scored.issued)
     begun_on = data.calendar.day(scored.issued + 60 * minutes)
     scores = {name: scored.scores() for name in models}
-    errors = {name: scored.errors(congestion="congestion" in asked.by) for name in models if asked.by}
-    days = {name: DailyErrors(issued_on, data.horizon, device) for name in asked.compared}
-    inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if asked.intervals}
-    daily = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if asked.drift}
+    errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
+    days = {name: DailyErrors(issued_on, data.horizon, device) for name in compared}
+    inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if intervals}
+    daily = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if drift}
     survey_each(models, scored.loader, scored.problem.precision, scores, errors, days, inside, daily, saved)
     found = {name: ModelScores.of(each.compute(), scored.protocol) for name, each in scores.items()}
     for run in runs:
@@ -131,7 +128,7 @@ def _in_one_pass(
     divided = {name: each.compute() for name, each in errors.items()}
     covered = {name: each.compute(minutes) for name, each in inside.items()}
     return found, {
-        "by": {name: {key: rows[key] for key in asked.by} for name, rows in divided.items()},
+        "by": {name: {key: rows[key] for key in by} for name, rows in divided.items()},
         "coverage": {name: dict(zip(data.targets, each, strict=True)) for name, each in covered.items()},
         "difference": difference(days, minutes, _start_among(scored)) if days else None,
         "drift": {name: each.compute(_stuck_at_the_end(scored)) for name, each in daily.items()},

@@ -115,22 +115,14 @@ def test_they_learn(name: str) -> None:
 def test_linear_is_its_matrix() -> None:
     (b, _), known = features(3, (2, 0), (1, 0))
     model = made("linear", known)
-    history, valid = b.history.double().numpy(), b.valid.numpy()
     weight, bias = (p.detach().double().numpy() for p in (model.map.weight, model.map.bias))
-    mean, deviation = (np.array([getattr(m, name) for m in known.targets]) for name in ("mean", "std"))
     assert weight.shape == (12 * 2, 12 * 2)
-    expected = np.zeros((4, 12, 3, 2))
-    for window in range(4):
-        for sensor in range(3):
-            read = []
-            for step in range(12):
-                for feature in range(2):
-                    cell = window, step, sensor, feature
-                    moments = known.inputs[feature]
-                    read.append((history[cell] - moments.mean) / moments.std if valid[cell] else 0.0)
-            normalised = (weight @ np.array(read) + bias).reshape(12, 2)
-            expected[window, :, sensor] = mean + deviation * normalised
-    assert not valid.all()
+    means, stds = (np.array([getattr(m, name) for m in known.inputs]) for name in ("mean", "std"))
+    assert not b.valid.all()
+    read = np.where(b.valid, (b.history.double() - means) / stds, 0.0)  # [B,T,N,F]
+    rows = read.transpose(0, 2, 1, 3).reshape(4, 3, 24) @ weight.T + bias
+    mean, deviation = (np.array([getattr(m, name) for m in known.targets]) for name in ("mean", "std"))
+    expected = mean + deviation * rows.reshape(4, 3, 12, 2).transpose(0, 2, 1, 3)
     np.testing.assert_allclose(model(b).detach().numpy(), expected, rtol=1e-4, atol=1e-3)
 
 
