@@ -5,6 +5,7 @@ GeoJSON (RFC 7946) is what QGIS and other maps read: degrees, longitude first.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pa
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
+APART = 0.8  # radians, between the ways to two labels
 Place = tuple[float, float]  # longitude and latitude
 
 
@@ -71,7 +73,7 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         return
     axes.set(xlabel="km east of the centre", ylabel="km north of the centre")
     axes.set_aspect("equal", adjustable="datalim")
-    axes.margins(0.08)
+    axes.margins(0.12)  # room for labels
     middle = np.median(xy[drawn], axis=0)
     axes.update_datalim([middle - 1, middle + 1])  # 2 km even for one place alone
     axes.grid(color="0.93")
@@ -99,20 +101,20 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
     named = [place for place in shown.named if drawn[place]][:LABELLED]
-    label(axes, [shown.ids[place] for place in named], xy[named])
+    label(axes, [shown.ids[place] for place in named], xy[named], middle)
 
 
-def label(axes: Axes, texts: Sequence[str], anchors: np.ndarray) -> None:
-    """Write texts beside their anchors [m,2] in km, each on the side that looks away from the other anchors."""
-    apart = anchors - anchors.mean(axis=0)
-    if len(anchors) == 1:
-        apart += 1
-    ways = apart / np.maximum(np.hypot(*apart.T), 1e-9)[:, None]
+def label(axes: Axes, texts: Sequence[str], anchors: np.ndarray, middle: np.ndarray) -> None:
+    """Write texts beside their anchors [m,2] in km, each on the side away from the middle [2], none on another."""
+    angles = np.arctan2(*(anchors - middle).T[::-1])
+    for one, following in itertools.pairwise(np.argsort(angles, kind="stable")):
+        angles[following] = max(angles[following], angles[one] + APART)
+    ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "zorder": 6}
     box = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
     arrow = {"arrowstyle": "-", "color": "black", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 2}
     for text, anchor, way in zip(texts, anchors, ways, strict=True):
-        shift = way * (0.34 * SMALL * len(text) + 18, 0.7 * SMALL + 16)  # half of its size, and a gap
+        shift = way * (0.34 * SMALL * len(text) + 28, 0.7 * SMALL + 26)  # half of its size, and a gap
         axes.annotate(text, anchor, shift, textcoords="offset points", bbox=box, arrowprops=arrow, **look)
 
 
