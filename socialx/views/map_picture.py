@@ -1,11 +1,10 @@
-"""Maps of sensors: pictures with places in km, dots by a value, a scale and labels that avoid each other, and GeoJSON.
+"""Maps of sensors: pictures with places in km, dots by a value and labels that avoid each other, and GeoJSON.
 
 GeoJSON (RFC 7946) is what QGIS and other maps read: degrees, longitude first.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from socialx.data.geo import to_plane
 from socialx.disk import replacing
 from socialx.errors import Command, SocialxError
 from socialx.files.hdf5_layout import Sensors
-from socialx.views.canvas import DOT, SMALL, VERMILION, title
+from socialx.views.canvas import DOT, DPI, SMALL, VERMILION, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,6 @@ BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pa
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
-APART = 0.8  # radians, between the ways to two labels
 Place = tuple[float, float]  # longitude and latitude
 
 
@@ -61,7 +59,7 @@ class SensorMap:
 
 
 def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
-    """Draw a map."""
+    """Draw a map; all other panels of the figure are drawn before, because its layout is final afterwards."""
     xy, known, far = on_plane(shown.degrees, shown.far)
     drawn = np.isfinite(xy).all(axis=1)
     counts = {"without position": ~known, "far away, not drawn": far, **shown.notes}
@@ -73,7 +71,7 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         return
     axes.set(xlabel="km east of the centre", ylabel="km north of the centre")
     axes.set_aspect("equal", adjustable="datalim")
-    axes.margins(0.12)  # room for labels
+    axes.margins(0.08)
     middle = np.median(xy[drawn], axis=0)
     axes.update_datalim([middle - 1, middle + 1])  # 2 km even for one place alone
     axes.grid(color="0.93")
@@ -100,22 +98,12 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
     axes.annotate("N", (0.98, 1.08), (0.98, 1.01), "axes fraction", arrowprops=arrow, ha="center", fontsize=SMALL)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
+    figure.draw_without_rendering()  # lays the figure out, so that the limits are final
+    figure.set_layout_engine("none")
+    legend, corner = axes.get_legend(), axes.bbox.extents[[0, 1, 0, 1]]
+    full = [(legend.get_window_extent().extents - corner) * 72 / DPI] if legend else []
     named = [place for place in shown.named if drawn[place]][:LABELLED]
-    label(axes, [shown.ids[place] for place in named], xy[named], middle)
-
-
-def label(axes: Axes, texts: Sequence[str], anchors: np.ndarray, middle: np.ndarray) -> None:
-    """Write texts beside their anchors [m,2] in km, each on the side away from the middle [2], none on another."""
-    angles = np.arctan2(*(anchors - middle).T[::-1])
-    for one, following in itertools.pairwise(np.argsort(angles, kind="stable")):
-        angles[following] = max(angles[following], angles[one] + APART)
-    ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "zorder": 6}
-    box = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-    arrow = {"arrowstyle": "-", "color": "black", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 2}
-    for text, anchor, way in zip(texts, anchors, ways, strict=True):
-        shift = way * (0.34 * SMALL * len(text) + 28, 0.7 * SMALL + 26)  # half of its size, and a gap
-        axes.annotate(text, anchor, shift, textcoords="offset points", bbox=box, arrowprops=arrow, **look)
+    label(axes, [shown.ids[place] for place in named], xy[named], xy[drawn], full)
 
 
 def on_plane(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -144,6 +132,56 @@ def round_length(most: float) -> float:
     """The longest of 1, 2 and 5 times a power of ten that is not above a length."""
     power = 10.0 ** np.floor(np.log10(most))
     return float(power * max(factor for factor in (1, 2, 5) if factor * power <= most))
+
+
+def label(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
+    """Write texts beside their anchors [m,2], each where it hides no other text and the fewest of the places [n,2].
+
+    Anchors and places in km; the layout is final.  full: the boxes in points that are taken already.
+    """
+    dots, size = points(axes, places)
+    margin = np.array([-4.0, -4.0, 4.0, 4.0])
+    turns = np.radians(np.arange(0, 360, 30))
+    for text, anchor in zip(texts, anchors, strict=True):
+        half = np.array([0.34 * SMALL * len(text) + 2, 0.7 * SMALL])  # of its box; digits are 0.64 of their size wide
+        at = points(axes, anchor[None])[0][0]
+        choices = []
+        for radius in (16, 34, 52, 76):
+            for turn in turns:
+                shift = np.array([np.cos(turn), np.sin(turn)]) * (half + radius)
+                box = np.concatenate([at + shift - half, at + shift + half])
+                clashes = overlaps(box, full) + bool((box[:2] < 4).any() or (box[2:] > size - 4).any())
+                choices.append(((clashes, inside(dots, box + margin), radius), shift, box))
+        _, shift, box = min(choices, key=lambda choice: choice[0])
+        full = [*full, box]
+        axes.annotate(
+            text,
+            anchor,
+            shift,
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=SMALL,
+            zorder=6,
+            bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+            arrowprops={"arrowstyle": "-", "color": "black", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 2},
+        )
+
+
+def points(axes: Axes, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places [n,2] and the size [2] of the panel in points from its lower left corner; its layout is final."""
+    size = np.array(axes.bbox.size) * 72 / DPI
+    return axes.transAxes.inverted().transform(axes.transData.transform(xy)) * size, size
+
+
+def inside(dots: np.ndarray, box: np.ndarray) -> int:
+    """How many dots [n,2] lie in a box of left, bottom, right, top."""
+    return int(((dots >= box[:2]) & (dots <= box[2:])).all(axis=1).sum())
+
+
+def overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
+    """With how many other boxes a box overlaps."""
+    return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
 
 
 def places(sensors: Sensors, path: Path) -> dict[str, Place]:
