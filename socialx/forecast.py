@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,11 @@ from socialx.notebook import ROWS, Shown, names_in
 if TYPE_CHECKING:
     import pandas as pd
 
+    from socialx.views.forecast_picture import Panel
+
 SUFFIXES = (".csv", ".parquet", ".h5")
 COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
+REMARKS = {PARTIAL: "history incomplete", MISSING: "no reading in the history", NEVER: "never reported"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +87,6 @@ class Forecast(Shown):
 
         Raises SettingsError for an id that it does not have.
         """
-        from dataclasses import replace
-
         sensors = names_in(sensors)
         place = {vdid: column for column, vdid in enumerate(self.sensors)}
         lost = [vdid for vdid in sensors if vdid not in place]
@@ -227,36 +228,42 @@ class Forecast(Shown):
         with replacing(Path(path)) as temporary:
             write_forecast(temporary, self)
 
+    def panels(self, sensors: str | Sequence[str]) -> list[Panel]:
+        """What a table or a picture shows of some sensors, one after the other."""
+        from socialx.views.forecast_picture import Panel
+
+        shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)
+        panels = []
+        for place, (vdid, mark) in enumerate(zip(shown.sensors, shown.marks[-1].tolist(), strict=True)):
+            ends = (None if end is None else end[:, :, place, 0] for end in (shown.lower, shown.upper))
+            panel = Panel(
+                vdid,
+                seconds,
+                shown.observed.values[:, place, 0],
+                shown.issued_at.astype(np.int64),
+                shown.times.astype(np.int64),
+                shown.values[:, :, place, 0],
+                "" if mark == COMPLETE else mark,
+                REMARKS.get(mark, ""),
+                *ends,
+            )
+            panels.append(panel)
+        return panels
+
     def plot(self, path: str | Path, sensors: str | Sequence[str] | None = None) -> None:
         """Draw history, forecast and, where the file has it, truth of some sensors into a .png, .svg or .pdf.
 
         sensors: None takes the six with the largest expected change.
         """
-        from socialx.views.forecast_picture import MOST, Panel, plot_forecast
+        from socialx.views.forecast_picture import MOST, plot_forecast
 
         check_output(Path(path), True, self.inputs)
-        shown = self.select(sensors or self.largest_changes(MOST))
-        quality = {PARTIAL: "history incomplete", MISSING: "no reading in the history", NEVER: "never reported"}
-        panels = [
-            Panel(
-                sensor=vdid,
-                seconds=shown.observed.times.astype(np.int64),
-                observed=shown.observed.values[:, place, 0],
-                issued=shown.issued_at.astype(np.int64),
-                times=shown.times.astype(np.int64),
-                values=shown.values[:, :, place, 0],
-                lower=None if shown.lower is None else shown.lower[:, :, place, 0],
-                upper=None if shown.upper is None else shown.upper[:, :, place, 0],
-                mark=quality.get(str(shown.marks[-1, place]), ""),
-            )
-            for place, vdid in enumerate(shown.sensors)
-        ]
-        hour = self.step_minutes * self.values.shape[1]
+        minutes = self.step_minutes * self.values.shape[1]
         zone = f", times of {self.timezone}" if self.timezone else ""
-        heading = f"{self.dataset}: {self.targets[0]} in the next {hour} minutes, forecast by {self.run}{zone}"
+        heading = f"{self.dataset}: {self.targets[0]} in the next {minutes} minutes, forecast by {self.run}{zone}"
         what = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
         band = "" if self.interval is None else f"{100 * self.interval:g} % interval"
-        plot_forecast(panels, heading, what, Path(path), band)
+        plot_forecast(self.panels(sensors or self.largest_changes(MOST)), heading, what, Path(path), band)
 
 
 def check_suffix(path: Path) -> None:

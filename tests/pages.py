@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from socialx.data.windows import PARTS
+from socialx.scoring.metrics import BY
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -78,7 +79,7 @@ class Outline(HTMLParser):
 
 
 def everywhere(value: Any, change: Callable[[str], str]) -> Any:
-    """Data whose texts, keys included, were all changed, but for the empty one and the names of parts of data."""
+    """Data whose texts, keys included, were all changed, but for the empty one and names that the package gives."""
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{f.name: everywhere(getattr(value, f.name), change) for f in fields(value)})
     if isinstance(value, dict):
@@ -86,7 +87,7 @@ def everywhere(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         parts = [everywhere(each, change) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return change(value) if isinstance(value, str) and value not in ("", *PARTS) else value
+    return change(value) if isinstance(value, str) and value not in ("", *PARTS, *BY) else value
 
 
 def luminance(colour: str) -> float:

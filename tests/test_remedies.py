@@ -410,7 +410,7 @@ CASES: dict[str, Callable[[World], str]] = {
         "predict", without(w, RunFolder(w.run).intervals.name), "--interval", "0.9"
     ),
     "training.run_folder.open_to_resume#1": lambda w: w.says("train", "--resume", without(w, "last.pt")),
-    "views.geojson.places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
+    "views.map_picture.places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
 }
 
 

@@ -42,11 +42,11 @@ def evaluate(
       socialx evaluate runs/demo --data new.h5 --part all --drift
     """
     import socialx
-    from socialx.scoring import limits
+    from socialx.scoring.results import limits_in, not_kept
     from socialx.tasks.outputs import check_outputs
     from socialx.views.score_tables import print_evaluation
 
-    bounds = [] if max_mae is None else limits.parse(max_mae)
+    bounds = [] if max_mae is None else limits_in(max_mae)
     if bounds and not runs:
         raise SettingsError(Argument("max_mae", max_mae), "no run that must keep it", "name a run folder")
     check_outputs((csv, None), (save, None), layers=layers, runs=runs, overwrite=overwrite)
@@ -61,7 +61,7 @@ def evaluate(
         evaluation.to_csv(csv, overwrite)
     for path in filter(None, (csv, save)):
         note(f"wrote {path}")
-    if failed := limits.failed(evaluation, bounds):
+    if failed := not_kept(evaluation, bounds):
         raise GateError.together(failed)
 
 
@@ -76,7 +76,7 @@ def explain(layers: Layers, as_json: Json = False, **arguments: Any) -> None:
       socialx explain runs/demo --plot demo.png
     """
     import socialx
-    from socialx.views.explanation_tables import print_explanation
+    from socialx.views.explanation_picture import print_explanation
     from socialx.views.score_tables import print_protocol
 
     explanation = socialx.explain(settings=layers, progress=Show("explain"), **arguments)
@@ -175,7 +175,7 @@ def predict(
     import socialx
     from socialx.forecast import check_suffix
     from socialx.tasks.outputs import PICTURE, check_outputs
-    from socialx.views.forecast_tables import print_forecast
+    from socialx.views.forecast_picture import SHOWN, print_forecast
 
     if output is not None:
         check_suffix(output)
@@ -189,7 +189,10 @@ def predict(
     if as_json:
         print_json(forecast.as_dict())
     elif output is None:
-        print_forecast(forecast, whole="sensors" in arguments, all_to="--output FILE.csv writes all of them")
+        shown = forecast.sensors if "sensors" in arguments else forecast.largest_changes(SHOWN)
+        print_forecast(forecast.headline(), forecast.panels(shown), forecast.step_minutes)
+        if rest := len(forecast.sensors) - len(shown):
+            typer.echo(f"{rest} more sensors are not shown; --output FILE.csv writes all of them")
     else:
         typer.echo(f"wrote {output}: {forecast.headline()}")
 

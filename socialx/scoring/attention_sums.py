@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from socialx.files.hdf5_layout import Sensors
 from socialx.model.coarser import Coarser
 from socialx.model.forecaster import Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
-from socialx.scoring.results import ErrorOf, Head, Layer, Neighbour, SensorErrors, finite
+from socialx.scoring.metrics import ErrorOf, finite
+from socialx.scoring.results import Head, Layer, Neighbour, SensorErrors
 
 # Numbers that the gathered states of the neighbours may take at a time, B N K E: 64 MiB in fp32.
 AT_A_TIME = 2**24
@@ -32,22 +33,13 @@ NAMED = 5  # neighbours that are named of every sensor
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """The attention weights of one social layer; what needs weights is None where its pooling has none (max).
+    """The attention weights of one social layer: what its heads do, and the weights between sensors.
 
-    radius_km [H]: where each head's gate is one half; softness_km [H]: within so much more or less than the radius the
-    gate falls from 0.73 to 0.27, 0 where it is hard; trained: whether they are learned.  Of the weights, means over
-    windows and sensors: null_key [H], the weight of the null key; entropy [H] in nats, over the null key and the K
-    neighbours; distance_km [H], the mean over all weight given to a neighbour, NaN where none was.  weights [N,K], mean
-    over windows and heads, with index int64 [N,K] and apart_km [N,K] of the neighbours.
+    weights [N,K]: mean over windows and heads, None where its pooling has none (max), with index int64 [N,K] and
+    apart_km [N,K] of the neighbours.
     """
 
-    name: str
-    trained: bool
-    radius_km: np.ndarray
-    softness_km: np.ndarray
-    null_key: np.ndarray | None
-    entropy: np.ndarray | None
-    distance_km: np.ndarray | None
+    layer: Layer
     weights: np.ndarray | None
     index: np.ndarray
     apart_km: np.ndarray
@@ -84,24 +76,22 @@ class RunningWeights:
         geometry = self.pooling.geometry
         beta = geometry.log_beta.detach().exp()
         softness = 1 / beta if geometry.soft else torch.zeros_like(beta)
-        null_key = entropy = distance = weights = None
+        columns = [each.double().cpu().numpy() for each in (geometry.radius_km.detach(), softness)]  # [H] each
+        mean_km = weights = None
         if self.windows:
             used, entropy, km = self.per_head.cpu().numpy() / (self.windows * len(self.links))
-            null_key = 1 - used
             distance = np.divide(km, used, out=np.full_like(km, np.nan), where=used > 0)
+            null_key = 1 - used
+            columns += [null_key, entropy, distance]
+            if (given := 1 - null_key).any():
+                mean_km = float(np.average(np.nan_to_num(distance), weights=given))
             weights = self.links.cpu().numpy() / (self.windows * self.pooling.heads)
-        return LayerWeights(
-            name=name,
-            trained=geometry.log_radius.requires_grad,
-            radius_km=geometry.radius_km.detach().double().cpu().numpy(),
-            softness_km=softness.double().cpu().numpy(),
-            null_key=null_key,
-            entropy=entropy,
-            distance_km=distance,
-            weights=weights,
-            index=geometry.index.cpu().numpy(),
-            apart_km=geometry.distance.double().cpu().numpy(),
-        )
+        nothing = [None] * (len(fields(Head)) - len(columns))
+        heads = tuple(Head(*map(finite, numbers), *nothing) for numbers in zip(*columns, strict=True))
+        mean = replace(Head(*(finite(column.mean()) for column in columns), *nothing), distance_km=mean_km)
+        index = geometry.index.cpu().numpy()
+        layer = Layer(name, geometry.log_radius.requires_grad, index.shape[1], mean, heads)
+        return LayerWeights(layer, weights, index, geometry.distance.double().cpu().numpy())
 
 
 class AttentionWeights:
@@ -112,17 +102,18 @@ class AttentionWeights:
         self._sums = {name: RunningWeights(layer.pooling) for name, layer in social_layers(model).items()}
 
     @contextmanager
-    def hooked(self, batches: Container[int] | None = None) -> Iterator[None]:
-        """The weights of what the model forecasts inside are added.
+    def in_some_of(self, batches: int) -> Iterator[None]:
+        """The weights of what the model forecasts inside are added: of eight batches spread over a pass of so many.
 
-        batches: only those of these batches, by their number from 0 on.
+        The last batch may be padded with windows that were seen before: it is left out where there is another.
         """
         sums = {each.pooling: each for each in self._sums.values()}
-        numbers, adding = itertools.count(), True
+        asked = set(np.linspace(0, max(0, batches - 2), BATCHES).round().astype(int).tolist())
+        numbers, adding = itertools.count(), False
 
         def begin(model: nn.Module, inputs: tuple[Batch]) -> None:
             nonlocal adding
-            adding = batches is None or next(numbers) in batches
+            adding = next(numbers) in asked
 
         def add(pooling: SocialPooling, inputs: tuple[Tensor, ...]) -> None:
             if adding:
@@ -133,13 +124,6 @@ class AttentionWeights:
             for pooling in sums:
                 hooks.callback(pooling.register_forward_pre_hook(add).remove)
             yield
-
-    def in_some_of(self, batches: int) -> AbstractContextManager[None]:
-        """``hooked`` for a pass of so many batches, of which eight are spread over the pass.
-
-        The last batch may be padded with windows that were seen before: it is left out where there is another.
-        """
-        return self.hooked(set(np.linspace(0, max(0, batches - 2), BATCHES).round().astype(int).tolist()))
 
     def compute(self) -> list[LayerWeights]:
         """Layer by layer, in the order in which they act."""
@@ -156,9 +140,7 @@ def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
     return {**stacked, **between}  # type: ignore[dict-item]
 
 
-def sensor_errors(
-    sensors: Sensors, rows: tuple[ErrorOf[int], ...], layers: list[LayerWeights]
-) -> tuple[SensorErrors, ...]:
+def sensor_errors(sensors: Sensors, rows: tuple[ErrorOf, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:
     """The sensors with their errors and strongest neighbours, the worst first, those without a target last.
 
     The weights of a neighbour are means over the layers, which share their neighbours.
@@ -177,32 +159,11 @@ def sensor_errors(
             )
             for i in range(count)
         ]
-        received = [float(each) for each in np.bincount(index.ravel(), mean.ravel(), count)]
+        received = np.bincount(index.ravel(), mean.ravel(), count).tolist()
+    places = zip(map(finite, sensors.latitude), map(finite, sensors.longitude), strict=True)
     listed = [
-        SensorErrors(
-            sensors.ids[i],
-            row.mae,
-            row.count,
-            finite(sensors.latitude[i]),
-            finite(sensors.longitude[i]),
-            neighbours[i],
-            received[i],
-        )
-        for i, row in enumerate(rows)
+        SensorErrors(row.key, row.mae, row.count, *place, near, got)
+        for row, place, near, got in zip(rows, places, neighbours, received, strict=True)
     ]
     listed.sort(key=lambda sensor: -math.inf if sensor.mae is None else sensor.mae)
     return tuple(reversed(listed))
-
-
-def layer_summary(layer: LayerWeights) -> Layer:
-    """The means of one social layer."""
-    columns = (layer.radius_km, layer.softness_km, layer.null_key, layer.entropy, layer.distance_km)
-    heads = tuple(
-        Head(*(None if column is None else finite(column[head]) for column in columns))
-        for head in range(len(layer.radius_km))
-    )
-    mean = Head(*(None if column is None else finite(column.mean()) for column in columns))
-    if layer.null_key is not None and layer.distance_km is not None and (1 - layer.null_key).any():
-        distance = float(np.average(np.nan_to_num(layer.distance_km), weights=1 - layer.null_key))
-        mean = replace(mean, distance_km=distance)
-    return Layer(layer.name, layer.trained, layer.index.shape[1], mean, heads)

@@ -11,7 +11,7 @@ and PEMS-BAY: benchmarks/drift.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,31 +91,36 @@ class DailyCoverage:
     def compute(self, stuck: Mapping[str, float]) -> Drift:
         """What they tell, from one transfer; stuck: as in ``Drift``."""
         inside, error, count = self.sums.cpu().numpy()  # [D,N]
-        dates, ids = [as_text(int(day) * DAY_S)[:10] for day in self.days], self.intervals.sensors
+        dates = np.array([as_text(int(day) * DAY_S)[:10] for day in self.days])
+        ids = np.array(self.intervals.sensors)
         known = (count > 0) & (count >= ENOUGH * count.max())
         worse = known & (inside < LEAST_OF_SENSOR * count)
-        days, sensors = [], {}
-        for day, date in enumerate(dates):
-            readings = count[day].sum()
-            mae, covered = (float(each[day].sum() / readings) if readings else None for each in (error, inside))
-            days.append(DriftDay(date, mae, covered, int(readings), tuple(np.array(ids)[worse[day]].tolist())))
-        for place, name in enumerate(ids):
-            if since := _since(np.array(dates)[known[:, place]].tolist(), worse[known[:, place], place].tolist()):
-                sensors[name] = since
-        inside, count = inside.sum(axis=1), count.sum(axis=1)
+        since_of = {name: _since(dates[known[:, n]], worse[known[:, n], n]) for n, name in enumerate(ids.tolist())}
+        inside, error, readings = (each.sum(axis=1) for each in (inside, error, count))
+        days = tuple(
+            DriftDay(
+                date,
+                _share(error[day], readings[day]),
+                _share(inside[day], readings[day]),
+                int(readings[day]),
+                tuple(ids[worse[day]].tolist()),
+            )
+            for day, date in enumerate(dates.tolist())
+        )
         weeks = [slice(max(0, end - WEEK), end) for end in range(1, len(dates) + 1)]
-        ends = [over_days(inside[week], count[week]) for week in weeks]
-        since = _since(dates, [high is not None and high < LEAST_OF_NETWORK for _, high in ends])
-        last = count[-WEEK:].sum()
-        covered = float(inside[-WEEK:].sum() / last) if last else None
-        return Drift(tuple(days), covered, *ends[-1], since, sensors, stuck)
+        ends = [over_days(inside[week], readings[week]) for week in weeks]
+        since = _since(dates, np.array([high is not None and high < LEAST_OF_NETWORK for _, high in ends]))
+        covered = _share(inside[-WEEK:].sum(), readings[-WEEK:].sum())
+        sensors = {name: since for name, since in since_of.items() if since}
+        return Drift(days, covered, *ends[-1], since, sensors, stuck)
 
 
-def _since(dates: Sequence[str], worse: Sequence[bool]) -> str | None:
+def _share(total: float, count: float) -> float | None:
+    return float(total / count) if count else None
+
+
+def _since(dates: np.ndarray, worse: np.ndarray) -> str | None:
     """The first of the last days in a row that are worse; None where the last one is not."""
-    first = None
-    for date, is_worse in zip(reversed(dates), reversed(worse), strict=True):
-        if not is_worse:
-            break
-        first = date
-    return first
+    last_good = np.flatnonzero(~worse)[-1:]
+    first = int(last_good[0]) + 1 if len(last_good) else 0
+    return str(dates[first]) if first < len(dates) else None

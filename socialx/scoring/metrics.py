@@ -1,25 +1,31 @@
-"""Masked MAE, RMSE, MAPE and R2 as running sums on the device, per target and horizon step.
+"""Masked MAE, RMSE, MAPE and R2 per target and horizon step, and where a model errs, as running sums on the device.
 
 Sums are float64 over all valid entries of everything that was seen: not a mean of batch means.  An empty mask gives
 NaN with count 0, never 0.  Nothing waits for the device until ``compute``.
 """
 
-# Shape letters: B windows, P horizon steps, N sensors, G targets
+# Shape letters: W windows, B of a batch, P horizon steps, N sensors, G targets, X what the errors are divided by
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Target
+from socialx.data.calendar import WEEKDAYS
 
 SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
 NEARLY_ZERO = 1e-3  # of the mean: METR-LA's lowest reading has 6e-3 of it, and a count of 1 where 200 are usual 5e-3
 MOST_ENTRIES = 1 << 20  # of a forecast that are added at a time: METR-LA has 158,976 in a batch of 64
+BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
+HOURS = 24
+CONGESTED = 0.5  # of the free-flow speed: a truth below it is congested
 
 
 def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -103,3 +109,98 @@ class RunningScores:
         table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [7,P+1,G]
         rows = [[Scores.of(column) for column in target] for target in table.permute(2, 1, 0).tolist()]
         return [HorizonScores(tuple(by_step), overall) for *by_step, overall in rows]
+
+
+@dataclass(frozen=True)
+class ErrorOf:
+    """MAE over ``count`` valid entries; None where there is none.
+
+    key: minutes ahead, hour of the day, or a word: weekday, id of a sensor, congested or free.
+    """
+
+    key: Any
+    mae: float | None
+    count: int
+
+
+Breakdown = dict[str, tuple[ErrorOf, ...]]
+
+
+class RunningErrors:
+    """Absolute errors of the first target divided by each of ``BY``.  Add batches, then compute: one transfer.
+
+    Windows of holidays are of no weekday, but of an eighth one, where there are any.
+    """
+
+    def __init__(
+        self,
+        horizon: int,
+        sensors: Sequence[str],
+        step_minutes: int,
+        device: torch.device,
+        free_flow: Tensor | None = None,
+        holiday: Tensor | None = None,
+    ) -> None:
+        """sensors: their ids.  free_flow float32 [N,G], on the device; None: nothing counts as congested.
+
+        holiday: whether each target row is of a holiday, bool [W,P] in the order of the windows, on the device; None:
+        none is.
+        """
+        self.horizon, self.step_minutes = horizon, step_minutes
+        self.holiday, self._seen = holiday, 0
+        self.keys: dict[str, Sequence[Any]] = {
+            "horizon": range(step_minutes, step_minutes * (horizon + 1), step_minutes),
+            "hour": range(HOURS),
+            "weekday": WEEKDAYS if holiday is None else (*WEEKDAYS, "holiday"),
+            "sensor": sensors,
+            "congestion": ("congested", "free"),
+        }
+        self.sums = {
+            by: torch.zeros(2, len(keys), dtype=torch.float64, device=device) for by, keys in self.keys.items()
+        }
+        self.slow = None if free_flow is None else CONGESTED * free_flow[:, 0]
+
+    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """forecast [B,P,N,G] in the file's unit, of a batch on the same device.  The device is not waited for."""
+        valid, truth = target.valid[..., 0], target.values[..., 0]
+        error = (forecast[..., 0].double() - truth.double()).abs()
+        both = torch.stack([torch.where(valid, error, 0.0), valid.double()])  # [2,B,P,N]
+        self.sums["sensor"] += both.sum(dim=(1, 2))
+        congested = both * (truth < self.slow) if self.slow is not None else torch.zeros_like(both)
+        of_congested, of_all = congested.sum(dim=(1, 2, 3)), both.sum(dim=(1, 2, 3))
+        self.sums["congestion"] += torch.stack([of_congested, of_all - of_congested], dim=1)
+        both = both.sum(dim=3)  # [2,B,P]
+        self.sums["horizon"] += both.sum(dim=1)
+        hour = batch.slot[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
+        weekday = batch.weekday[:, -self.horizon :]
+        if self.holiday is not None:  # windows that pad the last batch have no valid target
+            here = self.holiday[self._seen : self._seen + len(weekday)]
+            self._seen += len(here)
+            weekday = torch.cat([torch.where(here, len(WEEKDAYS), weekday[: len(here)]), weekday[len(here) :]])
+        for by, place in (("hour", hour), ("weekday", weekday)):
+            sums = self.sums[by]
+            of_key = (place[..., None] == torch.arange(sums.shape[1], device=sums.device)).double()  # [B,P,X]
+            sums += both.flatten(1) @ of_key.flatten(0, 1)  # a product, whose order of sums is fixed
+
+    def compute(self) -> Breakdown:
+        """A row per key of each of ``BY``, and ``all``: one row of everything."""
+        joined = torch.cat(list(self.sums.values()), dim=1).cpu().numpy()
+        parts = np.split(joined, np.cumsum([len(keys) for keys in self.keys.values()]), axis=1)
+        found = {by: _rows(keys, part) for (by, keys), part in zip(self.keys.items(), parts, strict=False)}
+        return found | {"all": _rows(["all"], parts[0].sum(axis=1, keepdims=True))}
+
+
+def _rows(keys: Iterable[Any], sums: np.ndarray) -> tuple[ErrorOf, ...]:
+    """sums [2,X]: of errors, and how many there are."""
+    rows = zip(keys, *sums.tolist(), strict=True)
+    return tuple(ErrorOf(key, finite(total / count) if count else None, int(count)) for key, total, count in rows)
+
+
+def maes_of(rows: Iterable[Any]) -> np.ndarray:
+    """The MAE of rows, NaN where there is none."""
+    return np.array([row.mae for row in rows], float)
+
+
+def finite(value: float) -> float | None:
+    """The number, None where it is not finite: JSON has no NaN."""
+    return float(value) if math.isfinite(value) else None

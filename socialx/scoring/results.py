@@ -1,33 +1,35 @@
-"""The results of scoring, typed: scores of several models under one protocol, and the explanation of one."""
+"""The results of scoring, typed: scores of several models under one protocol, and the explanation of one.
+
+Limits that scores are asked to keep are texts: ``15min=2.7,60min=3.5`` or ``all=3``.
+"""
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from socialx.data.calendar import WEEKDAYS
 from socialx.disk import as_cell, check_output, replacing
-from socialx.errors import Argument, SettingsError
-from socialx.files.published import PublishedScore
+from socialx.errors import Argument, Message, SettingsError
+from socialx.files.published import DATASETS, PublishedScore
 from socialx.notebook import Shown
-from socialx.scoring.breakdown import HOURS, Breakdown, Errors
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.scoring.metrics import ErrorOf, HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.scoring.references import LAST_VALID, ZEROS_COPIED
+from socialx.scoring.references import LAST_VALID, REFERENCES, ZEROS_COPIED
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FROZEN = "days of the training"  # of a run that knows no later ones
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
-Key = TypeVar("Key", int, str)
+COLUMNS = ("model", "target", "by", "key", "mae", "rmse", "mape", "r2", "count")  # of a table of scores
+LIMITS = "max_mae"  # the argument that asks for them
 
 
 @dataclass(frozen=True)
@@ -42,24 +44,38 @@ class ModelScores:
         """The scores of all targets, in their order."""
         return cls(dict(zip(protocol.targets, scores, strict=True)), protocol.step_minutes)
 
-    def at(self, minutes: int, target: str | None = None) -> Scores:
-        """The scores so many minutes ahead, of the first target or the named one; SettingsError for any other."""
-        step, rest = divmod(minutes, self.step_minutes)
-        by_step = self._of(target).by_step
-        if rest or not 1 <= step <= len(by_step):
-            steps = ", ".join(str((k + 1) * self.step_minutes) for k in range(len(by_step)))
-            raise SettingsError(Argument("minutes", minutes), "no step of the horizon", f"choose {steps}")
-        return by_step[step - 1]
+    def by_minutes(self, target: str | None = None) -> dict[int | None, Scores]:
+        """Minutes ahead -> scores of the first target or the named one; the last row, None: over all steps.
 
-    def overall(self, target: str | None = None) -> Scores:
-        """The scores over all horizon steps."""
-        return self._of(target).overall
-
-    def _of(self, target: str | None) -> HorizonScores:
+        Raises SettingsError for what is no target.
+        """
         if target is not None and target not in self.targets:
             names = ", ".join(self.targets)
             raise SettingsError(Argument("target", target), "not a target of the model", f"choose {names}")
-        return self.targets[target or next(iter(self.targets))]
+        scores = self.targets[target or next(iter(self.targets))]
+        minutes = (self.step_minutes * step for step in range(1, len(scores.by_step) + 1))
+        return dict(zip((*minutes, None), (*scores.by_step, scores.overall), strict=True))
+
+    def at(self, minutes: int, target: str | None = None) -> Scores:
+        """The scores so many minutes ahead, of the first target or the named one; SettingsError for any other."""
+        by_minutes = self.by_minutes(target)
+        if minutes not in by_minutes:
+            steps = ", ".join(map(str, list(by_minutes)[:-1]))
+            raise SettingsError(Argument("minutes", minutes), "no step of the horizon", f"choose {steps}")
+        return by_minutes[minutes]
+
+    def overall(self, target: str | None = None) -> Scores:
+        """The scores over all horizon steps."""
+        return self.by_minutes(target)[None]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, by target."""
+        found = {}
+        for target in self.targets:
+            *steps, (_, overall) = self.by_minutes(target).items()
+            by_step = [{"minutes": minutes, **scores.as_dict()} for minutes, scores in steps]
+            found[target] = {"by_step": by_step, "all": overall.as_dict()}
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +97,7 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
     published: tuple[PublishedScore, ...]
     known_days: Mapping[str, ModelScores] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
-    by: Mapping[str, Mapping[str, tuple[ErrorOf[Any], ...]]] = field(default_factory=dict)
+    by: Mapping[str, Mapping[str, tuple[ErrorOf, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
     drift: Mapping[str, Drift] = field(default_factory=dict)
     inputs: tuple[Path, ...] = field(default=(), repr=False)
@@ -99,14 +115,28 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
 
     def table(self) -> list[dict[str, Any]]:
         """The MAE of the first target, a row per model: a quarter of an hour, half an hour, an hour ahead, and all."""
-        step = self.protocol.step_minutes
         rows = []
         for name, model in self.distinct.items():
-            ahead = {f"{minutes} min": minutes // step for minutes in (15, 30, 60) if minutes % step == 0}
-            steps = model.targets[next(iter(model.targets))].by_step
-            errors = {label: steps[place - 1].mae for label, place in ahead.items() if 1 <= place <= len(steps)}
-            rows.append({"model": name, **errors, "all": model.overall().mae})
+            scores = model.by_minutes()
+            ahead = {f"{minutes} min": scores[minutes].mae for minutes in (15, 30, 60) if minutes in scores}
+            rows.append({"model": name, **ahead, "all": scores[None].mae})
         return rows
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The scores of each model and target by minutes ahead, ``all``: over all steps; then the errors of ``by``.
+
+        Each row has ``COLUMNS``; those of ``by`` have mae and count alone.
+        """
+        for name, model in {**self.models, **self.known_days}.items():
+            for target in model.targets:
+                for minutes, scores in model.by_minutes(target).items():
+                    key = "all" if minutes is None else minutes
+                    row = {"model": name, "target": target, "by": "horizon", "key": key, **scores.as_dict()}
+                    yield {column: row[column] for column in COLUMNS}
+        for name, tables in self.by.items():
+            for by, errors in tables.items():
+                of = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
+                yield from ({**of, **asdict(row)} for row in errors if by != "horizon")
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row per model and horizon step.
@@ -117,18 +147,9 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
         import pandas as pd
 
         units = self.protocol.targets
-        rows = [row | {"unit": units[row["target"]]} for row in self._rows() if row["horizon"] is not None]
-        return pd.DataFrame(rows).drop(columns=["target"] if len(units) == 1 else [])
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        """The scores of each model, target and horizon in minutes; None: over all steps."""
-        models = {**self.models, **self.known_days}
-        for name, model in models.items():
-            for target, scores in model.targets.items():
-                minutes = [self.protocol.step_minutes * (step + 1) for step in range(len(scores.by_step))]
-                for ahead, found in zip((*minutes, None), (*scores.by_step, scores.overall), strict=True):
-                    measures = {name: value for name, value in found.as_dict().items() if name != "undivided"}
-                    yield {"model": name, "target": target, "horizon": ahead, **measures}
+        rows = [row for row in self.rows() if row["by"] == "horizon" and row["key"] != "all"]
+        frame = pd.DataFrame([row | {"unit": units[row["target"]]} for row in rows]).rename(columns={"key": "horizon"})
+        return frame.drop(columns=["by"] if len(units) > 1 else ["by", "target"])
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
@@ -141,64 +162,88 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: horizon steps with their minutes; a number that does not exist is None."""
-        content: dict[str, Any] = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
-        if self.known_days:
-            content["known_days"] = self._table(self.known_days)
-        for name, tables in (("intervals", self.coverage), ("by", self.by)):
-            if tables:
-                content[name] = {
-                    model: {key: [asdict(row) for row in rows] for key, rows in table.items()}
-                    for model, table in tables.items()
-                }
-        if self.difference:
-            content["difference"] = asdict(self.difference)
-        if self.drift:
-            content["drift"] = {run: asdict(drift) for run, drift in self.drift.items()}
-        return {**content, "protocol": self.protocol.as_dict()}
-
-    def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write all scores as CSV, whole or not at all: a row per model, target and horizon step, and one over all.
-
-        Columns: model, target, by, key, mae, rmse, mape, r2, count.  The rows of ``by`` have mae and count alone.
-        """
-        check_output(Path(path), overwrite, self.inputs)
-        rows: list[dict[str, Any]] = []
-        for row in self._rows():
-            minutes = row.pop("horizon")
-            rows.append({**row, "by": "horizon", "key": "all" if minutes is None else str(minutes)})
-        for name, tables in self.by.items():
-            for by, errors in tables.items():
-                of = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
-                rows += [{**of, **asdict(row)} for row in errors if by != "horizon"]
-        with replacing(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, ["model", "target", "by", "key", "mae", "rmse", "mape", "r2", "count"])
-            table.writeheader()
-            table.writerows({name: as_cell(x) if isinstance(x, str) else x for name, x in row.items()} for row in rows)
-
-    def _table(self, models: Mapping[str, ModelScores]) -> dict[str, Any]:
-        step = self.protocol.step_minutes
+        asked = {
+            "known_days": {name: model.as_dict() for name, model in self.known_days.items()},
+            "intervals": _as_dicts(self.coverage),
+            "by": _as_dicts(self.by),
+            "difference": self.difference and asdict(self.difference),
+            "drift": {run: asdict(drift) for run, drift in self.drift.items()},
+        }
         return {
-            name: {
-                target: {
-                    "by_step": [{"minutes": (k + 1) * step, **s.as_dict()} for k, s in enumerate(scores.by_step)],
-                    "all": scores.overall.as_dict(),
-                }
-                for target, scores in model.targets.items()
-            }
-            for name, model in models.items()
+            "schema": SCORES_SCHEMA,
+            "part": self.part,
+            "scores": {name: model.as_dict() for name, model in self.models.items()},
+            **{name: part for name, part in asked.items() if part},
+            "protocol": self.protocol.as_dict(),
         }
 
+    def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write ``rows`` as CSV, whole or not at all."""
+        check_output(Path(path), overwrite, self.inputs)
+        with replacing(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, COLUMNS)
+            table.writeheader()
+            for row in self.rows():
+                table.writerow({name: as_cell(x) if isinstance(x, str) else x for name, x in row.items()})
 
-@dataclass(frozen=True)
-class ErrorOf(Generic[Key]):
-    """MAE over ``count`` valid entries; None where there is none.
 
-    key: minutes ahead, hour of the day, or a word: weekday, id of a sensor, congested or free.
+def _as_dicts(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
+    """Rows by two names, for JSON."""
+    return {name: {of: [asdict(row) for row in rows] for of, rows in each.items()} for name, each in tables.items()}
+
+
+def published(protocol: ScoringProtocol, part: str) -> tuple[PublishedScore, ...]:
+    """The results of others that scores under a protocol may be compared with: those of the same data under the same.
+
+    None where protocol or data are others.
     """
+    dataset = next((d for d in DATASETS.values() if d.dataset_name == protocol.dataset), None)
+    same = part == "test" and protocol.period is None
+    same = same and protocol.split == "canonical" and protocol.targets == {"avg_speed": "mph"}
+    same = same and (protocol.history, protocol.horizon, protocol.step_minutes) == (12, 12, 5)
+    same = same and protocol.missing["avg_speed"] == 0  # a reading of 0 is none
+    if not same or protocol.imputed or dataset is None:
+        return ()
+    whole = (protocol.sensors, protocol.windows["test"]) == (dataset.sensors, dataset.test_windows)
+    return dataset.scores if whole else ()
 
-    key: Key
-    mae: float | None
-    count: int
+
+class Limit(NamedTuple):
+    """The largest MAE of the first target so many minutes ahead; None: over all steps."""
+
+    minutes: int | None
+    mae: float
+
+
+def limits_in(text: str) -> list[Limit]:
+    """``60min=3.5,all=3`` -> limits.  Raises SettingsError for any other text."""
+    limits = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", part)
+        if not match:
+            remedy = f"for example {Argument(LIMITS, '60min=3.5')}"
+            raise SettingsError(Argument(LIMITS, text), f"{part!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy)
+        limits.append(Limit(int(match[1]) if match[1] else None, float(match[2])))
+    return limits
+
+
+def not_kept(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
+    """A message for each limit that a run or a file of forecasts does not keep.
+
+    Raises SettingsError for minutes that are no step.
+    """
+    lines = []
+    for name in (name for name in scores if name not in REFERENCES):
+        for minutes, most in limits:
+            at = "all steps" if minutes is None else f"{minutes} min"
+            try:
+                mae = scores[name].overall().mae if minutes is None else scores[name].at(minutes).mae
+            except SettingsError as error:
+                (said,) = error.messages
+                raise SettingsError(Argument(LIMITS, f"{minutes}min={most:g}"), said.what, said.remedy) from None
+            if not mae <= most:
+                lines.append(Message(name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}", f"required <= {most:g}"))
+    return lines
 
 
 @dataclass(frozen=True)
@@ -228,7 +273,12 @@ class SensorErrors:
 
 @dataclass(frozen=True)
 class Head:
-    """What one head of a social layer does, as in ``LayerWeights``; None for a number that does not exist."""
+    """What one head of a social layer does; None for a number that does not exist.
+
+    radius_km: where its gate is one half; softness_km: within so much more or less than the radius the gate falls from
+    0.73 to 0.27, 0 where it is hard.  Of its weights, means over windows and sensors: null_key, the weight of the null
+    key; entropy_nats, over the null key and the neighbours; distance_km, the mean over all weight given to a neighbour.
+    """
 
     radius_km: float | None
     softness_km: float | None
@@ -239,7 +289,10 @@ class Head:
 
 @dataclass(frozen=True)
 class Layer:
-    """One social layer: its heads and their mean; that of the distances goes by the weight given to neighbours."""
+    """One social layer: its heads and their mean; that of the distances goes by the weight given to neighbours.
+
+    trained: whether the radii are learned.  neighbours: how many each sensor has.
+    """
 
     name: str
     trained: bool
@@ -253,8 +306,8 @@ class ReferenceErrors:
     """The errors of a reference forecast over the same windows."""
 
     mae: float | None
-    by_horizon: tuple[ErrorOf[int], ...]
-    by_hour: tuple[ErrorOf[int], ...]
+    by_horizon: tuple[ErrorOf, ...]
+    by_hour: tuple[ErrorOf, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -271,9 +324,9 @@ class Explanation(Shown):
     unit: str
     mae: float | None
     count: int
-    by_horizon: tuple[ErrorOf[int], ...]
-    by_hour: tuple[ErrorOf[int], ...]
-    by_weekday: tuple[ErrorOf[int], ...]
+    by_horizon: tuple[ErrorOf, ...]
+    by_hour: tuple[ErrorOf, ...]
+    by_weekday: tuple[ErrorOf, ...]
     sensors: tuple[SensorErrors, ...]
     layers: tuple[Layer, ...]
     no_pooling: str | None
@@ -301,27 +354,3 @@ class Explanation(Shown):
                 if name in holder:
                     holder[name] = [{key: row.pop("key"), **row} for row in holder[name]]
         return content
-
-
-def breakdown_rows(errors: Breakdown, by: str, step_minutes: int, sensors: Sequence[str]) -> tuple[ErrorOf[Any], ...]:
-    """The errors by one of ``BY``; sensors: their ids."""
-    keys: dict[str, Iterable[int | str]] = {
-        "horizon": range(step_minutes, step_minutes * (len(errors["horizon"].count) + 1), step_minutes),
-        "hour": range(HOURS),
-        "weekday": (*WEEKDAYS, "holiday")[: len(errors["weekday"].count)],
-        "sensor": sensors,
-        "congestion": ("congested", "free"),
-    }
-    return error_rows(keys[by], errors[by])
-
-
-def error_rows(keys: Iterable[Key], errors: Errors) -> tuple[ErrorOf[Key], ...]:
-    """One row per key."""
-    return tuple(
-        ErrorOf(key, finite(mae), int(count)) for key, mae, count in zip(keys, errors.mae, errors.count, strict=True)
-    )
-
-
-def finite(value: float) -> float | None:
-    """The number, None where it is not finite: JSON has no NaN."""
-    return float(value) if math.isfinite(value) else None

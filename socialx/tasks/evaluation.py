@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
@@ -23,14 +23,13 @@ from socialx.files.inspect import stuck_sensors
 from socialx.files.time_axis import Time
 from socialx.notebook import names_in
 from socialx.progress import Callback, listening
-from socialx.scoring import ladder
-from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.drift import DailyCoverage
 from socialx.scoring.intervals import RunningCoverage
+from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
-from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
-from socialx.scoring.scoring_pass import refuse_overflow, survey_each
+from socialx.scoring.results import Evaluation, ModelScores, published
+from socialx.scoring.scoring_pass import Question, refuse_overflow, survey_each
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.task_help import END, PART, START, Help, with_help
@@ -89,39 +88,51 @@ def evaluate(
         if known:
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.problem))
-        dataset, step_minutes = scored.data, scored.data.store.step_minutes
-        dataset.note_clock(by)
-        models = (scored.baselines() if baselines else {}) | scored.models()
-        scores = {name: scored.scores() for name in models}
-        errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
-        issued_on, runs_of = dataset.calendar.day(scored.issued), scored.problems
-        days = {name: DailyErrors(issued_on, dataset.horizon, scored.device) for name in names if compare}
-        inside = {name: RunningCoverage(scored.intervals(name), scored.device) for name in runs_of if intervals}
-        begun_on = dataset.calendar.day(scored.issued + 60 * step_minutes)
-        daily = {name: DailyCoverage(scored.intervals(name), begun_on, scored.device) for name in runs_of if drift}
+        scored.data.note_clock(by)
+        protocol, models = scored.protocol, (scored.baselines() if baselines else {}) | scored.models()
+        results = published(protocol, part) if baselines else ()
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
-        survey_each(models, scored.loader, scored.problem.precision, scores, errors, days, inside, daily, saved)
-        found = {name: each.compute() for name, each in scores.items()}
-        for name in scored.problems:
-            for of_target in found[name]:
-                refuse_overflow(name, of_target.overall.mae if of_target.overall.count else 0.0)
-        ids, divided = dataset.sensors.ids, {name: each.compute() for name, each in errors.items()}
-        rows = {of: {key: breakdown_rows(each, key, step_minutes, ids) for key in by} for of, each in divided.items()}
-        covered = {name: each.compute(step_minutes) for name, each in inside.items()}
-        protocol = scored.protocol
-        published = ladder.published(protocol, part) if baselines else ()
-        return Evaluation(
-            part,
-            protocol,
-            {name: ModelScores.of(each, protocol) for name, each in found.items()},
-            published,
-            scored.with_known_days(known, frozen=bool(published)),
-            coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
-            by=rows,
-            difference=difference(days, step_minutes, _start_among(scored)) if days else None,
-            drift={name: each.compute(_stuck_at_the_end(scored)) for name, each in daily.items()},
-            inputs=tuple(inputs_of(layers, names)),
-        )
+        compared = names if compare else []
+        scores, beside = _in_one_pass(scored, models, by, compared, intervals, drift, saved)
+        known_too = scored.with_known_days(known, frozen=bool(results))
+        return Evaluation(part, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
+
+
+def _in_one_pass(
+    scored: ScoredPart,
+    models: Mapping[str, nn.Module],
+    by: Sequence[str],
+    compared: Sequence[str],
+    intervals: bool,
+    drift: bool,
+    saved: Mapping[str, Question],
+) -> tuple[dict[str, ModelScores], dict[str, Any]]:
+    """The scores of the models, and the fields of ``Evaluation`` that are asked for beside them.
+
+    compared: two runs, or none.  saved: the question that saves forecasts, by the name of its run.
+    """
+    data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
+    runs, issued_on = scored.problems, data.calendar.day(scored.issued)
+    begun_on = data.calendar.day(scored.issued + 60 * minutes)
+    scores = {name: scored.scores() for name in models}
+    errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
+    days = {name: DailyErrors(issued_on, data.horizon, device) for name in compared}
+    inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if intervals}
+    daily = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if drift}
+    survey_each(models, scored.loader, scored.problem.precision, scores, errors, days, inside, daily, saved)
+    found = {name: ModelScores.of(each.compute(), scored.protocol) for name, each in scores.items()}
+    for run in runs:
+        for target in data.targets:
+            overall = found[run].overall(target)
+            refuse_overflow(run, overall.mae if overall.count else 0.0)
+    divided = {name: each.compute() for name, each in errors.items()}
+    covered = {name: each.compute(minutes) for name, each in inside.items()}
+    return found, {
+        "by": {name: {key: rows[key] for key in by} for name, rows in divided.items()},
+        "coverage": {name: dict(zip(data.targets, each, strict=True)) for name, each in covered.items()},
+        "difference": difference(days, minutes, _start_among(scored)) if days else None,
+        "drift": {name: each.compute(_stuck_at_the_end(scored)) for name, each in daily.items()},
+    }
 
 
 @dataclass

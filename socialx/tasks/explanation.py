@@ -13,11 +13,11 @@ from socialx.errors import Message
 from socialx.files.time_axis import Time, as_text
 from socialx.kinds import POOLINGS, model_of
 from socialx.progress import Callback, listening, note
-from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, layer_summary, sensor_errors
-from socialx.scoring.breakdown import Breakdown
+from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, sensor_errors
+from socialx.scoring.metrics import Breakdown
 from socialx.scoring.references import ZEROS_COPIED
-from socialx.scoring.results import Explanation, ReferenceErrors, breakdown_rows, error_rows
-from socialx.scoring.scoring_pass import refuse_overflow, survey
+from socialx.scoring.results import Explanation, ReferenceErrors
+from socialx.scoring.scoring_pass import refuse_overflow, survey, survey_each
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.task_help import END, PART, RUN, START, Help, with_help
@@ -25,8 +25,8 @@ from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.tasks.scored_part import ScoredPart, scored_part
 from socialx.tasks.training import Run
-from socialx.views.explanation_picture import plot_explanation
-from socialx.views.geojson import places, write_explanation
+from socialx.views.explanation_picture import plot_explanation, write_explanation
+from socialx.views.map_picture import places
 
 
 @with_help
@@ -57,29 +57,20 @@ def explain(
         check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
         scored = scored_part([name], layers, part, start, end)
         dataset, precision, model = scored.data, scored.problem.precision, scored.problem.model
-        step_minutes = dataset.store.step_minutes
         dataset.note_clock(("hour",))
         where = None if geojson is None else places(dataset.sensors, dataset.store.path)
         with when_memory_runs_out(scored.problem):
-            errors, weights, of_baselines = scored.errors(), AttentionWeights(model), {}
+            baselines = {each: forecast for each, forecast in scored.baselines().items() if each != ZEROS_COPIED}
+            errors, weights = scored.errors(), AttentionWeights(model)
             with weights.in_some_of(len(scored.loader)):
                 survey(model, scored.loader, precision, errors, name=f"explain {name}")
-            for baseline, forecast in scored.baselines().items():
-                if baseline != ZEROS_COPIED:
-                    of_baselines[baseline] = scored.errors()
-                    survey(forecast, scored.loader, precision, of_baselines[baseline], name=f"score {baseline}")
-        explanation = explanation_of(name, scored, errors.compute(), weights.compute())
-        first, last = dataset.forecast_rows(part, scored.places)
-        times = as_text(int(dataset.store.seconds[first].min())), as_text(int(dataset.store.seconds[last].max()))
+            of_baselines = {baseline: scored.errors() for baseline in baselines}
+            survey_each(baselines, scored.loader, precision, of_baselines)
         references = {}
         for baseline, running in of_baselines.items():
-            breakdown = running.compute()
-            total = error_rows([0], breakdown["horizon"].summed())[0].mae
-            horizon, hour = (
-                breakdown_rows(breakdown, by, step_minutes, dataset.sensors.ids) for by in ("horizon", "hour")
-            )
-            references[baseline] = ReferenceErrors(total, horizon, hour)
-        explanation = replace(explanation, references=references, times=times)
+            rows = running.compute()
+            references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
+        explanation = explanation_of(name, scored, errors.compute(), weights.compute(), references)
         if geojson is not None and where is not None:
             write_explanation(explanation, where, Path(geojson))
             note(Message("", f"wrote {geojson}: {len(where)} of {len(dataset.sensors.ids)} sensors"))
@@ -89,10 +80,17 @@ def explain(
         return explanation
 
 
-def explanation_of(run: str, scored: ScoredPart, breakdown: Breakdown, layers: list[LayerWeights]) -> Explanation:
+def explanation_of(
+    run: str,
+    scored: ScoredPart,
+    errors: Breakdown,
+    layers: list[LayerWeights],
+    references: Mapping[str, ReferenceErrors] | None = None,
+) -> Explanation:
     """The errors and weights of the pass of a run as an explanation; SocialxError where they are not finite."""
-    data, settings = scored.data, scored.problems[run].settings
-    refuse_overflow(run, breakdown["sensor"].total)
+    data, settings, (total,) = scored.data, scored.problems[run].settings, errors["all"]
+    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.part, scored.places))
+    refuse_overflow(run, np.array([row.mae if row.count else 0.0 for row in errors["sensor"]], float))
     for layer in layers:
         refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)
     no_pooling = None
@@ -100,9 +98,6 @@ def explanation_of(run: str, scored: ScoredPart, breakdown: Breakdown, layers: l
         no_pooling = f"pooling.kind {settings.pooling.kind}: {POOLINGS[settings.pooling.kind].what}"
     elif not layers:
         no_pooling = f"model.kind {settings.model.kind}: a model without social pooling"
-    step_minutes, sensors = data.store.step_minutes, data.sensors.ids
-    total = error_rows([0], breakdown["horizon"].summed())[0]
-    protocol = scored.problems[run].protocol.with_trained({run: scored.trained[run]}, scored.period)
     return Explanation(
         run=run,
         part=scored.part,
@@ -110,11 +105,13 @@ def explanation_of(run: str, scored: ScoredPart, breakdown: Breakdown, layers: l
         unit=data.store.unit,
         mae=total.mae,
         count=total.count,
-        by_horizon=breakdown_rows(breakdown, "horizon", step_minutes, sensors),
-        by_hour=breakdown_rows(breakdown, "hour", step_minutes, sensors),
-        by_weekday=error_rows(range(len(breakdown["weekday"].count)), breakdown["weekday"]),
-        sensors=sensor_errors(data.sensors, error_rows(range(len(sensors)), breakdown["sensor"]), layers),
-        layers=tuple(map(layer_summary, layers)),
+        by_horizon=errors["horizon"],
+        by_hour=errors["hour"],
+        by_weekday=tuple(replace(row, key=day) for day, row in enumerate(errors["weekday"])),
+        sensors=sensor_errors(data.sensors, errors["sensor"], layers),
+        layers=tuple(each.layer for each in layers),
         no_pooling=no_pooling,
-        protocol=protocol,
+        protocol=scored.problems[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
+        references=references or {},
+        times=(as_text(int(first.min())), as_text(int(last.max()))),
     )

@@ -41,7 +41,7 @@ from socialx.settings import Settings
 from socialx.settings_layers import Layers, size_here
 from socialx.task_help import OVERWRITE, Help, with_help
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
-from socialx.views.geojson import places, write_report
+from socialx.views.map_picture import places, points_of, write_features
 
 SCHEMA = "socialx.file/1"
 LOOKED_BYTES = 80 << 20  # of readings, up to which a file that was written is looked at
@@ -374,7 +374,8 @@ def inspect(
             where = places(opened.sensors, path)
         report = inspection.examine(opened)
         if where is not None and geojson is not None:
-            write_report(report, where, Path(geojson))
+            missing, mean = report.sensor_missing_share, report.sensor_mean
+            write_features(Path(geojson), points_of(where, report.unit, missing_share=missing, mean=mean))
             note(Message("", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}"))
         if plot is not None:
             from socialx.views.file_picture import plot_report

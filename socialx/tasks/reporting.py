@@ -14,11 +14,9 @@ from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError
 from socialx.files.time_axis import Time
 from socialx.progress import Callback, listening
-from socialx.scoring import ladder
 from socialx.scoring.attention_sums import AttentionWeights
-from socialx.scoring.breakdown import HOURS, Breakdown
-from socialx.scoring.days import Day, RecordedForecasts, telling_days
-from socialx.scoring.results import Evaluation, Explanation, ModelScores, error_rows
+from socialx.scoring.metrics import Breakdown
+from socialx.scoring.results import Evaluation, Explanation, ModelScores, published
 from socialx.scoring.scoring_pass import survey
 from socialx.settings import Settings
 from socialx.settings_layers import Layers, flat, own_settings
@@ -26,16 +24,16 @@ from socialx.task_help import END, PART, START, Help, with_help
 from socialx.tasks.explanation import explanation_of
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
-from socialx.tasks.scored_part import scored_part
+from socialx.tasks.scored_part import ScoredPart, scored_part
 from socialx.tasks.training import Run, names_of
 from socialx.training.run_folder import TRAINED, open_run
-from socialx.views.model_card import card as model_card
-from socialx.views.run_page import page
-from socialx.views.run_report import RunRecord, RunReport
+from socialx.views.run_page import model_card, page
+from socialx.views.run_report import Day, Ends, RecordedForecasts, RunRecord, RunReport, telling_days
 
 MINUTES_AHEAD = 30  # of the forecasts that are compared with a day
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,39}")
 LEVEL = 0.9  # of the intervals around them
+DIVIDED = ("horizon", "hour", "weekday")  # by what the page divides errors
 
 
 @with_help
@@ -70,55 +68,61 @@ def report(
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD), layers=layers, runs=names)
         scored = scored_part(names, layers, part, start, end)
-        dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
-        step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
-        rows = dataset.forecast_rows(part, scored.places)[0] + step - 1
-        dataset.note_clock(("hour",))
-        spans = telling_days(dataset.target_source, rows)
-        scores: dict[str, ModelScores] = {}
-        errors: dict[str, Breakdown] = {}
-        explained: list[tuple[Explanation, RecordedForecasts]] = []
-        with when_memory_runs_out(scored.problem):
-            for name, model in {**scored.baselines(), **scored.models()}.items():
-                sums, sums_by, weights = scored.scores(), scored.errors(), AttentionWeights(model)
-                ends = None
-                if name in scored.problems and open_run(Path(name)).intervals.exists():
-                    intervals = scored.intervals(name)
-                    ends = partial(intervals.around, level=LEVEL) if intervals.widest >= LEVEL else None
-                shown = RecordedForecasts(step, spans, ends)
-                with weights.in_some_of(len(scored.loader)):
-                    survey(model, scored.loader, scored.problem.precision, sums, sums_by, shown, name=f"report {name}")
-                scores[name], errors[name] = ModelScores.of(sums.compute(), protocol), sums_by.compute()
-                if name in scored.problems:
-                    explained.append((explanation_of(name, scored, errors[name], weights.compute()), shown))
-            published = ladder.published(protocol, part)
-            frozen = scored.with_known_days(frozen=bool(published))
-        best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
-        seconds = dataset.store.seconds[rows]
-        days = tuple(
-            Day(step * minutes, seconds[span], truth, forecast, (band[0], band[1]) if band else None)
-            for span, (truth, forecast, *band) in zip(spans, shown.compute(), strict=True)
-        )
-        report = RunReport(
-            evaluation=Evaluation(part, protocol, scores, published, known_days=frozen),
-            runs=tuple(_record(name, scored.trained[name].epoch) for name in scored.problems),
-            defaults=flat(Settings()),
-            by_hour={name: error_rows(range(HOURS), each["hour"]) for name, each in errors.items()},
-            by_weekday={
-                name: error_rows(range(len(each["weekday"].count)), each["weekday"]) for name, each in errors.items()
-            },
-            explanation=best,
-            sensors=dataset.sensors.ids,
-            days=days,
-        )
+        found = _report(scored)
         if output is not None:
             with replacing(Path(output)) as temporary:
-                temporary.write_text(page(report), encoding="utf-8")
+                temporary.write_text(page(found), encoding="utf-8")
         if readme is not None:
             tied = sensor_tables(scored.problem.settings)
             with replacing(readme) as temporary:
-                temporary.write_text(model_card(report, str(card), tied), encoding="utf-8")
-        return report
+                temporary.write_text(model_card(found, str(card), tied), encoding="utf-8")
+        return found
+
+
+def _report(scored: ScoredPart) -> RunReport:
+    """One pass of every model over the windows -> what the page shows."""
+    dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
+    step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
+    rows = dataset.forecast_rows(scored.part, scored.places)[0] + step - 1
+    dataset.note_clock(("hour",))
+    spans = telling_days(dataset.target_source, rows)
+    scores: dict[str, ModelScores] = {}
+    errors: dict[str, Breakdown] = {}
+    explained: list[tuple[Explanation, RecordedForecasts]] = []
+    with when_memory_runs_out(scored.problem):
+        for name, model in {**scored.baselines(), **scored.models()}.items():
+            sums, sums_by, weights = scored.scores(), scored.errors(), AttentionWeights(model)
+            shown = RecordedForecasts(step, spans, _ends(scored, name))
+            with weights.in_some_of(len(scored.loader)):
+                survey(model, scored.loader, scored.problem.precision, sums, sums_by, shown, name=f"report {name}")
+            scores[name], errors[name] = ModelScores.of(sums.compute(), protocol), sums_by.compute()
+            if name in scored.problems:
+                explained.append((explanation_of(name, scored, errors[name], weights.compute()), shown))
+        results = published(protocol, scored.part)
+        frozen = scored.with_known_days(frozen=bool(results))
+    best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
+    seconds = dataset.store.seconds[rows]
+    days = tuple(
+        Day(step * minutes, seconds[span], truth, forecast, (band[0], band[1]) if band else None)
+        for span, (truth, forecast, *band) in zip(spans, shown.compute(), strict=True)
+    )
+    by = {name: {what: each[what] for what in DIVIDED} for name, each in errors.items()}
+    return RunReport(
+        evaluation=Evaluation(scored.part, protocol, scores, results, known_days=frozen, by=by),
+        runs=tuple(_record(name, scored.trained[name].epoch) for name in scored.problems),
+        defaults=flat(Settings()),
+        explanation=best,
+        sensors=dataset.sensors.ids,
+        days=days,
+    )
+
+
+def _ends(scored: ScoredPart, name: str) -> Ends | None:
+    """The ends of the intervals around the forecasts of a run; None of what has no such intervals."""
+    if name not in scored.problems or not open_run(Path(name)).intervals.exists():
+        return None
+    intervals = scored.intervals(name)
+    return partial(intervals.around, level=LEVEL) if intervals.widest >= LEVEL else None
 
 
 def _readme(names: Sequence[str], card: str | None) -> Path | None:

@@ -20,9 +20,8 @@ from socialx.files.forecasts import Scored, read_forecasts
 from socialx.files.store import open_store
 from socialx.files.time_axis import JITTER_S, Time, as_text, wall_seconds
 from socialx.progress import note
-from socialx.scoring.breakdown import RunningErrors
 from socialx.scoring.intervals import Intervals
-from socialx.scoring.metrics import RunningScores
+from socialx.scoring.metrics import RunningErrors, RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
 from socialx.scoring.references import Recorded, references
 from socialx.scoring.results import FROZEN, ModelScores
@@ -108,8 +107,7 @@ class ScoredPart:
         days = data.calendar.day(data.store.seconds[first[:, None] + np.arange(data.horizon)])  # [W,P]
         off = np.isin(days, list(data.calendar.holidays_among(days)))
         holiday = torch.from_numpy(off).to(self.device) if off.any() else None
-        sensors, step_minutes = len(data.sensors.ids), data.store.step_minutes
-        return RunningErrors(data.horizon, sensors, step_minutes, self.device, free_flow, holiday)
+        return RunningErrors(data.horizon, data.sensors.ids, data.store.step_minutes, self.device, free_flow, holiday)
 
     def intervals(self, run: str) -> Intervals:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""

@@ -1,22 +1,26 @@
-"""A run at a glance: where it errs, on a map and by horizon, hour and sensor, and how far its heads reach."""
+"""A run at a glance: where it errs and how far its heads reach, as terminal tables, as a picture and on a map."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.console import Console
+from rich.markup import escape
 
+from socialx.scoring.metrics import ErrorOf, maes_of
 from socialx.scoring.results import Explanation, Layer, SensorErrors
 from socialx.views.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain, title
-from socialx.views.explanation_tables import WORST
-from socialx.views.map_picture import SensorMap, draw_map
+from socialx.views.map_picture import Place, SensorMap, draw_map, feature, points_of, write_features
+from socialx.views.score_tables import WORST, key_text
+from socialx.views.terminal import number, numbers, of_unit, print_line, print_table, reported_minutes, step_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 
 LINKS = 2  # neighbours from which an arrow is drawn to each of the worst sensors
 WIDTHS = (0.8, 1.8, 3.0)  # points, of arrows with weights up to a third of the strongest, two thirds, and above
@@ -27,6 +31,57 @@ REFERENCES: tuple[dict[str, Any], ...] = (
     {"color": VERMILION, "linestyle": "--", "linewidth": 1.4},
     {"color": GREY, "linestyle": ":", "linewidth": 1.8},
 )
+
+
+def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
+    """Errors by horizon, hour and sensor, and what each head of each social layer does."""
+    out = console or Console()
+    mae, steps = f"MAE{of_unit(explanation.unit)}", explanation.by_horizon
+    table = numbers("at", mae, "forecasts")
+    rows = {row.key: row for row in steps} | {None: ErrorOf(None, explanation.mae, explanation.count)}
+    for minutes in reported_minutes(len(steps), steps[0].key):
+        row = rows[minutes]
+        table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
+    print_table(out, f"{explanation.run}, {explanation.part} windows, {explanation.target}", table)
+    hours = [(key_text("hour", row.key), number(row.mae, 3)) for row in explanation.by_hour]
+    table = numbers(*("from", mae) * 4)
+    for first in range(6):
+        table.add_row(*(cell for hour in hours[first::6] for cell in hour))
+    print_table(out, "by the hour of the day that is forecast", table)
+    scored = [sensor for sensor in explanation.sensors if sensor.mae is not None][:WORST]
+    table = numbers("sensor", mae, "forecasts", "neighbour", "weight", "km")
+    for sensor in scored:
+        largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
+        errors = (number(sensor.mae, 3), f"{sensor.count:,}")
+        table.add_row(escape(sensor.id), *errors, *(largest[0] if largest else ("-", "-", "-")))
+    named, sensors = len(scored), len(explanation.sensors)
+    worst = f"the {named} worst of {sensors} sensors" if named < sensors else "sensors, the worst first"
+    print_table(out, f"{worst}, and the neighbour with the largest weight", table)
+    if explanation.no_pooling:
+        print_line(out, f"no pooling: {explanation.no_pooling}")
+    else:
+        _print_layers(explanation.layers, out)
+
+
+def _print_layers(layers: Sequence[Layer], out: Console) -> None:
+    trained, most = "trained" if any(layer.trained for layer in layers) else "fixed", layers[0].neighbours
+    table = numbers("layer", "head", "radius", "softness", "null key", "entropy", "distance")
+    for layer in layers:
+        name = layer.name
+        for place, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
+            null_key = "-" if head.null_key is None else f"{head.null_key:.1%}"
+            radius, softness = number(head.radius_km, 2), number(head.softness_km, 2)
+            rest = (number(head.entropy_nats, 2), number(head.distance_km, 2))
+            table.add_row(name, place, radius, softness, null_key, *rest, end_section=place == "all")
+            name = ""
+    print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats", table)
+    text = (
+        f"entropy of the attention weights: 0 = one neighbour only, {math.log(most + 1):.2f} = uniform over {most} "
+        "neighbours and the null key; null key: weight that goes to no neighbour"
+    )
+    if any(layer.mean.null_key is None for layer in layers):
+        text = "pooling.kind max has no weights: it takes the largest value of all neighbours"
+    print_line(out, text)
 
 
 def plot_explanation(explanation: Explanation, path: Path) -> None:
@@ -53,7 +108,7 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
 
 def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
     """Sensors in km, with colour and size by their MAE, and arrows from neighbours to the worst of them."""
-    mae = np.array([_nan(sensor.mae) for sensor in explanation.sensors])
+    mae = maes_of(explanation.sensors)
     scored = np.flatnonzero(np.isfinite(mae))
     worst = scored[np.argsort(-mae[scored], kind="stable")]
     low, high = np.quantile(mae[scored], [0, 0.99]) if len(scored) else (0.0, 1.0)
@@ -66,7 +121,7 @@ def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
     shown = SensorMap(
         heading=f"Sensors by MAE, {explanation.unit}: larger and darker is worse",
         ids=[sensor.id for sensor in explanation.sensors],
-        degrees=np.array([(_nan(sensor.latitude), _nan(sensor.longitude)) for sensor in explanation.sensors]),
+        degrees=np.array([(sensor.latitude, sensor.longitude) for sensor in explanation.sensors], float),
         values=mae,
         worst=worst,
         colours={"vmin": low, "vmax": high, "cmap": "plasma_r"},
@@ -103,8 +158,8 @@ def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> 
     if not arrows:
         return ""
     thirds = max(weight for weight, _, _ in arrows) / 3
-    for number, width in enumerate(WIDTHS):
-        axes.plot([], [], color=BLUE, linewidth=width, label=f"up to {(number + 1) * thirds:.0%}")
+    for third, width in enumerate(WIDTHS, start=1):
+        axes.plot([], [], color=BLUE, linewidth=width, label=f"up to {third * thirds:.0%}")
     for weight, near, i in arrows:
         width = WIDTHS[min(int(weight / thirds), len(WIDTHS) - 1)]
         look = {"arrowstyle": "-|>", "color": BLUE, "alpha": 0.85, "linewidth": width, "mutation_scale": 8 + 2 * width}
@@ -116,10 +171,8 @@ def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> 
 def _draw_horizon(axes: Axes, explanation: Explanation) -> None:
     minutes = [row.key for row in explanation.by_horizon]
     for (name, reference), style in zip(explanation.references.items(), REFERENCES, strict=False):
-        axes.plot(minutes, [_nan(row.mae) for row in reference.by_horizon], label=name, **style)
-    axes.plot(
-        minutes, [_nan(row.mae) for row in explanation.by_horizon], color=LINE, marker="o", markersize=4, label="run"
-    )
+        axes.plot(minutes, maes_of(reference.by_horizon), label=name, **style)
+    axes.plot(minutes, maes_of(explanation.by_horizon), color=LINE, marker="o", markersize=4, label="run")
     title(axes, "MAE by horizon", explanation.unit)
     axes.set(xlabel="minutes ahead", xlim=(0, None), ylim=(0, None))
     axes.set_xticks([m for m in minutes if m % 15 == 0][:8] or minutes[:8])
@@ -129,14 +182,10 @@ def _draw_horizon(axes: Axes, explanation: Explanation) -> None:
 
 
 def _draw_hours(axes: Axes, explanation: Explanation) -> None:
-    axes.bar(
-        [row.key + 0.5 for row in explanation.by_hour],
-        [_nan(row.mae) for row in explanation.by_hour],
-        width=0.85,
-        color=LINE,
-    )
+    hours = [row.key + 0.5 for row in explanation.by_hour]
+    axes.bar(hours, maes_of(explanation.by_hour), width=0.85, color=LINE)
     for reference, style in zip(explanation.references.values(), REFERENCES, strict=False):
-        axes.plot([row.key + 0.5 for row in reference.by_hour], [_nan(row.mae) for row in reference.by_hour], **style)
+        axes.plot(hours, maes_of(reference.by_hour), **style)
     title(axes, "MAE by hour of the day", f"{explanation.unit}; dashed: all hours")
     if explanation.mae is not None:
         axes.axhline(explanation.mae, color=GREY, linestyle="--", linewidth=1)
@@ -148,7 +197,7 @@ def _draw_hours(axes: Axes, explanation: Explanation) -> None:
 def _draw_worst(axes: Axes, sensors: Sequence[SensorErrors], mean: float | None, unit: str) -> None:
     worst = [s for s in sensors if s.mae is not None][:WORST]
     places = range(len(worst))
-    axes.barh(places, [_nan(s.mae) for s in worst], color=LINE, height=0.75)
+    axes.barh(places, maes_of(worst), color=LINE, height=0.75)
     axes.set_yticks(places, [s.id for s in worst], fontsize=SMALL)
     axes.invert_yaxis()
     title(axes, f"The {len(worst)} worst sensors", f"MAE, {unit}; dashed: all sensors")
@@ -167,7 +216,7 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
     ]
     places = np.arange(len(rows))
     radius, softness, distance = (
-        np.array([_nan(getattr(head, key)) for _, head in rows]) for key in ("radius_km", "softness_km", "distance_km")
+        np.array([getattr(head, key) for _, head in rows], float) for key in ("radius_km", "softness_km", "distance_km")
     )
     low = np.maximum(radius - softness, 0)
     axes.barh(places, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="soft radius")
@@ -183,5 +232,19 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
     plain(axes, "x")
 
 
-def _nan(value: float | None) -> float:
-    return np.nan if value is None else value
+def write_explanation(explanation: Explanation, where: Mapping[str, Place], path: Path) -> None:
+    """Write GeoJSON: a point for each sensor, and a line from each of its strongest neighbours.
+
+    where: places of sensors by id.  A point has ``id``, ``mae``, ``forecasts`` and ``unit``.  A line goes ``from`` the
+    neighbour ``to`` the sensor, and has its attention ``weight`` and length in ``km``.
+    """
+    where = {sensor.id: where[sensor.id] for sensor in explanation.sensors if sensor.id in where}
+    maes, counts = ({sensor.id: getattr(sensor, name) for sensor in explanation.sensors} for name in ("mae", "count"))
+    lines = [
+        feature("LineString", [where[near.id], where[sensor.id]], **ends, weight=near.weight, km=near.km)
+        for sensor in explanation.sensors
+        for near in sensor.neighbours
+        if near.id != sensor.id and {near.id, sensor.id} <= where.keys()
+        for ends in ({"from": near.id, "to": sensor.id},)
+    ]
+    write_features(path, [*points_of(where, explanation.unit, mae=maes, forecasts=counts), *lines])

@@ -1,4 +1,4 @@
-"""A forecast as a picture: history, forecast and, where it is known, truth of a few sensors."""
+"""A forecast on a terminal, and as a picture: history, forecast and, where it is known, truth of a few sensors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from socialx.views.canvas import BLUE, GREY, VERMILION, day, moment, picture, plain, time_ticks, title
+from socialx.views.terminal import number, print_line, reported_minutes, step_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,14 +21,16 @@ if TYPE_CHECKING:
 MOST = 6  # panels: more are too small to be read
 COLUMNS = 3
 PANEL = (5.0, 3.3)  # inches
+SHOWN = 10  # sensors of a table that names none
+STEPS, STEPS_WITH_INTERVALS = 6, 3  # the latest of those that are reported: more do not fit into 80 columns
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
     """One sensor.  seconds int64 [R] and observed [R], NaN where nothing was read; times int64 [W,P], values [W,P].
 
-    issued int64 [W]: when each forecast was made.  mark: a word on an incomplete history, else empty.  lower, upper
-    [W,P]: the ends of the intervals, None without.
+    issued int64 [W]: when each forecast was made.  mark, remark: a word and words on an incomplete history, else empty.
+    lower, upper [W,P]: the ends of the intervals, None without.
     """
 
     sensor: str
@@ -34,8 +40,33 @@ class Panel:
     times: np.ndarray
     values: np.ndarray
     mark: str
+    remark: str
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
+
+
+def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, console: Console | None = None) -> None:
+    """The last issue, a row per sensor: its reading and what is forecast at the reported steps, with its interval."""
+    out, first = console or Console(), panels[0]
+    print_line(out, headline)
+    shown = [minutes for minutes in reported_minutes(first.values.shape[1], step_minutes) if minutes]
+    shown = shown[-(STEPS if first.lower is None else STEPS_WITH_INTERVALS) :]
+    table = Table(show_edge=False)
+    table.add_column("sensor", no_wrap=True)
+    for head in ("reading", *map(step_name, shown)):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("history", no_wrap=True)
+    for panel in panels:
+        now = float(panel.observed[np.searchsorted(panel.seconds, panel.issued[-1])])
+        cells = []
+        for step in (minutes // step_minutes - 1 for minutes in shown):
+            cells.append(f"{panel.values[-1, step]:.1f}")
+            if panel.lower is not None and panel.upper is not None:
+                low, high = panel.lower[-1, step], panel.upper[-1, step]
+                digits = 0 if high >= 10 else 1
+                cells[-1] += f" ({low:.{digits}f}-{high:.{digits}f})"
+        table.add_row(escape(panel.sensor), number(None if np.isnan(now) else now, 1), *cells, panel.mark)
+    out.print(table)
 
 
 def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path, band: str = "") -> None:
@@ -78,19 +109,19 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> Non
         axes.plot(
             x[later], panel.observed[later], color=GREY, linewidth=1.4, linestyle=":", label="reading that came later"
         )
-    for number, (issued, times, values) in enumerate(zip(panel.issued, panel.times, panel.values, strict=True)):
-        label = ("forecast" if single else "forecasts") if number == 0 else None
+    for place, (issued, times, values) in enumerate(zip(panel.issued, panel.times, panel.values, strict=True)):
+        label = ("forecast" if single else "forecasts") if place == 0 else None
         marker = "o" if single else None
         if panel.lower is not None and panel.upper is not None:
-            ends = panel.lower[number], panel.upper[number]
-            name = None if number else band
+            ends = panel.lower[place], panel.upper[place]
+            name = None if place else band
             axes.fill_between(times - start, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=name)
         axes.plot(times - start, values, color=VERMILION, linewidth=1.8, marker=marker, markersize=3.5, label=label)
         if single:
             axes.axvline(int(issued) - start, color=BLUE, linewidth=1, linestyle="--", label="issued")
     date = moment(int(panel.issued[-1]))
     when = f"issued {day(int(panel.issued[-1]))} {date:%Y %H:%M}" if single else f"{len(panel.issued)} forecasts"
-    title(axes, f"Sensor {panel.sensor}", f"{when}{f'; {panel.mark}' if panel.mark else ''}")
+    title(axes, f"Sensor {panel.sensor}", f"{when}{f'; {panel.remark}' if panel.remark else ''}")
     ticks, texts, _ = time_ticks(start, end - start)
     keep = slice(None, None, 2) if len(ticks) > 6 else slice(None)
     axes.set_xticks(ticks[keep], texts[keep])

@@ -1,14 +1,22 @@
-"""The map of sensors in pictures: places in km, dots by a value, a scale, and labels that avoid each other."""
+"""Maps of sensors: pictures with places in km, dots by a value and labels that avoid each other, and GeoJSON.
+
+GeoJSON (RFC 7946) is what QGIS and other maps read: degrees, longitude first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from socialx.data.geo import to_plane
+from socialx.disk import replacing
+from socialx.errors import Command, SocialxError
+from socialx.files.hdf5_layout import Sensors
 from socialx.views.canvas import DOT, DPI, SMALL, VERMILION, title
 
 if TYPE_CHECKING:
@@ -19,8 +27,7 @@ BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pa
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
-LEGEND = (110, 74)  # points
-Corner = Literal["lower left", "lower right", "upper left", "upper right"]
+Place = tuple[float, float]  # longitude and latitude
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +94,14 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         places = {"s": sizes_of(valued), "c": shown.values[valued], "zorder": 3}
         dots = axes.scatter(east[valued], north[valued], **places, **shown.colours, **EDGE)
         figure.colorbar(dots, ax=axes, **shown.colour_bar, **BAR)
+    arrow = {"arrowstyle": "-|>", "facecolor": "black", "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("N", (0.98, 1.08), (0.98, 1.01), "axes fraction", arrowprops=arrow, ha="center", fontsize=SMALL)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
     figure.draw_without_rendering()  # lays the figure out, so that the limits are final
     figure.set_layout_engine("none")
-    full = []
-    if axes.get_legend_handles_labels()[0]:
-        corner, box = emptiest_corner(axes, xy[drawn], LEGEND, [])
-        axes.legend(title="attention weight", loc=corner, fontsize=SMALL, title_fontsize=SMALL)
-        full.append(box)
-    full.append(_add_scale(axes, xy[drawn], full))
+    legend, corner = axes.get_legend(), axes.bbox.extents[[0, 1, 0, 1]]
+    full = [(legend.get_window_extent().extents - corner) * 72 / DPI] if legend else []
     named = [place for place in shown.named if drawn[place]][:LABELLED]
     label(axes, [shown.ids[place] for place in named], xy[named], xy[drawn], full)
 
@@ -125,37 +132,6 @@ def round_length(most: float) -> float:
     """The longest of 1, 2 and 5 times a power of ten that is not above a length."""
     power = 10.0 ** np.floor(np.log10(most))
     return float(power * max(factor for factor in (1, 2, 5) if factor * power <= most))
-
-
-def _add_scale(axes: Axes, xy: np.ndarray, full: list[np.ndarray]) -> np.ndarray:
-    """A bar of a round number of km in a corner, and an arrow to the north -> the box of the bar, in points."""
-    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
-
-    span = np.ptp(axes.get_xlim())
-    length = round_length(span / 4)
-    corner, box = emptiest_corner(axes, xy, (length / span * points(axes, xy)[1][0] + 16, 30), full)
-    look: dict[str, Any] = {"size_vertical": span / 200, "label_top": True, "frameon": False, "borderpad": 1}
-    axes.add_artist(AnchoredSizeBar(axes.transData, length, f"{length:g} km", corner, **look))
-    arrow = {"arrowstyle": "-|>", "facecolor": "black", "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("N", (0.98, 1.08), (0.98, 1.01), "axes fraction", arrowprops=arrow, ha="center", fontsize=SMALL)
-    return box
-
-
-def emptiest_corner(
-    axes: Axes, xy: np.ndarray, size: tuple[float, float], full: list[np.ndarray]
-) -> tuple[Corner, np.ndarray]:
-    """The corner with the fewest of the places [n,2] in a box of this size in points, and this box.
-
-    The layout is final.  full: the boxes that are taken already.
-    """
-    dots, whole = points(axes, xy)
-    right, top = whole - size - 8
-    places = [(x, y) for y in (8, top) for x in (8, right)]
-    boxes: dict[Corner, np.ndarray] = {
-        name: np.array([x, y, x + size[0], y + size[1]]) for name, (x, y) in zip(get_args(Corner), places, strict=True)
-    }
-    corner = min(boxes, key=lambda name: (overlaps(boxes[name], full), inside(dots, boxes[name])))
-    return corner, boxes[corner]
 
 
 def label(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
@@ -206,3 +182,34 @@ def inside(dots: np.ndarray, box: np.ndarray) -> int:
 def overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
     """With how many other boxes a box overlaps."""
     return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
+
+
+def places(sensors: Sensors, path: Path) -> dict[str, Place]:
+    """Where each sensor of a file is, by id; those without a position are left out.  Refuses a file without any."""
+    known = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
+    if not known.any():
+        raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta="LOCATIONS.csv"))
+    return {
+        sensors.ids[place]: (float(sensors.longitude[place]), float(sensors.latitude[place]))
+        for place in np.flatnonzero(known)
+    }
+
+
+def points_of(where: Mapping[str, Place], unit: str, **numbers: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    """A point for each sensor: ``id``, these numbers by id, ``unit``."""
+    return [
+        feature("Point", place, id=vdid, **{name: each[vdid] for name, each in numbers.items()}, unit=unit)
+        for vdid, place in where.items()
+    ]
+
+
+def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[str, Any]:
+    """A geometry of a kind with its properties."""
+    return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}
+
+
+def write_features(path: Path, features: Iterable[Mapping[str, Any]]) -> None:
+    """Write a feature per line, whole or not at all."""
+    lines = ",\n".join(json.dumps(each, allow_nan=False) for each in features)
+    with replacing(path) as temporary:
+        temporary.write_text(f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n', encoding="utf-8")

@@ -14,8 +14,7 @@ from markupsafe import Markup
 
 from socialx.profiling.paired import WORTH, Gain
 from socialx.profiling.profile import Profile
-from socialx.views.page import DASH, NBSP, files, known, number, percent, render, setting
-from socialx.views.page_picture import COLOURS, inline
+from socialx.views.page import COLOURS, DASH, NBSP, files, inline, known, number, percent, render, setting
 from socialx.views.profile_tables import busy_machine, gain_of, idle_of, phases_of, reasons_of
 
 if TYPE_CHECKING:

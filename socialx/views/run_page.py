@@ -1,11 +1,13 @@
-"""Some runs as one HTML page that needs no network and no other file: what ``run_page.html.j2`` shows."""
+"""Some runs as one HTML page that needs no network and no other file, and one run as a model card.
+
+A card is the README.md that a model hub shows beside the files of a run folder.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,15 +15,30 @@ import numpy as np
 from markupsafe import Markup
 
 from socialx.files.published import SCORED_MINUTES
-from socialx.scoring.days import Day
-from socialx.scoring.results import ModelScores
+from socialx.scoring.metrics import Scores, maes_of
+from socialx.scoring.results import Explanation, SensorErrors
+from socialx.training.run_folder import EpochRow
+from socialx.views import terminal
 from socialx.views.canvas import DAYS, HOUR, day
-from socialx.views.page import NBSP, files, known, number, percent, render, setting
-from socialx.views.page_picture import COLOURS, Line, clock_axes, inline
-from socialx.views.run_map import error_map
-from socialx.views.run_report import RunReport
-from socialx.views.score_tables import OURS, ladder_rows, protocol_lines, reported_steps, undivided, verdicts
-from socialx.views.terminal import ahead, duration
+from socialx.views.map_picture import on_plane, round_length
+from socialx.views.page import (
+    COLOURS,
+    DASH,
+    FOLDER,
+    NBSP,
+    Line,
+    clock_axes,
+    environment,
+    files,
+    inline,
+    known,
+    number,
+    render,
+    setting,
+)
+from socialx.views.run_report import Day, RunReport
+from socialx.views.score_tables import OURS, key_text, ladder_rows, protocol_lines, undivided, verdicts
+from socialx.views.terminal import ahead, duration, of_unit, reported_minutes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,10 +55,15 @@ RUNS = (
 REFERENCES = (Line("C2", dashes=(6, 4)), Line("C2", dashes=(1, 5)))
 TRAINING, VALIDATION, BEST = Line("C2", dashes=(6, 4)), Line("C1", 3), Line("C3", 1.5)
 READING, FORECAST, INTERVAL = Line("Ink", 1.25), Line("C1", 2.25), Line("Area", 8)
-LISTED = 10  # sensors in a table
+LEARNING = {"training MAE": TRAINING, "validation MAE": VALIDATION, "best epoch, whose weights are used": BEST}
 USUAL_STEPS = (15, 30, 45, 60)  # minutes with a label
 HOURS = range(0, 25, 6)  # with a label
-Points = Sequence[tuple[float, float | None]]
+WIDE, HIGHEST, MARGIN = 640, 520, 14  # of the map, in its own units
+LEVELS = 9  # of the colours of the map
+TELLING = 0.005  # the share of errors at either end that does not stretch these colours
+FULL_SIZE = 250  # sensors on the map: the dots of more are smaller
+SECTIONS = ("data", "model", "pooling")  # whose settings tell what the model of a card is
+PATHS = ("data.path", "data.also", "pooling.distances")  # of the machine that trained
 
 
 class Curves(NamedTuple):
@@ -54,264 +76,267 @@ class Curves(NamedTuple):
 
 def page(report: RunReport) -> str:
     """Return the whole document."""
-    view = RunView(report)
-    title = f"socialx report {view.short[report.explanation.run]}"
-    parts = {"title": title, "report": report, "view": view, "map": error_map(report.explanation)}
+    evaluation, best, runs = report.evaluation, report.explanation.run, [run.name for run in report.runs]
+    band = report.days[0].band
+    last = {name: Path(name).name for name in evaluation}  # the last part of a path, where no other has the same
+    alone = [name for name in runs if list(last.values()).count(last[name]) == 1]
+    short = {name: last[name] if name in alone else name for name in evaluation}
+    drawn = [best, *(name for name in runs if name != best)]
+    lines = dict([*zip(drawn, RUNS, strict=False), *zip(report.references, REFERENCES, strict=False)])
+    first, *others = (run.settings for run in report.runs)
+    differing = {key for key in report.defaults if any(each.get(key) != first.get(key) for each in others)}
+    defaults = report.defaults.items()
+    changed = [key for key, value in defaults if any(run.settings.get(key) != value for run in report.runs)]
+    protocol = evaluation.protocol
+    parts = {
+        "title": f"socialx report {short[best]}",
+        "report": report,
+        "runs": [short[name] for name in runs],
+        "short": short,
+        "lead": _lead(report, short),
+        "reported": reported_minutes(protocol.horizon, protocol.step_minutes),
+        "scores": {target: _scores(report, target) for target in protocol.targets},
+        "ladder": ladder_rows(evaluation, short) if evaluation.published else [],
+        "published_at": [f"{minutes}{NBSP}min" for minutes in SCORED_MINUTES],
+        "ours": OURS,
+        "protocol_lines": [*protocol_lines(protocol), *undivided(evaluation)],
+        "differing": differing,
+        "changed": sorted(changed, key=lambda key: key not in differing),
+        "unchanged": [(key, setting(value)) for key, value in defaults if key not in changed],
+        "learning": _learning(report, short),
+        "learning_legend": LEARNING,
+        "lines": {short[name]: line for name, line in lines.items()},
+        "errors": _errors(report, lines, short),
+        "error_tables": _error_tables(report, short),
+        "days": _days(report),
+        "telling_day": day(int(report.days[0].seconds[0])),
+        "day_legend": {"reading": READING, "forecast": FORECAST, **({"interval": INTERVAL} if band else {})},
+        "map": error_map(report.explanation),
+    }
     return render("run_page.html.j2", parts, STYLES)
 
 
-@dataclass(frozen=True)
-class RunView:
-    """What the template asks of a report: names to print, tables as rows of texts, and pictures."""
+def _lead(report: RunReport, short: Mapping[str, str]) -> str:
+    """The verdict about the best run."""
+    best, runs = report.explanation.run, report.runs
+    verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best} is ")), None)
+    several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
+    return several + (verdict.replace(best, short[best], 1) + "." if verdict else "")
 
-    report: RunReport
 
-    @cached_property
-    def short(self) -> dict[str, str]:
-        """Of each run and reference a name to print: the last part of the path where no other has the same."""
-        last = {name: Path(name).name for name in self.report.evaluation}
-        counts = list(last.values())
-        runs = {run.name for run in self.report.runs}
-        return {name: short if name in runs and counts.count(short) == 1 else name for name, short in last.items()}
+def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
+    """Of each model, the best first, what there is to print of a target: when -> scores."""
+    protocol, models = report.evaluation.protocol, report.evaluation.distinct
+    maes = {name: model.overall(target).mae for name, model in models.items()}
+    order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
+    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    when = {each: "all steps" if each is None else ahead(each).replace(" ", NBSP) for each in shown}
+    tables = {name: models[name].by_minutes(target) for name in order}
+    return {name: {when[each]: table[each] for each in shown} for name, table in tables.items()}
 
-    @cached_property
-    def lines(self) -> dict[str, Line]:
-        """Each run and reference that is drawn: the best run first, then the others as named."""
-        best = self.report.explanation.run
-        runs = [best, *(run.name for run in self.report.runs if run.name != best)]
-        drawn = [*zip(runs, RUNS, strict=False), *zip(self.report.references, REFERENCES, strict=False)]
-        return dict(drawn)
 
-    @property
-    def legend(self) -> dict[str, Line]:
-        """The lines by the names to print."""
-        return {self.short[name]: line for name, line in self.lines.items()}
+def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
+    """Training and validation MAE of each epoch, a picture for each run, all on one scale."""
+    runs, unit = [run for run in report.runs if run.epochs], report.evaluation.protocol.unit
+    maes = [mae for run in runs for row in run.epochs for mae in (row.train_mae, row.validation_mae) if known(mae)]
+    if not maes:
+        return []
+    room = 0.05 * (max(maes) - min(maes)) or 1.0
+    limits = min(maes) - room, max(maes) + room
+    drawn = []
+    for run in runs:
+        epochs, best = run.epochs, next((row for row in run.epochs if row.epoch == run.best_epoch), None)
+        remark = f"{len(epochs)} epochs in {duration(sum(row.seconds for row in epochs))}"
+        if best:
+            remark += f"; best epoch {best.epoch}, validation MAE {number(best.validation_mae, digits=4)} {unit}"
 
-    @property
-    def lead(self) -> str:
-        """The verdict about the best run."""
-        best, runs = self.report.explanation.run, self.report.runs
-        verdict = next((line for line in verdicts(self.report.evaluation) if line.startswith(f"{best} is ")), None)
-        several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
-        return several + (verdict.replace(best, self.short[best], 1) + "." if verdict else "")
-
-    def tiles(self) -> list[tuple[int, dict[str, float]]]:
-        """The minutes of each reported step, and the MAE there of the best run and of the references."""
-        protocol, names = self.report.evaluation.protocol, (self.report.explanation.run, *self.report.references)
-        steps = reported_steps(protocol.horizon, protocol.step_minutes)
-        return [(step * protocol.step_minutes, {name: self._mae(name, step) for name in names}) for step in steps]
-
-    def scores(self) -> list[dict[str, Any]]:
-        """A table of MAE and one of the other measures for each target, the best model first."""
-        evaluation = self.report.evaluation
-        protocol = evaluation.protocol
-        steps = reported_steps(protocol.horizon, protocol.step_minutes)
-        heads = [*(ahead(step * protocol.step_minutes).replace(" ", NBSP) for step in steps), "all steps"]
-        tables = []
-        for target, unit in protocol.targets.items():
-            models = {name: model.targets[target] for name, model in evaluation.distinct.items()}
-            maes = {name: model.overall.mae for name, model in models.items()}
-            order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
-            rows, others = [], []
-            for name in order:
-                scored = [*(models[name].by_step[step - 1] for step in steps), models[name].overall]
-                rows.append((self.short[name], *(number(each.mae, digits=4) for each in scored)))
-                for at, each in zip(heads, scored, strict=True):
-                    measures = (number(each.rmse, digits=4), number(each.mape, digits=3), number(each.r2, digits=4))
-                    others.append((f"{self.short[name]}, {at}", *measures, f"{each.count:,}"))
-            of = "" if len(protocol.targets) == 1 else f" of {target}"
-            tables.append({"of": of, "unit": unit, "heads": heads, "rows": rows, "others": others})
-        return tables
-
-    @property
-    def ladder_heads(self) -> list[str]:
-        """The heads of the ladder."""
-        return ["MAE", *(f"{minutes}{NBSP}min" for minutes in SCORED_MINUTES), "from"]
-
-    def ladder(self) -> list[tuple[str, list[str], str, bool]]:
-        """All runs and references among published results, if there are any: name, MAE, source, whether it is ours."""
-        evaluation = self.report.evaluation
-        if not evaluation.published:
-            return []
-        return [(*row, row[2] == OURS) for row in ladder_rows(evaluation, self.short)]
-
-    def protocol(self) -> list[str]:
-        """The lines of the protocol, and what the MAPE leaves out."""
-        return [*protocol_lines(self.report.evaluation.protocol), *undivided(self.report.evaluation)]
-
-    @cached_property
-    def differing(self) -> set[str]:
-        """The settings in which the runs differ."""
-        first, *others = (run.settings for run in self.report.runs)
-        return {key for key in self.report.defaults if any(each.get(key) != first.get(key) for each in others)}
-
-    @cached_property
-    def changed(self) -> list[str]:
-        """The settings that are not the default in some run, those in which the runs differ first."""
-        runs, defaults = self.report.runs, self.report.defaults
-        keys = [key for key in defaults if any(run.settings.get(key) != defaults[key] for run in runs)]
-        return sorted(keys, key=lambda key: key not in self.differing)
-
-    @cached_property
-    def unchanged(self) -> list[tuple[str, str]]:
-        """All other settings with their value."""
-        return [(key, setting(value)) for key, value in self.report.defaults.items() if key not in self.changed]
-
-    @property
-    def run_names(self) -> list[str]:
-        """Names of the runs to print."""
-        return [self.short[run.name] for run in self.report.runs]
-
-    def learning(self) -> list[Curves]:
-        """Training and validation MAE of each epoch, a picture for each run, all on one scale."""
-        runs, unit = [run for run in self.report.runs if run.epochs], self.report.evaluation.protocol.unit
-        maes = [mae for run in runs for row in run.epochs for mae in (row.train_mae, row.validation_mae) if known(mae)]
-        if not maes:
-            return []
-        room = 0.05 * (max(maes) - min(maes)) or 1.0
-        drawn = []
-        for run in runs:
-            epochs, best = run.epochs, next((row for row in run.epochs if row.epoch == run.best_epoch), None)
-            remark = f"{len(epochs)} epochs in {duration(sum(row.seconds for row in epochs))}"
+        def draw(axes: Axes, epochs: Sequence[EpochRow] = epochs, best: EpochRow | None = best) -> None:
             if best:
-                remark += f"; best epoch {best.epoch}, validation MAE {number(best.validation_mae, digits=4)} {unit}"
+                axes.axvline(best.epoch, **BEST.style)
+            places = [row.epoch for row in epochs]
+            for name, line in (("train_mae", TRAINING), ("validation_mae", VALIDATION)):
+                values = np.array([getattr(row, name) for row in epochs], float)
+                axes.plot(places, values, marker="o", markersize=3, **line.style)
+            axes.set(title=f"MAE, {unit}", xlabel="epoch", ylim=limits)
+            axes.xaxis.get_major_locator().set_params(integer=True, nbins=8)  # type: ignore[call-arg]
 
-            def draw(axes: Axes, epochs: Sequence[Any] = epochs, best: Any = best) -> None:
-                if best:
-                    axes.axvline(best.epoch, **BEST.style)
-                places = [row.epoch for row in epochs]
-                axes.plot(places, [row.train_mae for row in epochs], marker="o", markersize=3, **TRAINING.style)
-                axes.plot(places, [row.validation_mae for row in epochs], marker="o", markersize=3, **VALIDATION.style)
-                axes.set(title=f"MAE, {unit}", xlabel="epoch", ylim=(min(maes) - room, max(maes) + room))
-                axes.xaxis.get_major_locator().set_params(integer=True, nbins=8)  # type: ignore[call-arg]
+        name = short[run.name]
+        drawn.append(Curves(name, remark, inline(f"Learning curves of {name}", remark, draw)))
+    return drawn
 
-            name = self.short[run.name]
-            drawn.append(Curves(name, remark, inline(f"Learning curves of {name}", remark, draw)))
-        return drawn
 
-    @property
-    def learning_legend(self) -> dict[str, Line]:
-        """What the lines of the learning curves are."""
-        return {"training MAE": TRAINING, "validation MAE": VALIDATION, "best epoch, whose weights are used": BEST}
+def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, str]) -> list[Curves]:
+    """MAE by horizon, by hour of the day and by weekday, of the runs and the best references."""
+    protocol, by = report.evaluation.protocol, report.evaluation.by
+    last = protocol.horizon * protocol.step_minutes
+    labelled = [minutes for minutes in USUAL_STEPS if minutes % protocol.step_minutes == 0]
+    usual = {"xticks": labelled} if last == USUAL_STEPS[-1] else {}
+    days = (*DAYS, "hol.")[: max(len(tables["weekday"]) for tables in by.values())]
+    at_days = {"xticks": np.arange(0.5, len(days)), "xticklabels": days}
+    charts: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("horizon", "By horizon", {"xlabel": "minutes ahead", "xlim": (0, last), **usual}),
+        ("hour", "By hour of the day", {"xlabel": "hour that is forecast", "xlim": (0, 24), "xticks": HOURS}),
+        ("weekday", "By weekday", {"xlim": (0, len(days)), **at_days}),
+    )
+    rows = {what: {name: by[name][what] for name in lines} for what, _, _ in charts}
+    maes = [row.mae for tables in rows.values() for table in tables.values() for row in table if known(row.mae)]
+    drawn = []
+    for what, heading, x in charts:
+        ranges = []
+        for name, table in rows[what].items():
+            values = [row.mae for row in table if known(row.mae)]
+            span = f"{min(values):.2f} to {max(values):.2f} {protocol.unit}" if values else "no valid target"
+            ranges.append(f"{short[name]}: {span}")
 
-    def errors(self) -> list[Curves]:
-        """MAE by horizon, by hour of the day and by weekday, of the runs and the best references."""
-        protocol = self.report.evaluation.protocol
-        minutes = [protocol.step_minutes * (k + 1) for k in range(protocol.horizon)]
-        by_step = {name: [(at, self._mae(name, k + 1)) for k, at in enumerate(minutes)] for name in self.lines}
-        by_hour = {name: [(row.key + 0.5, row.mae) for row in self.report.by_hour[name]] for name in self.lines}
-        days = (*DAYS, "hol.")[: max(len(rows) for rows in self.report.by_weekday.values())]
-        by_day = {name: [(row.key + 0.5, row.mae) for row in self.report.by_weekday[name]] for name in self.lines}
-        usual = [at for at in USUAL_STEPS if at in minutes] if minutes[-1] == USUAL_STEPS[-1] else None
-        charts: tuple[tuple[str, Mapping[str, Points], dict[str, Any]], ...] = (
-            ("By horizon", by_step, {"xlabel": "minutes ahead", "xlim": (0, minutes[-1]), "xticks": usual}),
-            ("By hour of the day", by_hour, {"xlabel": "hour that is forecast", "xlim": (0, 24), "xticks": HOURS}),
-            ("By weekday", by_day, {"xlim": (0, len(days)), "xticks": np.arange(0.5, len(days)), "xticklabels": days}),
+        def draw(axes: Axes, what: str = what, x: Mapping[str, Any] = x) -> None:
+            for name, table in list(rows[what].items())[::-1]:  # the best run on top
+                places = [row.key if what == "horizon" else place + 0.5 for place, row in enumerate(table)]
+                axes.plot(places, maes_of(table), marker="o", markersize=3, **lines[name].style)
+            axes.set(title=f"MAE, {protocol.unit}", ylim=(0, 1.05 * max(maes, default=1.0)), **x)
+
+        drawn.append(Curves(heading, "", inline(f"MAE {heading.lower()}", "; ".join(ranges), draw)))
+    return drawn
+
+
+def _error_tables(report: RunReport, short: Mapping[str, str]) -> list[tuple[str, list[str], list[Any]]]:
+    """The numbers of these pictures: by what, heads, and rows of a key and the MAE of each model."""
+    names = [*(run.name for run in report.runs), *report.references]
+    by = [report.evaluation.by[name] for name in names]
+    tables = {what: list(zip(*(each[what] for each in by), strict=True)) for what in by[0]}
+    return [
+        (
+            what,
+            [what, *(short[name] for name in names)],
+            [(key_text(what, row[0].key), [number(each.mae, digits=3) for each in row]) for row in rows],
         )
-        maes = [mae for _, lines, _ in charts for points in lines.values() for _, mae in points if known(mae)]
-        drawn = []
-        for heading, lines, x in charts:
-            ranges = []
-            for name, points in lines.items():
-                values = [mae for _, mae in points if known(mae)]
-                span = f"{min(values):.2f} to {max(values):.2f} {protocol.unit}" if values else "no valid target"
-                ranges.append(f"{self.short[name]}: {span}")
+        for what, rows in tables.items()
+    ]
 
-            def draw(axes: Axes, lines: Mapping[str, Points] = lines, x: dict[str, Any] = x) -> None:
-                for name, points in list(lines.items())[::-1]:  # the best run on top
-                    places, values = zip(*points, strict=True)
-                    axes.plot(places, np.array(values, float), marker="o", markersize=3, **self.lines[name].style)
-                named = {key: value for key, value in x.items() if value is not None}
-                axes.set(title=f"MAE, {protocol.unit}", ylim=(0, 1.05 * max(maes, default=1.0)), **named)
 
-            drawn.append(Curves(heading, "", inline(f"MAE {heading.lower()}", "; ".join(ranges), draw)))
-        return drawn
+def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
+    """The worst, the median and the best sensor with its forecast and truth on each of the chosen days."""
+    unit = report.explanation.unit
+    scored = [sensor for sensor in report.explanation.sensors if sensor.mae is not None]
+    chosen = {"the worst": scored[:1]}
+    if len(scored) > 2:
+        chosen |= {"the median": [scored[len(scored) // 2]], "the best": [scored[-1]]}
+    drawn = []
+    for word, sensor in ((word, sensor) for word, sensors in chosen.items() for sensor in sensors):
+        column, pictures = report.sensors.index(sensor.id), []
+        for shown in report.days:
+            parts = (shown.truth, shown.forecast, *(shown.band or ()))
+            truth, forecast, *_ = lines = [part[:, column] for part in parts]
+            errors = np.abs(truth - forecast)[np.isfinite(truth)]
+            remark = f"MAE on this day {errors.mean():.2f} {unit}" if len(errors) else "no reading on this day"
 
-    def error_tables(self) -> list[tuple[str, list[str], list[tuple[str, ...]]]]:
-        """The numbers of the pictures of errors: title, heads and rows."""
-        protocol, report = self.report.evaluation.protocol, self.report
-        names = [*(run.name for run in report.runs), *report.references]
-        by_step = [[self._mae(name, k + 1) for name in names] for k in range(protocol.horizon)]
-        by_hour, by_day = (
-            [[row.mae for row in rows] for rows in zip(*(errors[name] for name in names), strict=True)]
-            for errors in (report.by_hour, report.by_weekday)
-        )
-        tables = (
-            ("horizon", [f"{protocol.step_minutes * (k + 1)} min" for k in range(protocol.horizon)], by_step),
-            ("hour", [f"{hour:02}:00" for hour in range(24)], by_hour),
-            ("weekday", (*DAYS, "holiday")[: len(by_day)], by_day),
-        )
-        return [
-            (
-                f"MAE by {what}",
-                [what, *(self.short[name] for name in names)],
-                [(key, *(number(mae, digits=3) for mae in maes)) for key, maes in zip(keys, rows, strict=True)],
-            )
-            for what, keys, rows in tables
-        ]
+            def draw(axes: Axes, shown: Day = shown, lines: Sequence[np.ndarray] = lines) -> None:
+                left = clock_axes(axes, shown.seconds, np.concatenate(lines), unit)
+                hours = left + (shown.seconds - shown.seconds[0]) / HOUR
+                if shown.band:
+                    axes.fill_between(hours, lines[2], lines[3], color=COLOURS["Area"], linewidth=0)
+                for values, line in zip(lines, (READING, FORECAST), strict=False):
+                    axes.plot(hours, values, **line.style)
 
-    def sensors(self) -> list[tuple[str, list[Curves]]]:
-        """The worst, the median and the best sensor with its forecast and truth on each of the chosen days."""
-        explanation, unit = self.report.explanation, self.report.explanation.unit
-        scored = [sensor for sensor in explanation.sensors if sensor.mae is not None]
-        chosen = {"the worst": scored[:1]}
-        if len(scored) > 2:
-            chosen |= {"the median": [scored[len(scored) // 2]], "the best": [scored[-1]]}
-        drawn = []
-        for word, sensor in ((word, sensor) for word, sensors in chosen.items() for sensor in sensors):
-            column, pictures = self.report.sensors.index(sensor.id), []
-            for shown in self.report.days:
-                parts = (shown.truth, shown.forecast, *(shown.band or ()))
-                truth, forecast, *_ = lines = [part[:, column] for part in parts]
-                errors = np.abs(truth - forecast)[np.isfinite(truth)]
-                remark = f"MAE on this day {errors.mean():.2f} {unit}" if len(errors) else "no reading on this day"
+            date = day(int(shown.seconds[0]))
+            picture = inline(f"{sensor.id} on {date}", remark, draw, (300, 150))
+            pictures.append(Curves("", f"{date}: {remark}", picture))
+        drawn.append((f"{sensor.id}, {word}: MAE {number(sensor.mae, digits=2)} {unit}", pictures))
+    return drawn
 
-                def draw(axes: Axes, shown: Day = shown, lines: Sequence[np.ndarray] = lines) -> None:
-                    left = clock_axes(axes, shown.seconds, np.concatenate(lines), unit)
-                    hours = left + (shown.seconds - shown.seconds[0]) / HOUR
-                    if shown.band:
-                        axes.fill_between(hours, lines[2], lines[3], color=COLOURS["Area"], linewidth=0)
-                    for values, line in zip(lines, (READING, FORECAST), strict=False):
-                        axes.plot(hours, values, **line.style)
 
-                date = day(int(shown.seconds[0]))
-                picture = inline(f"{sensor.id} on {date}", remark, draw, (300, 150))
-                pictures.append(Curves("", f"{date}: {remark}", picture))
-            drawn.append((f"{sensor.id}, {word}: MAE {number(sensor.mae, digits=2)} {unit}", pictures))
-        return drawn
+def error_map(explanation: Explanation) -> dict[str, Any]:
+    """What the template shows of a map of the sensors of a run, where they stand.
 
-    @property
-    def telling_day(self) -> str:
-        """The date of the first of the days."""
-        return day(int(self.report.days[0].seconds[0]))
+    dots: place, level of the colour and what is said of it, the best first, so that the worst are drawn on top.  bar:
+    length in km, and in percent of the width; None without positions.  ends: of the colour scale.
+    """
+    sensors, unit = explanation.sensors, explanation.unit
+    places, height, unit_per_km, note = _places(sensors)
+    maes = [sensor.mae for sensor in sensors if sensor.mae is not None]
+    low, high = np.quantile(maes, [TELLING, 1 - TELLING]) if maes else (0.0, 1.0)
+    high = high if high > low else low + 1
+    dots = []
+    for sensor, place in zip(sensors, places, strict=True):
+        level = "n"  # no value
+        if sensor.mae is not None:
+            level = str(max(0, min(LEVELS - 1, math.floor(LEVELS * (sensor.mae - low) / (high - low)))))
+        if place is not None:
+            dots.append((*place, level, f"{sensor.id}, MAE {number(sensor.mae, digits=2)} {unit}"))
+    digits = max(0, 2 - math.floor(math.log10(max(high, 1e-6))))
+    ends = (f"\u2264{NBSP}{low:.{digits}f}", f"\u2265{NBSP}{high:.{digits}f}{NBSP}{unit}")
+    km = None if unit_per_km is None else round_length(WIDE / 4 / unit_per_km)
+    return {
+        "dots": dots[::-1],
+        "dot_size": min(1.0, (FULL_SIZE / len(sensors)) ** 0.5),
+        "size": (WIDE, height),
+        "levels": LEVELS,
+        "bar": None if km is None or unit_per_km is None else (km, 100 * km * unit_per_km / WIDE),
+        "note": note,
+        "ends": ends if maes else (DASH, DASH),
+    }
 
-    @property
-    def day_legend(self) -> dict[str, Line]:
-        """What the lines of the days are."""
-        lines = {"reading": READING, "forecast": FORECAST}
-        return lines | ({"interval": INTERVAL} if self.report.days[0].band else {})
 
-    def extremes(self) -> dict[str, list[tuple[str, str, str]]]:
-        """Rows of the worst and of the best sensors."""
-        scored = [sensor for sensor in self.report.explanation.sensors if sensor.mae is not None]
-        rows = [(sensor.id, number(sensor.mae, digits=2), f"{sensor.count:,}") for sensor in scored]
-        return {"worst": rows[:LISTED], "best": rows[::-1][:LISTED]}
+def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | None], int, float | None, str]:
+    """Where each sensor is drawn, the height of the map, how many of its units a km is, and a note on who is missing.
 
-    def heads_of_layers(self) -> list[tuple[str, ...]]:
-        """How far each head of each social layer reaches, a row each."""
-        return [
-            (
-                f"{layer.name}, head {place}",
-                number(head.radius_km, digits=2),
-                number(head.softness_km, digits=2),
-                percent(head.null_key),
-                number(head.distance_km, digits=2),
-            )
-            for layer in self.report.explanation.layers
-            for place, head in enumerate(layer.heads, start=1)
-        ]
+    Without any position the sensors stand in rows, and a km has no length.
+    """
+    xy, placed, far = on_plane(np.array([(sensor.latitude, sensor.longitude) for sensor in sensors], float))
+    if not placed.any():
+        across = min(len(sensors), max(8, math.ceil(math.sqrt(2 * len(sensors)))))
+        step = (WIDE - 2 * MARGIN) // across
+        first = MARGIN + step // 2
+        points = [(first + step * (k % across), first + step * (k // across)) for k in range(len(sensors))]
+        return [*points], points[-1][1] + first, None, "No sensor has a position: they stand in rows, the worst first."
+    low, high = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
+    across_km, up_km = np.maximum(high - low, 0.5)
+    scale = min((WIDE - 2 * MARGIN) / across_km, (HIGHEST - 2 * MARGIN) / up_km)
+    height = math.ceil(scale * up_km + 2 * MARGIN)
+    corner = np.array([(WIDE - scale * across_km) / 2, height - MARGIN])
+    places = np.rint(corner + scale * (xy - low) * (1, -1)).tolist()
+    counts = {"without a position": int((~placed).sum()), "far away": int(far.sum())}
+    lost = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+    drawn = [(int(x), int(y)) if math.isfinite(x) else None for x, y in places]
+    return drawn, height, scale, f"Not on the map: {lost}." if lost else ""
 
-    def _mae(self, name: str, step: int) -> float:
-        """The MAE of the first target at a step of the horizon."""
-        model: ModelScores = self.report.evaluation[name]
-        return next(iter(model.targets.values())).by_step[step - 1].mae
+
+def model_card(report: RunReport, licence: str, tied: bool) -> str:
+    """The card of the one run of a report, in Markdown, with the metadata that hubs read at its head.
+
+    licence: of the weights, by the identifier of hubs, such as ``mit``.  tied: whether it forecasts its network alone.
+    """
+    (run,) = report.runs
+    evaluation, protocol, name = report.evaluation, report.evaluation.protocol, Path(run.name).resolve().name
+    target, unit = next(iter(protocol.targets.items()))
+    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    rows = []
+    for label, model in evaluation.distinct.items():
+        scores = model.by_minutes(target)
+        maes = (terminal.number(scores[minutes].mae, 3) for minutes in shown)
+        rows.append([name if label == run.name else label, *maes])
+    mae = {"type": "mae", "name": f"MAE{of_unit(unit)}", "value": round(evaluation[run.name].overall(target).mae, 4)}
+    data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.part}
+    result = {"task": {"type": "time-series-forecasting"}, "dataset": data, "metrics": [mae]}
+    changed = [
+        (key, value)
+        for key, value in run.settings.items()
+        if key.split(".")[0] in SECTIONS and key not in PATHS and value != report.defaults[key]
+    ]
+    lines = protocol_lines(protocol)
+    view = {
+        "licence": licence,
+        "index": Markup(json.dumps([{"name": name, "results": [result]}])),  # JSON is YAML  # noqa: S704
+        "name": name,
+        "protocol": protocol,
+        "trained": protocol.trained[run.name],
+        "target": target,
+        "unit": of_unit(unit).strip(),
+        "part": evaluation.part,
+        "head": ["model", *("all steps" if minutes is None else ahead(minutes) for minutes in shown)],
+        "rows": rows,
+        "verdicts": [line.replace(run.name, name, 1) for line in verdicts(evaluation)],  # each begins with it
+        "protocol_lines": [*lines[:-1], lines[-1].replace(run.name, name, 1)],
+        "changed": changed,
+        "tied": tied,
+    }
+    return environment(FOLDER).get_template("model_card.md.j2").render(view)

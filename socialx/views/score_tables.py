@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,12 +15,20 @@ from socialx.files.published import SCORED_MINUTES
 from socialx.scoring.difference import LEAST_DAYS, Difference
 from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import NEARLY_ZERO, HorizonScores, Scores
+from socialx.scoring.metrics import NEARLY_ZERO, ErrorOf, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
 from socialx.scoring.references import REFERENCES
-from socialx.scoring.results import FROZEN, ErrorOf, Evaluation, ModelScores
+from socialx.scoring.results import FROZEN, Evaluation, ModelScores
 from socialx.views.file_tables import IMPUTED
-from socialx.views.terminal import ahead, number, numbers, of_unit, print_line, print_table
+from socialx.views.terminal import (
+    number,
+    numbers,
+    of_unit,
+    print_line,
+    print_table,
+    reported_minutes,
+    step_name,
+)
 
 WORST = 10  # sensors that are named
 DRIFT_DAYS = 14  # that are shown, the last ones
@@ -30,46 +38,42 @@ OURS = "scored now"  # the source of our rows among published ones
 
 def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
     """A table per target, the published results where there are any, and the protocol."""
-    out, step_minutes = console or Console(), evaluation.protocol.step_minutes
-    for target, unit in evaluation.protocol.targets.items():
-        title = (
-            f"{evaluation.part} windows"
-            if len(evaluation.protocol.targets) == 1
-            else f"{target}, {evaluation.part} windows"
-        )
-        rows = {name: model.targets[target] for name, model in evaluation.distinct.items()}
-        print_scores(rows, step_minutes, unit, title, out)
+    out, protocol = console or Console(), evaluation.protocol
+    for target in protocol.targets:
+        title = f"{evaluation.part} windows"
+        title = title if len(protocol.targets) == 1 else f"{target}, {title}"
+        print_scores(evaluation.distinct, target, protocol, title, out)
         if evaluation.known_days:
-            rows = {name: model.targets[target] for name, model in evaluation.known_days.items()}
-            print_scores(rows, step_minutes, unit, f"{title}, climatology of the days before each day", out)
+            known = f"{title}, climatology of the days before each day"
+            print_scores(evaluation.known_days, target, protocol, known, out)
         if evaluation.coverage:
             covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
-            print_coverage(covered, step_minutes, unit, f"{title}, prediction intervals", out)
+            print_coverage(covered, protocol, protocol.targets[target], f"{title}, prediction intervals", out)
     for what in next(iter(evaluation.by.values()), {}):
         of_models = {name: tables[what] for name, tables in evaluation.by.items() if name in evaluation.distinct}
         print_errors(of_models, what, evaluation, out)
     if evaluation.difference:
-        print_difference(evaluation.difference, evaluation.protocol, out)
+        print_difference(evaluation.difference, protocol, out)
     for name, drift in evaluation.drift.items():
-        print_drift(name, drift, evaluation.protocol, out)
+        print_drift(name, drift, protocol, out)
     if evaluation.published:
         print_ladder(ladder_rows(evaluation), out)
-    print_protocol(evaluation.protocol, out)
-    for line in (*undivided(evaluation), *verdicts(evaluation)):
-        print_line(out, line)
+    print_protocol(protocol, out)
+    lines = [*undivided(evaluation), *verdicts(evaluation)]
     if evaluation.difference and evaluation.difference.start:
-        print_line(out, of_local_training(evaluation.difference))
-    for name, drift in evaluation.drift.items():
-        for line in drift_lines(name, drift):
-            print_line(out, line)
+        lines.append(of_local_training(evaluation.difference))
+    for line in (*lines, *(line for name, drift in evaluation.drift.items() for line in drift_lines(name, drift))):
+        print_line(out, line)
 
 
 def undivided(evaluation: Evaluation) -> list[str]:
     """How many readings the MAPE of each target leaves out, a line each where there are any."""
     lines = []
-    for target, scores in next(iter(evaluation.distinct.values())).targets.items():
-        if left_out := scores.overall.undivided:
-            share = f"{left_out:,} of {scores.overall.count:,} readings ({100 * left_out / scores.overall.count:.2g} %)"
+    first = next(iter(evaluation.distinct.values()))
+    for target in first.targets:
+        scores = first.overall(target)
+        if left_out := scores.undivided:
+            share = f"{left_out:,} of {scores.count:,} readings ({100 * left_out / scores.count:.2g} %)"
             lines.append(f"MAPE of {target} leaves out {share}, which are 0 or below {NEARLY_ZERO:g} of the mean")
     return lines
 
@@ -80,23 +84,20 @@ def verdicts(evaluation: Evaluation) -> list[str]:
     A run that is better over all steps and worse than a reference 15, 30 or 60 minutes ahead: the line says where.
     """
     protocol, lines = evaluation.protocol, []
-    steps = reported_steps(protocol.horizon, protocol.step_minutes)
     for target, unit in protocol.targets.items():
-        models = {name: model.targets[target] for name, model in evaluation.distinct.items()}
-        references = {name: model for name, model in models.items() if name in REFERENCES}
-        maes = {name: model.overall.mae for name, model in references.items() if model.overall.mae > 0}
+        scores = {name: model.by_minutes(target) for name, model in evaluation.distinct.items()}
+        references = {name: each for name, each in scores.items() if name in REFERENCES}
+        maes = {name: each[None].mae for name, each in references.items() if each[None].mae > 0}
         if not maes:
             continue
         best = min(maes, key=lambda name: maes[name])
         of = "" if len(protocol.targets) == 1 else f" of {target}"
-        for name in (each for each in models if each not in REFERENCES):
-            mae = models[name].overall.mae
-            if not math.isfinite(mae):
-                continue
+        for name in (each for each in scores if each not in REFERENCES and math.isfinite(scores[each][None].mae)):
+            mae = scores[name][None].mae
             gain = 1 - mae / maes[best]
             than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than {best}, the best reference"
             line = f"{name} is {than}: MAE{of} {mae:.4g}, not {maes[best]:.4g}{of_unit(unit)} over all steps"
-            where = worse_at(models[name], references, steps, protocol.step_minutes) if gain > 0 else ""
+            where = worse_at(scores[name], references, protocol) if gain > 0 else ""
             lines.append(f"{line}; worse at {where}" if where else line)
     return lines
 
@@ -113,60 +114,71 @@ def of_local_training(difference: Difference) -> str:
 
 
 def worse_at(
-    run: HorizonScores, references: Mapping[str, HorizonScores], steps: Sequence[int], step_minutes: int
+    run: Mapping[int | None, Scores],
+    references: Mapping[str, Mapping[int | None, Scores]],
+    protocol: ScoringProtocol,
 ) -> str:
-    """Which of these steps of the horizon a reference forecasts better than a run, and with which MAE, in words."""
-    found = []
-    for step in steps:
-        name = min(references, key=lambda each: references[each].by_step[step - 1].mae)
-        mae, least = run.by_step[step - 1].mae, references[name].by_step[step - 1].mae
+    """At which of the reported steps a reference forecasts better than a run, and with which MAE, in words.
+
+    run, references: minutes ahead -> scores.
+    """
+    where = []
+    for minutes in reported_minutes(protocol.horizon, protocol.step_minutes)[:-1]:
+        name = min(references, key=lambda each: references[each][minutes].mae)
+        mae, least = run[minutes].mae, references[name][minutes].mae
         if least < mae:
-            found.append(f"{ahead(step * step_minutes)} ({mae:.4g}, {name} {least:.4g})")
-    return ", ".join(found)
+            where.append(f"{step_name(minutes)} ({mae:.4g}, {name} {least:.4g})")
+    return ", ".join(where)
 
 
-def print_scores(rows: Mapping[str, HorizonScores], step_minutes: int, unit: str, title: str, out: Console) -> None:
+def print_scores(
+    rows: Mapping[str, ModelScores], target: str, protocol: ScoringProtocol, title: str, out: Console
+) -> None:
     """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
 
     Horizons beyond P are left out.
     """
-    horizon = len(next(iter(rows.values())).by_step)
+    unit = of_unit(protocol.targets[target])
     table = Table(title=title, title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
-    for head in ("at", f"MAE{of_unit(unit)}", f"RMSE{of_unit(unit)}", "MAPE %", "R2"):
+    for head in ("at", f"MAE{unit}", f"RMSE{unit}", "MAPE %", "R2"):
         table.add_column(head, no_wrap=True, justify="right")
-    least = min((scores.overall.mae for scores in rows.values()), default=math.nan) if len(rows) > 1 else math.nan
-    for name, scores in rows.items():
-        name += " (best)" if scores.overall.mae == least else ""
-        for step in reported_steps(horizon, step_minutes):
-            table.add_row(name, ahead(step * step_minutes), *_cells(scores.by_step[step - 1]))
+    least = min(model.overall(target).mae for model in rows.values()) if len(rows) > 1 else math.nan
+    for name, model in rows.items():
+        scores = model.by_minutes(target)
+        name += " (best)" if scores[None].mae == least else ""
+        for minutes in reported_minutes(protocol.horizon, protocol.step_minutes):
+            at = step_name(minutes, protocol.horizon)
+            table.add_row(name, at, *_cells(scores[minutes]), end_section=minutes is None)
             name = ""
-        table.add_row("", f"all {horizon} steps", *_cells(scores.overall), end_section=True)
     out.print(table)
 
 
 def print_coverage(
-    rows: Mapping[str, Sequence[Coverage]], step_minutes: int, unit: str, title: str, out: Console
+    rows: Mapping[str, Iterable[Coverage]], protocol: ScoringProtocol, unit: str, title: str, out: Console
 ) -> None:
     """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
     table = Table(show_edge=False)
     table.add_column("model", overflow="fold")
     for head in ("interval", "at", "covered", f"mean width{of_unit(unit)}"):
         table.add_column(head, no_wrap=True, justify="right")
+    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
     for name, coverage in rows.items():
-        horizon = len({row.minutes for row in coverage} - {None})
-        shown = [None, *(step * step_minutes for step in reported_steps(horizon, step_minutes))]
         for row in (row for row in coverage if row.minutes in shown):
-            first = row.minutes == shown[1]
-            at = f"all {horizon} steps" if row.minutes is None else ahead(row.minutes)
             share = "-" if row.share is None else f"{row.share:.1%}"
-            level = f"{row.level:.0%}" if first else ""
+            level = f"{row.level:.0%}" if row.minutes == shown[0] else ""
+            at = step_name(row.minutes, protocol.horizon)
             table.add_row(escape(name), level, at, share, number(row.width, 2), end_section=row.minutes is None)
             name = ""
     print_table(out, title, table)
 
 
-def print_errors(rows: Mapping[str, Sequence[ErrorOf[Any]]], what: str, evaluation: Evaluation, out: Console) -> None:
+def key_text(what: str, key: Any) -> str:
+    """The key of a row of errors by one of ``BY``, as it is printed."""
+    return {"horizon": f"{key} min", "hour": f"{key:02}:00" if what == "hour" else ""}.get(what, str(key))
+
+
+def print_errors(rows: Mapping[str, Sequence[ErrorOf]], what: str, evaluation: Evaluation, out: Console) -> None:
     """The MAE of each model by what its errors are divided by; of sensors the ten worst of the last model.
 
     What has no valid reading is left out.
@@ -183,21 +195,19 @@ def print_errors(rows: Mapping[str, Sequence[ErrorOf[Any]]], what: str, evaluati
         table.add_column(escape(name), justify="right")
     table.add_column("readings", justify="right", no_wrap=True)
     for place in order:
-        key = last[place].key
-        text = {"horizon": f"{key} min", "hour": f"{key:02}:00" if what == "hour" else ""}.get(what, str(key))
-        table.add_row(escape(text), *(number(each[place].mae, 4) for each in rows.values()), f"{last[place].count:,}")
+        maes = (number(each[place].mae, 4) for each in rows.values())
+        table.add_row(escape(key_text(what, last[place].key)), *maes, f"{last[place].count:,}")
     print_table(out, title, table)
 
 
 def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
     """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
-    horizon = len(difference.rows) - 1
-    shown = [None, *(step * protocol.step_minutes for step in reported_steps(horizon, protocol.step_minutes))]
+    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
     table = numbers("at", f"difference{of_unit(protocol.unit)}", "95 % from", "to", "it differs")
     for row in (row for row in difference.rows if row.minutes in shown):
-        at = f"all {horizon} steps" if row.minutes is None else ahead(row.minutes)
         signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
-        table.add_row(at, *signed, "-" if row.differs is None else ("yes" if row.differs else "no"))
+        differs = "-" if row.differs is None else ("yes" if row.differs else "no")
+        table.add_row(step_name(row.minutes, protocol.horizon), *signed, differs)
     title = f"MAE of {difference.second} - MAE of {difference.first}, bootstrap over {difference.days} days"
     print_table(out, title, table)
 
@@ -262,31 +272,17 @@ def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) 
     Published models read the history alone.  The name of a run that reads past days says so, and a second row has it
     with the days of its training.  short: other names of the runs.
     """
-    steps = [minutes // evaluation.protocol.step_minutes - 1 for minutes in SCORED_MINUTES]
     ours: dict[str, ModelScores] = {}
     for name, model in evaluation.distinct.items():
         trained, shown = evaluation.protocol.trained.get(name), (short or {}).get(name, name)
         ours[f"{shown}, which reads past days" if trained and trained.past_days else shown] = model
         if frozen := evaluation.known_days.get(f"{name}, {FROZEN}"):
             ours[f"{shown}, with the {FROZEN}"] = frozen
-    first = {name: next(iter(model.targets.values())).by_step for name, model in ours.items()}
-    rows = [(name, [by_step[step].mae for step in steps], OURS) for name, by_step in first.items()]
-    rows = [(other.model, list(other.mae), other.source) for other in evaluation.published] + rows
+    rows = [(other.model, list(other.mae), other.source) for other in evaluation.published]
+    rows += [(name, [model.at(minutes).mae for minutes in SCORED_MINUTES], OURS) for name, model in ours.items()]
     rows.sort(key=lambda row: -sum(row[1]))
     digits = {OURS: 4}  # the others as published
     return [(name, [f"{value:.{digits.get(source, 2)}f}" for value in mae], source) for name, mae, source in rows]
-
-
-def reported_steps(horizon: int, step_minutes: int) -> list[int]:
-    """The steps that are 15, 30 and 60 minutes ahead, then 3, 6, 12 and 24 hours, as far as they exist.
-
-    Else the last one, which also ends a horizon that goes on for more than an hour.
-    """
-    reported = (15, 30, 60, 180, 360, 720, 1440)
-    steps = [minutes // step_minutes for minutes in reported if minutes % step_minutes == 0]
-    steps = [step for step in steps if 0 < step <= horizon]
-    longer = horizon * step_minutes > 60 and horizon not in steps
-    return [*steps, horizon] if longer or not steps else steps
 
 
 def _cells(s: Scores) -> list[str]:

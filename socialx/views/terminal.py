@@ -50,6 +50,23 @@ def ahead(minutes: int) -> str:
     return f"{minutes // 60} h" if minutes > 60 and minutes % 60 == 0 else f"{minutes} min"
 
 
+def step_name(minutes: int | None, horizon: int = 0) -> str:
+    """How far ahead a step is, or ``all 12 steps`` for None."""
+    return f"all {horizon} steps" if minutes is None else ahead(minutes)
+
+
+def reported_minutes(horizon: int, step_minutes: int) -> list[int | None]:
+    """How far ahead the steps are that are reported, and None: all steps.
+
+    These are 15, 30 and 60 minutes, then 3, 6, 12 and 24 hours, as far as they are steps; else the last one, which
+    also ends a horizon that goes on for more than an hour.
+    """
+    last = horizon * step_minutes
+    usual = [each for each in (15, 30, 60, 180, 360, 720, 1440) if each % step_minutes == 0 and each <= last]
+    longer = last > 60 and last not in usual
+    return [*usual, *([last] if longer or not usual else []), None]
+
+
 def bar(share: float, width: int = 30) -> str:
     """A share as a bar; plain ASCII."""
     return "#" * round(share * width)

@@ -17,7 +17,7 @@ from socialx.data.history import Histories
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.files.time_axis import clock_changes
-from socialx.scoring.breakdown import RunningErrors
+from socialx.scoring.metrics import RunningErrors, maes_of
 from tests.networks import CPU
 
 ZONES = [
@@ -99,11 +99,11 @@ def test_windows_and_histories_have_one_calendar(zone: str) -> None:
 def test_errors_by_hour_are_of_the_hour_of_the_zone() -> None:
     source = commuting("America/Los_Angeles")
     series, starts = Series(source, 2, 1, CPU), torch.arange(25_000, 33_000)  # over the change of November
-    errors = RunningErrors(1, 1, STEP, CPU)
+    errors = RunningErrors(1, ("a",), STEP, CPU)
     for part in starts.split(1000):
         target = series.target(part)
         errors.add(torch.full_like(target.values, 60.0), series.window(part), Target(*target))
-    by_hour = errors.compute()["hour"].mae
+    by_hour = maes_of(errors.compute()["hour"])
     assert np.flatnonzero(by_hour).tolist() == [8]
     assert by_hour[8] == pytest.approx(30 / 4, abs=1e-6)
 

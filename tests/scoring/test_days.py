@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from socialx.batch import Target
 from socialx.data.source import Arrays
-from socialx.scoring.days import RecordedForecasts, telling_days
+from socialx.views.run_report import RecordedForecasts, telling_days
 from tests.networks import MONDAY, batch
 
 DAY, STEP = 86_400, 300

@@ -23,12 +23,11 @@ from socialx.precision import Precision
 from socialx.scoring.attention_sums import (
     AttentionWeights,
     RunningWeights,
-    layer_summary,
     sensor_errors,
     social_layers,
 )
-from socialx.scoring.breakdown import RunningErrors
-from socialx.scoring.results import error_rows
+from socialx.scoring.metrics import BY, RunningErrors, maes_of
+from socialx.scoring.results import Head
 from socialx.scoring.scoring_pass import survey
 from socialx.tasks.evaluation import evaluate as evaluate_runs
 from socialx.tasks.explanation import explain
@@ -41,29 +40,25 @@ FP32 = Precision("32-true", CPU)
 LINE = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])  # km
 
 
-def by_hand(
-    forecast: np.ndarray, target: np.ndarray, valid: np.ndarray, hour: np.ndarray, weekday: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Sums of errors and counts of forecast, target, valid [B,P,N], hour and weekday [B,P], entry by entry."""
-    sizes = {"horizon": 4, "hour": 24, "weekday": 7, "sensor": 3}
-    sums = {name: np.zeros((2, size)) for name, size in sizes.items()}
-    for b, step, sensor in np.argwhere(valid):
-        error = abs(float(forecast[b, step, sensor]) - float(target[b, step, sensor]))
-        places = (step, hour[b, step], weekday[b, step], sensor)
-        for name, place in zip(sums, places, strict=True):
-            sums[name][:, place] += error, 1
-    return sums
+def by_hand(forecast: np.ndarray, truth: np.ndarray, valid: np.ndarray, *places: np.ndarray) -> list[np.ndarray]:
+    """MAE and count of each key of forecast, truth, valid and places [B,P,N], entry by entry."""
+    sums = [np.zeros((2, int(place.max()) + 1)) for place in places]
+    for entry in map(tuple, np.argwhere(valid)):
+        for total, place in zip(sums, places, strict=True):
+            total[:, place[entry]] += abs(float(forecast[entry]) - float(truth[entry])), 1
+    return [np.stack([np.divide(t, n, out=np.full_like(t, np.nan), where=n > 0), n]) for t, n in sums]
 
 
 @pytest.mark.parametrize(("step_minutes", "missing"), [(5, 0.0), (5, 0.4), (30, 0.4), (7, 0.2), (5, 1.0)])
-def test_errors_by_step_hour_weekday_and_sensor_equal_the_definition(step_minutes: int, missing: float) -> None:
+def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: float) -> None:
     rng = np.random.default_rng(1)
     rows, history, horizon = 400, 3, 4
     values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
     valid = rng.random(values.shape) >= missing
     seconds = MONDAY + 60 * step_minutes * np.arange(rows)
     made = Series(Arrays(values, valid, seconds, step_minutes), history, horizon, CPU, (0, 1), (1, 0))
-    running = RunningErrors(horizon, 3, step_minutes, CPU)
+    free_flow = torch.tensor([[60.0, 9.0], [40.0, 9.0], [80.0, 9.0]])
+    running = RunningErrors(horizon, tuple("abc"), step_minutes, CPU, free_flow)
     starts = rng.integers(0, rows - 7, (3, 40))
     forecasts = rng.uniform(1, 70, (3, 40, horizon, 3, 2)).astype(np.float32)
     for start, forecast in zip(torch.from_numpy(starts), torch.from_numpy(forecasts), strict=True):
@@ -73,29 +68,33 @@ def test_errors_by_step_hour_weekday_and_sensor_equal_the_definition(step_minute
     if step_minutes == 7:  # a slot that begins before the full hour counts as that earlier hour
         hour = seconds[ahead] % 86_400 // 420 * 7 // 60
     weekday = (seconds[ahead] - MONDAY) // 86_400 % 7
-    first = (forecasts[..., 0].reshape(120, horizon, 3), values[ahead][..., 1], valid[ahead][..., 1])
+    truth, valid = values[ahead][..., 1], valid[ahead][..., 1]
+    step, sensor = np.indices(truth.shape)[1:]
+    free = (truth >= 0.5 * free_flow[:, 0].numpy()).astype(int)
+    places = (step, *(np.broadcast_to(each[..., None], truth.shape) for each in (hour, weekday)), sensor, free)
     errors = running.compute()
-    for name, (total, count) in by_hand(*first, hour, weekday).items():
-        found = errors[name]
-        np.testing.assert_allclose(found.total, total, rtol=1e-12)
-        np.testing.assert_array_equal(found.count, count)
-        np.testing.assert_array_equal(np.isnan(found.mae), count == 0)
-        assert found.summed().count == first[2].sum()
+    for name, (mae, count) in zip(
+        BY, by_hand(forecasts[..., 0].reshape(truth.shape), truth, valid, *places), strict=True
+    ):
+        found = errors[name][: len(mae)]
+        np.testing.assert_allclose(maes_of(found), mae, rtol=1e-12)
+        assert [row.count for row in found] == count.tolist()
+        assert sum(row.count for row in errors[name]) == errors["all"][0].count == valid.sum()
 
 
 def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:
     model, windows = forecaster(), loader(part="test", batch_size=32)
     assert windows.num_windows % 32
     scores = scores_of(model, windows)
-    running, weights = RunningErrors(12, 5, 5, CPU), AttentionWeights(model)
-    with weights.hooked():
+    running, weights = RunningErrors(12, tuple("abcde"), 5, CPU), AttentionWeights(model)
+    with weights.in_some_of(len(windows)):
         assert survey(model.train(), windows, FP32, running)
     assert model.training
     errors = running.compute()
-    np.testing.assert_allclose(errors["horizon"].mae, [score.mae for score in scores.by_step], rtol=1e-12)
-    assert errors["sensor"].summed().mae == pytest.approx(scores.overall.mae, rel=1e-12)
-    assert errors["hour"].count.sum() == scores.overall.count
-    assert [layer.name for layer in weights.compute()] == ["layer 1"]
+    np.testing.assert_allclose(maes_of(errors["horizon"]), maes_of(scores.by_step), rtol=1e-12)
+    assert errors["all"][0].mae == pytest.approx(scores.overall.mae, rel=1e-12)
+    assert sum(row.count for row in errors["hour"]) == scores.overall.count
+    assert [each.layer.name for each in weights.compute()] == ["layer 1"]
 
 
 def test_a_hand_set_mean_is_told_as_it_is() -> None:
@@ -112,11 +111,11 @@ def test_a_hand_set_mean_is_told_as_it_is() -> None:
     weights = gate / 2  # [H,N,K]
     null_key = 1 - weights.sum(-1)
     entropy = -(weights * np.log(weights)).sum(-1) - null_key * np.log(null_key)
-    np.testing.assert_allclose(found.radius_km, [2, 4], rtol=1e-6)
-    np.testing.assert_allclose(found.softness_km, [2, 0.25], rtol=1e-6)
-    np.testing.assert_allclose(found.null_key, null_key.mean(1), atol=1e-6)
-    np.testing.assert_allclose(found.entropy, entropy.mean(1), atol=1e-5)
-    np.testing.assert_allclose(found.distance_km, (weights * distance).sum((1, 2)) / weights.sum((1, 2)), rtol=1e-5)
+    away = (weights * distance).sum((1, 2)) / weights.sum((1, 2))
+    columns = [[2, 4], [2, 0.25], null_key.mean(1), entropy.mean(1), away]
+    heads = [list(vars(head).values()) for head in found.layer.heads]
+    np.testing.assert_allclose(heads, np.transpose(columns), rtol=1e-5)
+    assert found.layer.mean.distance_km == pytest.approx((weights * distance).sum() / weights.sum(), rel=1e-5)
     np.testing.assert_allclose(found.weights, weights.mean(0), rtol=1e-5)
     np.testing.assert_array_equal(found.index, [[1, 2], [0, 2], [1, 0]])
     np.testing.assert_allclose(found.apart_km, distance, rtol=1e-6)
@@ -124,49 +123,38 @@ def test_a_hand_set_mean_is_told_as_it_is() -> None:
 
 @pytest.mark.parametrize("kind", ["attention", "attention_mlp", "weighted_mean"])
 @pytest.mark.parametrize("at_a_time", [1, 2**24])
-def test_weights_are_averaged_over_windows_in_pieces_or_at_once(
+def test_weights_are_averaged_over_the_states_that_enter_the_pooling(
     kind: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In pieces or at once; what is forecast when nothing is hooked does not count."""
     monkeypatch.setattr("socialx.scoring.attention_sums.AT_A_TIME", at_a_time)
-    torch.manual_seed(0)
-    running = RunningWeights(pooling(positions(5), kind=kind))
-    states = torch.randn(7, 5, 16)
-    with torch.no_grad():
-        running.add(states[:4])
-        running.add(states[4:])
-        of_states = running.pooling.weights(states)
-    weights = of_states.double().numpy()  # [B,H,N,K]
-    assert weights.shape == (7, 2, 5, 3)
-    null_key = np.clip(1 - weights.sum(-1), 0, None)
-    shares = np.concatenate([null_key[..., None], weights], axis=-1)
-    surprise = -np.log(shares, where=shares > 0, out=np.zeros_like(shares))
-    found = running.compute("here")
-    np.testing.assert_allclose(found.null_key, null_key.mean((0, 2)), atol=1e-6)
-    np.testing.assert_allclose(found.entropy, (shares * surprise).sum(-1).mean((0, 2)), rtol=1e-5)
-    np.testing.assert_allclose(found.weights, weights.mean((0, 1)), rtol=1e-5)
-
-
-def test_the_weights_are_of_the_states_that_enter_the_pooling() -> None:
     model, windows = forecaster(social=2).eval(), loader(batch_size=8)
+    model.social[1] = SocialLayer(16, pooling(positions(5), kind=kind), 0.0).eval()
     seen, _ = next(windows.epoch(0))
     running, entered = AttentionWeights(model), []
     with torch.no_grad():
         hook = model.social[1].pooling.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
-        with running.hooked():
+        with running.in_some_of(1):
             model(seen)
         hook.remove()
-        model(seen._replace(history=seen.history + 5))  # no longer hooked: this does not count
-        weights = model.social[1].pooling.weights(entered[0])
-    assert [layer.name for layer in running.compute()] == ["layer 1", "layer 2"]
-    np.testing.assert_allclose(running.compute()[1].weights, weights.mean((0, 1)), rtol=1e-5)
+        model(seen._replace(history=seen.history + 5))
+        weights = model.social[1].pooling.weights(entered[0]).double().numpy()  # [B,H,N,K]
+    null_key = np.clip(1 - weights.sum(-1), 0, None)
+    shares = np.concatenate([null_key[..., None], weights], axis=-1)
+    entropy = -(shares * np.log(shares, where=shares > 0, out=np.zeros_like(shares))).sum(-1).mean((0, 2))
+    first, found = running.compute()
+    assert (first.layer.name, found.layer.name) == ("layer 1", "layer 2")
+    np.testing.assert_allclose([head.null_key for head in found.layer.heads], null_key.mean((0, 2)), atol=1e-6)
+    np.testing.assert_allclose([head.entropy_nats for head in found.layer.heads], entropy, rtol=1e-5)
+    np.testing.assert_allclose(found.weights, weights.mean((0, 1)), rtol=1e-5)
 
 
 def test_neither_sum_waits_for_the_device() -> None:
     model, (made, target) = forecaster().eval(), example()
-    weights, errors = AttentionWeights(model), RunningErrors(12, 5, 5, CPU)
-    with torch.no_grad(), weights.hooked(), NeverWaits():
+    weights, errors = AttentionWeights(model), RunningErrors(12, tuple("abcde"), 5, CPU)
+    with torch.no_grad(), weights.in_some_of(1), NeverWaits():
         errors.add(model(made), made, target)
-    assert errors.compute()["horizon"].count.sum() == target.valid.sum()
+    assert errors.compute()["all"][0].count == target.valid.sum()
     assert weights.compute()[0].weights is not None
 
 
@@ -174,10 +162,8 @@ def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
     running = RunningWeights(pooling(LINE, kind="max", neighbours=None, radius_km=2.0, mask_mode="hard"))
     running.add(torch.randn(2, 3, 16))
     found = running.compute("here")
-    assert (found.null_key, found.entropy, found.distance_km, found.weights) == (None, None, None, None)
-    np.testing.assert_allclose(found.radius_km, 2, rtol=1e-6)
-    assert not found.softness_km.any()
-    assert not found.trained
+    assert found.layer.heads == (Head(pytest.approx(2), 0, None, None, None),) * 2
+    assert (found.weights, found.layer.trained) == (None, False)
     assert social_layers(torch.nn.Linear(2, 2)) == {}
     assert social_layers(forecaster(social=0)) == {}
 
@@ -189,15 +175,11 @@ def test_a_sensor_without_neighbours_has_no_distance() -> None:
     with torch.no_grad():
         running.add(torch.randn(3, 2, 8))
     found = running.compute("here")
-    np.testing.assert_array_equal(found.null_key, 1)
-    assert np.isnan(found.distance_km).all()
-    errors = RunningErrors(2, 2, 5, CPU).compute()
-    rows = error_rows(range(2), errors["sensor"])
+    assert {(head.null_key, head.distance_km) for head in (*found.layer.heads, found.layer.mean)} == {(1, None)}
+    rows = RunningErrors(2, ("a", "b"), 5, CPU).compute()["sensor"]
     sensors = sensor_errors(Sensors(("a", "b"), *np.full((2, 2), np.nan)), rows, [found])
-    summary = layer_summary(found)
-    assert summary.mean.distance_km is None
     assert [sensor.neighbours for sensor in sensors] == [(), ()]
-    json.dumps([asdict(part) for part in (summary, *sensors, *rows)], allow_nan=False)
+    json.dumps([asdict(part) for part in (found.layer, *sensors, *rows)], allow_nan=False)
 
 
 def test_the_worst_sensor_comes_first_and_one_without_targets_last() -> None:
@@ -205,14 +187,13 @@ def test_the_worst_sensor_comes_first_and_one_without_targets_last() -> None:
     valid[:, 1] = False
     made, starts = series(values, valid, seconds), torch.arange(0, 200, 5)
     target = made.target(starts)
-    running = RunningErrors(12, 3, 5, CPU)
+    running = RunningErrors(12, tuple("abc"), 5, CPU)
     running.add(target.values + torch.tensor([1.0, 9.0, 2.0])[:, None], made.window(starts), target)
     errors = running.compute()
-    rows = error_rows(range(3), errors["sensor"])
-    found = sensor_errors(Sensors(("a", "b", "c"), np.arange(3.0), np.arange(3.0)), rows, [])
+    found = sensor_errors(Sensors(("a", "b", "c"), np.arange(3.0), np.arange(3.0)), errors["sensor"], [])
     assert [(sensor.id, sensor.count) for sensor in found] == [("c", 480), ("a", 480), ("b", 0)]
     assert [sensor.mae for sensor in found] == [pytest.approx(2), pytest.approx(1), None]
-    assert error_rows([0], errors["horizon"].summed())[0].mae == pytest.approx(1.5)
+    assert errors["all"][0].mae == pytest.approx(1.5)
 
 
 @pytest.fixture(scope="module")
@@ -229,10 +210,10 @@ def explained(run: Path, *options: str | Path) -> dict[str, Any]:
     return json.loads(result.stdout, parse_constant=refuse)
 
 
-def texts(path: Path) -> list[str]:
-    """The text nodes of an SVG."""
+def texts(path: Path) -> str:
+    """The text nodes of an SVG, a line each."""
     root = ElementTree.parse(path).getroot()  # noqa: S314 - our own file
-    return ["".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    return "\n".join("".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text"))
 
 
 def test_the_tables_name_errors_and_weights(run: Path) -> None:
@@ -300,43 +281,34 @@ def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path)
     assert (tmp_path / "new/out.PNG").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF-")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-    words = texts(tmp_path / "one.svg")
+    words = texts(tmp_path / "one.svg").splitlines()
+    assert {
+        *("Sensors by MAE, mph: larger and darker is worse", "MAE by horizon", "MAE by hour of the day"),
+        *("How far each head reaches", "The 4 worst sensors", "minutes ahead", "km within which neighbours count"),
+        *("attention weight", "copy-last, last valid", "historical average", "N"),
+        "arrows: to the 4 worst sensors from the 2 neighbours with the largest weights",
+        "hour that is forecast, America/Los_Angeles",
+    } <= set(words)
     assert any(word.startswith("two blocks on metr_la: avg_speed, test part") for word in words)
-    headings = {
-        "Sensors by MAE, mph: larger and darker is worse",
-        "MAE by horizon",
-        "MAE by hour of the day",
-        "How far each head reaches",
-    }
-    assert {*headings, "The 4 worst sensors", "minutes ahead"} <= set(words)
-    assert "arrows: to the 4 worst sensors from the 2 neighbours with the largest weights" in words
-    assert {"attention weight", "copy-last, last valid", "historical average", "N"} <= set(words)
-    assert "hour that is forecast, America/Los_Angeles" in words
-    assert "km within which neighbours count" in words
 
 
 def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Path) -> None:
     found, nothing, nowhere = explain(run), {"mae": None, "count": 0}, {"latitude": None, "longitude": None}
-    unplaced = replace(found, sensors=tuple(replace(sensor, **nowhere) for sensor in found.sensors))
-    plot_explanation(unplaced, tmp_path / "unplaced.svg")
-    assert "no sensor has a position" in texts(tmp_path / "unplaced.svg")
-    empty = {
-        name: tuple(replace(row, **nothing) for row in getattr(found, name))
-        for name in ("by_horizon", "by_hour", "sensors")
-    }
-    plot_explanation(replace(found, **empty, **nothing), tmp_path / "nothing.svg")
-    assert any("no valid target" in word for word in texts(tmp_path / "nothing.svg"))
-    *others, last = found.sensors
-    astray = (*others, replace(last, latitude=0.0))
-    plot_explanation(replace(found, sensors=astray), tmp_path / "astray.svg")
-    assert any("1 far away, not drawn" in word for word in texts(tmp_path / "astray.svg"))
-    first, second, third, fourth = astray
-    some = (replace(first, **nowhere), replace(second, **nothing), replace(third, neighbours=()), fourth)
-    plot_explanation(replace(found, sensors=some, layers=()), tmp_path / "some.svg")
-    words = texts(tmp_path / "some.svg")
+    rows = {name: getattr(found, name) for name in ("by_horizon", "by_hour", "sensors")}
+    empty = {name: tuple(replace(row, **nothing) for row in each) for name, each in rows.items()}
+    first, second, third, last = found.sensors
+    far = replace(last, latitude=0.0)
+    some = (replace(first, **nowhere), replace(second, **nothing), replace(third, neighbours=()), far)
     listed = "no social pooling; 1 without position; 1 far away, not drawn; 1 without valid target (grey)"
-    assert any(listed in word for word in words)
-    assert "How far each head reaches" not in words
+    for change, says in (
+        ({"sensors": tuple(replace(sensor, **nowhere) for sensor in found.sensors)}, "no sensor has a position"),
+        ({**empty, **nothing}, "no valid target"),
+        ({"sensors": (first, second, third, far)}, "1 far away, not drawn"),
+        ({"sensors": some, "layers": ()}, listed),
+    ):
+        plot_explanation(replace(found, **change), tmp_path / "out.svg")
+        assert says in texts(tmp_path / "out.svg")
+    assert "How far each head reaches" not in texts(tmp_path / "out.svg")
 
 
 @pytest.mark.parametrize(
@@ -378,22 +350,14 @@ def test_interleaved_layers_max_and_own_are_explained(data: Path, tmp_path: Path
         (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
         (["--part", "tests"], 2, "--part tests: one of train, validation, test"),
         (["--horizon", "6"], 2, "was trained with"),
+        (["--plot", "folder.png"], 1, "folder.png: a folder, not a file"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_before_the_pass(
     options: list[str], code: int, says: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = socialx("explain", run, *options)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert says in result.stderr
-    assert not list(tmp_path.iterdir())
-    assert socialx("explain", "nowhere").exit_code == 1
-
-
-def test_a_picture_does_not_replace_a_folder_and_is_refused_before_the_pass(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("socialx.tasks.scored_part.load_trained", lambda *_, **__: pytest.fail("it was loaded"))
-    (tmp_path / "out.png").mkdir()
-    assert "out.png: a folder, not a file" in refused("explain", run, "--plot", tmp_path / "out.png")
+    monkeypatch.setattr("socialx.tasks.explanation.survey", lambda *_, **__: pytest.fail("it was scored"))
+    Path("folder.png").mkdir()
+    assert says in refused("explain", run, *options, code=code)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

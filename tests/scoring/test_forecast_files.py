@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,10 +32,8 @@ def table(saved: Path) -> pd.DataFrame:
 
 def told(*arguments: object, **options: object) -> tuple[api.evaluate, list[str]]:
     said: list[str] = []
-    found = api.evaluate(
-        *arguments, progress=lambda e: said.append(str(e.message)) if isinstance(e, Note) else None, **options
-    )
-    return found, said
+    listen = lambda event: said.append(str(event.message)) if isinstance(event, Note) else None  # noqa: E731
+    return api.evaluate(*arguments, progress=listen, **options), said
 
 
 # --- the numbers ----------------------------------------------------------------------------------------------------
@@ -57,35 +53,17 @@ def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path,
     assert alone[path] == found[run]
 
 
-@pytest.mark.parametrize("split", ["canonical", "strict"])
-@pytest.mark.parametrize("suffix", [".csv", ".h5", ".parquet"])
+@pytest.mark.parametrize(("suffix", "split"), [(".csv", "canonical"), (".h5", "strict"), (".parquet", "canonical")])
 def test_what_predict_wrote_has_the_scores_of_its_run(data: Path, tmp_path: Path, suffix: str, split: str) -> None:
-    """To the last digit that is printed; a CSV has four decimals of each value, which may move that digit by one."""
+    """A CSV has four decimals of each value."""
     run = small_run(data, tmp_path / "run", "--split", split)
     path = tmp_path / f"made{suffix}"
     works("predict", run, "--from", "2012-05-03 01:00", "--every", "5min", "--output", path)
-    printed = {}
-    for name in (run, path):
-        flags = () if name == run else ("--data", data, "--split", split)
-        scores = json.loads(works("evaluate", name, *flags, "--json").stdout)["scores"][str(name)]["avg_speed"]
-        rows = [*scores["by_step"], scores["all"]]
-        digits = {"mae": 4, "rmse": 4, "mape": 3, "r2": 4, "count": 0}
-        printed[name] = np.array([[round(row[key] * 10**places) for key, places in digits.items()] for row in rows])
-    assert np.abs(printed[path] - printed[run]).max() <= (suffix == ".csv")
-
-
-def shuffled(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.sample(frac=1, random_state=0)
-
-
-def with_times(frame: pd.DataFrame) -> pd.DataFrame:
-    frame["time"] = frame["issued_at"] + pd.to_timedelta(frame["horizon"], "min")
-    return frame.drop(columns="horizon")
-
-
-def with_zone(frame: pd.DataFrame) -> pd.DataFrame:
-    frame["issued_at"] = frame["issued_at"].dt.tz_localize("America/Los_Angeles").dt.tz_convert("UTC")
-    return frame
+    of_run, of_file = api.evaluate(run)[run], api.evaluate(path, data={"path": data, "split": split})[path]
+    for minutes in (*range(5, 65, 5), None):
+        scores = vars(of_run.by_minutes()[minutes])
+        found = vars(of_file.by_minutes()[minutes])
+        assert found == pytest.approx(scores, rel=1e-4 if suffix == ".csv" else 1e-6)
 
 
 def with_others(frame: pd.DataFrame) -> pd.DataFrame:
@@ -94,12 +72,19 @@ def with_others(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([earlier, frame])
 
 
-@pytest.mark.parametrize("change", [shuffled, with_times, with_zone, with_others])
-def test_a_table_may_be_written_in_several_ways(
-    run: Path, saved: Path, tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]
-) -> None:
+WAYS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "shuffled": lambda f: f.sample(frac=1, random_state=0),
+    "times": lambda f: f.assign(time=f.issued_at + pd.to_timedelta(f.horizon, "min")).drop(columns="horizon"),
+    "time and horizon": lambda f: f.assign(time=f.issued_at + pd.to_timedelta(f.horizon, "min")),
+    "a zone": lambda f: f.assign(issued_at=f.issued_at.dt.tz_localize("America/Los_Angeles").dt.tz_convert("UTC")),
+    "others": with_others,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_table_may_be_written_in_several_ways(run: Path, saved: Path, tmp_path: Path, way: str) -> None:
     path = tmp_path / "mine.csv"
-    change(table(saved)).to_csv(path, index=False)
+    WAYS[way](table(saved)).to_csv(path, index=False)
     found = api.evaluate([run, path])
     assert found[path].overall().mae == pytest.approx(found[run].overall().mae, rel=1e-6)
 
@@ -115,7 +100,7 @@ def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_pat
     assert not [line for line in verdicts(found) if "mine.parquet, the best reference" in line]
     assert socialx("evaluate", run, path, "--max-mae", "all=0.5").exit_code == 3
     result = works("evaluate", path, "--data", api.load_run(run).settings.data.path, "--max-mae", "all=1.5")
-    assert re.search(r"mine\.parquet +15 min +1\.0000", result.stdout.replace("\n", " ")) or "1.0000" in result.stdout
+    assert "1.0000" in result.stdout
 
 
 def test_two_models_are_compared_by_days(data: Path, excerpt: Path, tmp_path: Path) -> None:
@@ -166,6 +151,13 @@ def test_a_period_is_kept(run: Path, saved: Path) -> None:
     assert not [line for line in said if str(saved) in line]
 
 
+def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
+    """Another horizon in one row."""
+    frame = frame.astype({"horizon": object})
+    frame.iloc[3, frame.columns.get_loc("horizon")] = horizon
+    return frame
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -184,6 +176,13 @@ def test_a_period_is_kept(run: Path, saved: Path) -> None:
         (lambda f: f[f["horizon"] == 15], "of 12 steps have no forecast"),
         (lambda f: f.assign(issued_at=f["issued_at"] + pd.Timedelta("90D")), "no forecast is issued at the windows of"),
         (lambda f: f.iloc[:0], "no forecast"),
+        *(
+            (lambda f, bad=bad: odd(f, bad), "1 cells of the column horizon are no number")
+            for bad in ("", "inf", "nan")
+        ),
+        (lambda f: odd(f.assign(time=f.issued_at + pd.to_timedelta(f.horizon, "min")), 60), "differ in 1 row"),
+        (lambda f: f.assign(target="flow"), "1 of 1 targets are not in the data"),
+        (lambda f: f.assign(value=True), "cells of the column value are no number"),
     ],
 )
 def test_a_file_that_cannot_be_scored_is_refused(
@@ -200,12 +199,11 @@ def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path:
     assert "it holds readings: name it with --data" in refused("evaluate", data, "--data", data)
     assert "no such file" in refused("evaluate", tmp_path / "nothing.csv", "--data", data)
     (tmp_path / "text.csv").write_text("")
-    assert str(tmp_path / "text.csv") in refused("evaluate", tmp_path / "text.csv", "--data", data)
     (tmp_path / "text.parquet").write_text("a,b")
-    assert str(tmp_path / "text.parquet") in refused("evaluate", tmp_path / "text.parquet", "--data", data)
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    assert str(tmp_path / "other.h5") in refused("evaluate", tmp_path / "other.h5", "--data", data)
+    for path in tmp_path.iterdir():
+        assert str(path) in refused("evaluate", path, "--data", data)
 
 
 def test_a_file_is_never_replaced_by_the_scores_of_it(run: Path, saved: Path, tmp_path: Path) -> None:
@@ -217,47 +215,14 @@ def test_a_file_is_never_replaced_by_the_scores_of_it(run: Path, saved: Path, tm
 
 
 def test_what_only_a_run_has_is_not_asked_of_a_file(data: Path, run: Path, saved: Path) -> None:
-    found = api.evaluate([run, saved], intervals=True)
-    assert list(found.coverage) == [str(run)]
+    assert list(api.evaluate([run, saved], intervals=True).coverage) == [str(run)]
     with pytest.raises(SettingsError, match="name a run folder"):
         api.evaluate(saved, data, intervals=True)
 
 
-# --- what contradicts itself ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("horizon", ["", "inf", "nan"])
-def test_a_horizon_must_be_a_number(run: Path, saved: Path, tmp_path: Path, horizon: str) -> None:
-    rows = table(saved).astype({"horizon": object})
-    rows.iloc[3, 2] = horizon
-    path = tmp_path / "made.csv"
-    rows.to_csv(path, index=False)
-    with pytest.raises(SocialxError, match="1 cells of the column horizon are no number"):
-        api.evaluate(path, data=api.load_run(run).settings.data.path)
-
-
-def test_time_and_horizon_must_agree(run: Path, saved: Path, tmp_path: Path) -> None:
-    rows, path = pd.read_parquet(saved)[["issued_at", "time", "sensor", "horizon", "value"]], tmp_path / "made.csv"
-    data = api.load_run(run).settings.data.path
-    rows.to_csv(path, index=False)
-    assert api.evaluate(path, data=data)[path] == api.evaluate(run)[run]
-    rows.loc[5, "horizon"] = 60
-    rows.to_csv(path, index=False)
-    with pytest.raises(SocialxError, match="time and horizon differ in 1 row"):
-        api.evaluate(path, data=data)
-
-
-def test_another_target_is_refused(run: Path, saved: Path, tmp_path: Path) -> None:
-    path = tmp_path / "made.csv"
-    table(saved).assign(target="flow").to_csv(path, index=False)
-    with pytest.raises(SocialxError, match="1 of 1 targets are not in the data"):
-        api.evaluate(path, data=api.load_run(run).settings.data.path)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_truth_values_are_no_forecasts(run: Path, saved: Path, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"made{suffix}"
-    rows = table(saved).assign(value=True)
-    rows.to_csv(path, index=False) if suffix == ".csv" else rows.to_parquet(path)
+def test_truth_values_are_no_forecasts(run: Path, saved: Path, tmp_path: Path) -> None:
+    """In Parquet too, where they have a type of their own."""
+    path = tmp_path / "made.parquet"
+    table(saved).assign(value=True).to_parquet(path)
     with pytest.raises(SocialxError, match="cells of the column value are no number"):
-        api.evaluate(path, data=api.load_run(run).settings.data.path)
+        api.evaluate([run, path])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +38,7 @@ from socialx.sealed import fingerprint
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder
-from tests.commands import SMALL, refused, small_file, small_run, socialx, works
+from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example
 from tests.protocols import protocol
 
@@ -236,6 +235,11 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
 # --- the run folder ---------------------------------------------------------------------------------------------------
 
 
+def intervals_of(run: Path) -> Intervals:
+    """What the folder has for its weights."""
+    return RunFolder(run).read_intervals(RunFolder(run).read_weights().fingerprint)
+
+
 def described(path: Path) -> dict[str, str]:
     """The metadata of a safetensors file, which has them in any order."""
     content = path.read_bytes()
@@ -249,62 +253,57 @@ def test_calibrate_writes_what_training_wrote(run: Path) -> None:
     path.unlink()
     result = works("calibrate", run)
     assert described(path) == first
-    again = load_file(path)
-    assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+    assert all(torch.equal(each, tensors[name]) for name, each in load_file(path).items())
     assert f"socialx predict {run} --interval 0.9" in result.stdout
-    weights = RunFolder(run).read_weights()
-    found = RunFolder(run).read_intervals(weights.fingerprint)
+    found = intervals_of(run)
     assert found.sensors == RunFolder(run).sensors()
     assert f"{found.errors:,} errors of {found.protocol.windows['validation']} validation windows" in result.stdout
 
 
 def test_a_training_that_goes_on_writes_those_of_its_new_weights(run: Path) -> None:
-    old = RunFolder(run).read_weights().fingerprint
+    old = intervals_of(run).weights
     works("train", "--resume", run, "--max-epochs", "2")
-    new = RunFolder(run).read_weights().fingerprint
-    assert new != old
-    assert RunFolder(run).read_intervals(new).weights == new
+    assert intervals_of(run).weights != old
     data = load_trained(run, Layers())[0].data.store.path
-    words = ["train", "--data", data, "--run-dir", run, "--overwrite", "--max-epochs", "1", *SMALL]
-    works(*words)  # clears them with the rest
-    assert RunFolder(run).read_intervals(old).weights == old
+    works("train", "--data", data, "--run-dir", run, "--overwrite", "--max-epochs", "1", *SMALL)
+    assert intervals_of(run).weights == old  # it clears them with the rest
 
 
 def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path) -> None:
     """Ctrl-C in the second epoch, as the loop sees it."""
-
-    def stop(event: object) -> None:
-        if isinstance(event, Epoch):
-            signal.raise_signal(signal.SIGINT)
-
     data = load_trained(trained, Layers())[0].data.store.path
     model = {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2}
+    stop = lambda event: signal.raise_signal(signal.SIGINT) if isinstance(event, Epoch) else None  # noqa: E731
     run = api.train(data, model=model, trainer={"max_epochs": 3}, run_dir=tmp_path / "run", progress=stop)
     assert run.interrupted
     assert (run.path / "best.safetensors").exists()
     assert not (run.path / "intervals.safetensors").exists()
 
 
-def test_intervals_of_other_weights_are_refused(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("other weights", "made for other weights"),
+        ("no file", "make them with"),
+    ],
+)
+def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str, says: str, run: Path) -> None:
     folder = RunFolder(run)
-    weights = folder.read_weights()
-    weights.state["head.2.bias"][0] += 1
-    folder.write_weights(weights.state, 1, 1.0)
+    if how == "no file":
+        folder.intervals.unlink()
+        with pytest.raises(SocialxError, match=r"socialx.calibrate\("):
+            api.predict(run, interval=0.9)
+    else:
+        weights = folder.read_weights()
+        weights.state["head.2.bias"][0] += 1
+        folder.write_weights(weights.state, 1, 1.0)
     for words in (["predict", run, "--interval", "0.9"], ["evaluate", run, "--intervals"]):
         error = refused(*words)
-        assert "made for other weights" in error
-        assert f"make them anew with socialx calibrate {run}" in error
+        assert says in error
+        assert f"with socialx calibrate {run}" in error
     works("predict", run)
     works("calibrate", run)
     works("predict", run, "--interval", "0.9")
-
-
-def test_a_run_without_intervals_says_how_to_make_them(run: Path) -> None:
-    (run / "intervals.safetensors").unlink()
-    for words in (["predict", run, "--interval", "0.9"], ["evaluate", run, "--intervals"]):
-        assert f"make them with socialx calibrate {run}" in refused(*words)
-    with pytest.raises(SocialxError, match=r"socialx.calibrate\("):
-        api.predict(run, interval=0.9)
 
 
 @pytest.mark.parametrize("level", ["0.995", "0.3", "90", "nan"])
@@ -335,21 +334,19 @@ def foreign(run: Path, about: dict[str, str], **tensors: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("how", ["crossing", "nan", "shape", "type", "horizon", "sensors", "schema", "errors"])
 def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) -> None:
-    tables = load_file(run / "intervals.safetensors")
-    protocol = json.loads(described(run / "intervals.safetensors")["protocol"])
-    short = {"protocol": json.dumps({**protocol, "horizon": 6})}
+    tables, about = load_file(run / "intervals.safetensors"), described(run / "intervals.safetensors")
+    lower, upper, short = tables["lower"], tables["upper"], {**json.loads(about["protocol"]), "horizon": 6}
     tensors, about = {
-        "crossing": ({"lower": tables["lower"].flip(0)}, {}),
-        "nan": ({"upper": tables["upper"].index_fill(0, torch.tensor([3]), math.nan)}, {}),
-        "shape": ({"upper": tables["upper"][:, :2]}, {}),
+        "crossing": ({"lower": lower.flip(0)}, {}),
+        "nan": ({"upper": upper.index_fill(0, torch.tensor([3]), math.nan)}, {}),
+        "shape": ({"upper": upper[:, :2]}, {}),
         "type": ({"free_flow": tables["free_flow"].double()}, {}),
-        "horizon": ({"lower": tables["lower"][:, :, :6], "upper": tables["upper"][:, :, :6]}, short),
+        "horizon": ({"lower": lower[:, :, :6], "upper": upper[:, :, :6]}, {"protocol": json.dumps(short)}),
         "sensors": ({}, {"sensors": "5"}),
         "schema": ({}, {"schema": "socialx.intervals/9"}),
         "errors": ({}, {"errors": "many"}),
     }[how]
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    foreign(run, about, **tensors)
+    foreign(run, about, **{name: tensor.contiguous() for name, tensor in tensors.items()})
     assert "not readable intervals" in refused("predict", run, "--interval", "0.9")
 
 
@@ -358,12 +355,9 @@ def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) ->
 
 def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path) -> None:
     found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min", interval=0.8)
-    assert found.interval == 0.8
-    assert found.lower.shape == found.upper.shape == found.values.shape
     assert (found.lower >= 0).all()
     assert (found.lower < found.upper).all()
-    weights = RunFolder(run).read_weights().fingerprint
-    low, high = RunFolder(run).read_intervals(weights).around(torch.from_numpy(found.values), 0.8)
+    low, high = intervals_of(run).around(torch.from_numpy(found.values), 0.8)
     np.testing.assert_array_equal(found.lower, low.numpy())
     np.testing.assert_array_equal(found.upper, high.numpy())
     frame = found.to_frame()
@@ -373,58 +367,46 @@ def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path
     np.testing.assert_array_equal(one["upper"].to_numpy(np.float32), found.upper[1, :, 2, 0])
     for name in ("f.csv", "f.h5"):
         found.write(tmp_path / name)
-    read = pd.read_csv(tmp_path / "f.csv")
-    np.testing.assert_allclose(read["lower"], frame["lower"], atol=5e-5)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "f.csv")["lower"], frame["lower"], atol=5e-5)
     with h5py.File(tmp_path / "f.h5") as file:
         np.testing.assert_array_equal(file["lower"][:], found.lower)
         assert file.attrs["interval"] == 0.8
-    printed = json.loads(socialx("predict", run, "--at", AT, "--interval", "0.8", "--json").stdout)
+    printed = json.loads(works("predict", run, "--at", AT, "--interval", "0.8", "--json").stdout)
     again = api.predict(run, at=AT, interval=0.8)
-    assert printed["interval"] == 0.8
+    assert printed["interval"] == found.interval == 0.8
     np.testing.assert_allclose(printed["upper"]["avg_speed"], again.upper[..., 0])
-    two = found.select(found.sensors[2:0:-1])
-    np.testing.assert_array_equal(two.lower, found.lower[:, :, [2, 1]])
-
-
-def test_a_forecast_without_interval_is_as_before(run: Path) -> None:
-    found = api.predict(run, at=AT)
-    assert (found.interval, found.lower, found.upper) == (None, None, None)
-    assert not {"lower", "upper"} & set(found.to_frame().columns)
-    assert not {"interval", "lower", "upper"} & set(found.as_dict())
+    np.testing.assert_array_equal(found.select(found.sensors[2:0:-1]).lower, found.lower[:, :, [2, 1]])
+    without = api.predict(run, at=AT)
+    assert (without.interval, without.lower, without.upper) == (None, None, None)
+    assert not {"interval", "lower", "upper"} & {*without.to_frame().columns, *without.as_dict()}
 
 
 def test_the_table_and_the_picture_show_the_range(run: Path, tmp_path: Path) -> None:
     found = api.predict(run, at=AT, interval=0.9)
     value, low, high = (each[0, 2, 0, 0] for each in (found.values, found.lower, found.upper))
-    result = socialx("predict", run, "--at", AT, "--interval", "0.9")
+    result = works("predict", run, "--at", AT, "--interval", "0.9")
     assert f"{value:.1f} ({low:.0f}-{high:.0f})" in result.stdout
     assert "with 90 % intervals" in result.stdout
-    found.plot(tmp_path / "with.svg", [found.sensors[0]])
-    replace(found, interval=None, lower=None, upper=None).plot(tmp_path / "without.svg", [found.sensors[0]])
-    texts = [(tmp_path / f"{name}.svg").read_text() for name in ("with", "without")]
-    assert ["90 % interval" in text for text in texts] == [True, False]
-    assert ["PolyCollection" in text for text in texts] == [True, False]  # the band
+    for forecast, there in ((found, True), (replace(found, interval=None, lower=None, upper=None), False)):
+        forecast.plot(tmp_path / "out.svg", [found.sensors[0]])
+        text = (tmp_path / "out.svg").read_text()
+        assert ("90 % interval" in text, "PolyCollection" in text) == (there, there)  # the band
 
 
 def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
-    result = works("evaluate", run, "--intervals", "--part", "validation")
-    assert "prediction intervals" in result.stdout
-    rows = json.loads(socialx("evaluate", run, "--intervals", "--part", "validation", "--json").stdout)["intervals"]
+    printed = works("evaluate", run, "--intervals", "--part", "validation").stdout
+    assert "prediction intervals" in printed
+    rows = json.loads(works("evaluate", run, "--intervals", "--part", "validation", "--json").stdout)["intervals"]
     rows = {(row["level"], row["minutes"]): row for row in rows[str(run)]["avg_speed"]}
     for level in (0.5, 0.8, 0.9):  # on the errors that they are made of: the level, and a little more
         assert level <= rows[level, None]["share"] < level + 0.03
-        assert f"{rows[level, 60]['share']:.1%}" in result.stdout
-    widths = [rows[level, None]["width"] for level in (0.5, 0.8, 0.9)]
-    assert widths == sorted(widths)
+        assert f"{rows[level, 60]['share']:.1%}" in printed
+    assert rows[0.5, None]["width"] < rows[0.8, None]["width"] < rows[0.9, None]["width"]
     assert api.evaluate([run]).coverage == {}
 
 
-def test_sensors_of_another_file_are_said_to_be_uncalibrated(trained: Path, tmp_path: Path) -> None:
-    """A file with three of the sensors is forecast; the intervals of another network are those of all sensors."""
-    weights = RunFolder(trained).read_weights().fingerprint
-    found = RunFolder(trained).read_intervals(weights)
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    names = ("elsewhere", *found.sensors[1:])
-    foreign(run, {"sensors": json.dumps(names)})
+def test_sensors_of_another_file_are_said_to_be_uncalibrated(run: Path) -> None:
+    found = intervals_of(run)
+    foreign(run, {"sensors": json.dumps(("elsewhere", *found.sensors[1:]))})
     result = works("predict", run, "--interval", "0.9")
     assert f"1 of 4 sensors were not calibrated ({found.sensors[0]})" in result.stderr

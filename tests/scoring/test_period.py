@@ -75,16 +75,13 @@ def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObj
     assert (period.first_time, period.last_time, period.windows) == (as_text(begin), as_text(until), len(by_hand))
 
 
-def test_the_whole_file_as_a_period_gives_the_same_scores(run: Path) -> None:
+def test_the_ends_of_the_file_are_open(run: Path, dataset: Dataset) -> None:
     whole, named = api.evaluate([run]), api.evaluate([run], start="2012-05-03", end=datetime(2012, 5, 8, 4, 55))
     assert named.models == whole.models
     assert whole.protocol.period is None
-
-
-def test_one_open_end_is_the_end_of_the_file(dataset: Dataset) -> None:
-    whole = len(windows_within(dataset, "test", None, None)[0])
+    count = len(windows_within(dataset, "test", None, None)[0])
     later, earlier = (windows_within(dataset, "test", *ends)[0] for ends in ((FROM, None), (None, FROM)))
-    assert len(later) + len(earlier) + 10 == whole  # 10 forecasts begin before that time and end after it
+    assert len(later) + len(earlier) + 10 == count  # 10 forecasts begin before that time and end after it
 
 
 def test_every_measure_of_evaluate_is_of_the_period(run: Path) -> None:
@@ -98,19 +95,15 @@ def test_every_measure_of_evaluate_is_of_the_period(run: Path) -> None:
     assert found.published == ()
 
 
-def test_explain_and_report_take_it_too(run: Path, tmp_path: Path) -> None:
+def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path: Path) -> None:
     scores = api.evaluate([run], start=FROM, end=TO)
     explained = api.explain(run, start=FROM, end=TO)
-    assert explained.count == scores[str(run)].overall().count
+    assert explained.count == scores[run].overall().count
     assert explained.protocol.period == scores.protocol.period
-    page = tmp_path / "report.html"
-    works("report", run, "--from", FROM, "--to", TO, "-o", page)
-    assert f"the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in page.read_text()
-
-
-def test_the_command_says_what_it_scored(run: Path) -> None:
-    result = works("evaluate", run, "--from", FROM, "--to", TO)
-    assert f"scored: the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in result.stdout
+    page, period = tmp_path / "report.html", ("--from", FROM, "--to", TO)
+    works("report", run, *period, "-o", page)
+    for text in (page.read_text(), works("evaluate", run, *period).stdout):
+        assert f"the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in text
 
 
 @pytest.mark.parametrize(

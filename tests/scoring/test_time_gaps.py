@@ -154,14 +154,11 @@ def test_predict_after_a_gap_says_what_it_lacks(gappy: tuple[Path, Path]) -> Non
     assert (api.predict(run, path, at=at).readings <= 4).all()
 
 
-def test_a_whole_file_loses_no_window(of_whole: Path) -> None:
-    found = api.evaluate(of_whole)
-    assert sum(found.protocol.windows.values()) == 9 * DAY - 23
-    assert found.protocol.windows_left_out == {}
-    assert [line for line in protocol_lines(found.protocol) if line.endswith("12 + 12 steps, 0 across a time gap")]
-
-
-def test_the_jitter_of_a_clock_is_no_gap(of_whole: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_whole_file_loses_no_window(of_whole: Path, whole: Path, tmp_path: Path) -> None:
+    """The jitter of a clock is no gap."""
+    found = api.evaluate(of_whole).protocol
+    assert (sum(found.windows.values()), found.windows_left_out) == (9 * DAY - 23, {})
+    assert [line for line in protocol_lines(found) if line.endswith("12 + 12 steps, 0 across a time gap")]
     path = written(whole, tmp_path / "file.h5", every, lambda rows: rows * 7 % 4)
     assert api.evaluate(of_whole, data=path).protocol.windows_left_out == {}
 
@@ -170,26 +167,21 @@ def test_every_question_sees_the_same_windows(gappy: tuple[Path, Path], tmp_path
     path, run = gappy
     other = Path(shutil.copytree(run, tmp_path / "other"))
     found = api.evaluate([run, other], baselines=True, by=("hour", "weekday", "sensor"), drift=True, intervals=True)
-    with_interval = api.evaluate([run, other], part="all", compare=True)
+    compared = api.evaluate([run, other], part="all", compare=True)
     problem, _ = load_trained(run, Layers.of(None, {}))
     store, starts = problem.data.store, problem.data.windows.test
-    rows = starts[:, None] + np.arange(12, 24)
     assert (np.diff(store.seconds[starts[:, None] + np.arange(24)]) == 300).all()
-    count = int(store.valid[rows].sum())
-    for name in found:
-        assert found[name].overall().count == count
-        for by in ("hour", "weekday", "sensor"):
-            assert sum(row.count for row in found.by[name][by]) == count
-    (targets,) = {name: each["avg_speed"] for name, each in found.coverage.items() if name == str(run)}.values()
-    assert {row.count for row in targets if row.minutes is None} == {count}
-    assert sum(day.count for day in found.drift[str(run)].days) == count
-    assert with_interval.difference.rows[-1].difference == 0
-    assert api.explain(run, part="test").count == count
+    count = int(store.valid[starts[:, None] + np.arange(12, 24)].sum())
+    seen = [model.overall().count for model in found.models.values()]
+    seen += [sum(row.count for row in rows) for tables in found.by.values() for rows in tables.values()]
+    seen += [row.count for row in found.coverage[str(run)]["avg_speed"] if row.minutes is None]
+    seen += [sum(day.count for day in found.drift[str(run)].days), api.explain(run, part="test").count]
+    assert set(seen) == {count}
+    assert compared.difference.rows[-1].difference == 0
     assert api.report(run, output=tmp_path / "report.html").evaluation[str(run)] == found[str(run)]
-    assert api.load_run(run).protocol.windows == found.protocol.windows
-    assert works("doctor", "--data", path).stdout.count(
-        " / ".join(f"{each:,}" for each in found.protocol.windows.values())
-    )
+    windows = found.protocol.windows
+    assert api.load_run(run).protocol.windows == windows
+    assert works("doctor", "--data", path).stdout.count(" / ".join(f"{each:,}" for each in windows.values()))
 
 
 @pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])

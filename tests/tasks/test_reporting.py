@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import socialx
-from socialx.errors import SettingsError, SocialxError
+from socialx.errors import SocialxError
 from socialx.files.store import open_store
 from socialx.views.run_report import RunReport
 from tests.commands import cut_csv, small_file, small_run, works
@@ -41,19 +41,14 @@ def report(social: Path, linear: Path) -> RunReport:
 
 
 def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, social: Path, linear: Path) -> None:
-    scores = socialx.evaluate([linear, social], baselines=True)
-    assert set(report.evaluation) == set(scores)
-    for name, model in scores.items():
-        assert report.evaluation[name].overall() == model.overall()
-        assert report.evaluation[name].at(minutes=15) == model.at(minutes=15)
+    scores = socialx.evaluate([linear, social], baselines=True, by=("horizon", "hour", "weekday"))
+    assert report.evaluation.models == scores.models
+    assert report.evaluation.by == scores.by
     assert report.evaluation.protocol == scores.protocol
-    best = min((linear, social), key=lambda run: scores[str(run)].overall().mae)
+    best = min((linear, social), key=lambda run: scores[run].overall().mae)
     found = socialx.explain(best)
-    assert (report.explanation.run, report.explanation.mae) == (str(best), found.mae)
-    assert report.explanation.sensors == found.sensors
-    assert report.explanation.layers == found.layers
-    assert report.by_hour[str(best)] == found.by_hour
-    assert report.by_weekday[str(best)] == found.by_weekday
+    for name in ("run", "mae", "sensors", "layers", "by_horizon", "by_hour", "by_weekday"):
+        assert getattr(report.explanation, name) == getattr(found, name)
     least = min(scores[name].overall().mae for name in set(scores) - {str(linear), str(social)})
     assert scores[report.references[0]].overall().mae == least
 
@@ -67,17 +62,11 @@ def test_the_days_hold_what_predict_forecasts_and_what_the_file_reads(report: Ru
     np.testing.assert_array_equal(shown.truth, np.where(valid, values, np.nan))
     issued = shown.seconds - 30 * 60
     start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
-    forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min")
-    np.testing.assert_array_equal(forecast.issued_at.astype("int64"), issued)
-    np.testing.assert_allclose(shown.forecast, forecast.values[:, 5, :, 0], rtol=1e-4, atol=1e-3)
-
-
-def test_the_band_is_that_of_predict(report: RunReport) -> None:
-    (shown,) = report.days
-    issued = shown.seconds - 30 * 60
-    start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
     forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min", interval=0.9)
-    for found, expected in zip(shown.band, (forecast.lower, forecast.upper), strict=True):
+    np.testing.assert_array_equal(forecast.issued_at.astype("int64"), issued)
+    for found, expected in zip(
+        (shown.forecast, *shown.band), (forecast.values, forecast.lower, forecast.upper), strict=True
+    ):
         np.testing.assert_allclose(found, expected[:, 5, :, 0], rtol=1e-4, atol=1e-3)
 
 
@@ -116,8 +105,8 @@ def test_the_command_writes_the_page_and_changes_no_run(social: Path, tmp_path: 
 def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_path: Path) -> None:
     cut_csv(tmp_path / "readings.csv", 400)
     made = tmp_path / "no_positions.h5"
-    works("convert", "csv", tmp_path / "readings.csv", "--name", "made", "--units", "mph",
-                     "--timezone", "America/Los_Angeles", "--output-h5", made, "--without-positions")  # fmt: skip
+    words = "--name made --units mph --timezone America/Los_Angeles --without-positions"
+    works("convert", "csv", tmp_path / "readings.csv", *words.split(), "--output-h5", made)
     run = small_run(made, "run", "--model", "linear")
     for name in ("origin.json", "metrics.jsonl"):
         (run / name).unlink()
@@ -133,24 +122,13 @@ def test_what_cannot_be_reported_is_refused_before_the_pass(
     social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("socialx.tasks.reporting.survey", lambda *_, **__: pytest.fail("it was scored"))
-    with pytest.raises(SettingsError, match="report: no run: name a run folder"):
-        socialx.report([])
-    with pytest.raises(SettingsError, match="one of train, validation, test"):
-        socialx.report([social], part="tests")
     (tmp_path / "folder.html").mkdir()
-    with pytest.raises(SocialxError, match="a folder, not a file"):
-        socialx.report([social], output=tmp_path / "folder.html")
-    with pytest.raises(SocialxError, match="not a run folder"):
-        socialx.report([tmp_path])
-    other = tmp_path / "other"
-    shutil.copytree(social, other)
-    for name, old, new in (
-        ("settings.yaml", "split: canonical", "split: strict"),
-        ("protocol.json", '"data.split": "canonical"', '"data.split": "strict"'),
+    for runs, options, says in (
+        ([], {}, "report: no run: name a run folder"),
+        ([social], {"part": "tests"}, "one of train, validation, test"),
+        ([social], {"output": tmp_path / "folder.html"}, "a folder, not a file"),
+        ([tmp_path], {}, "not a run folder"),
     ):
-        text = (other / name).read_text()
-        assert old in text
-        (other / name).write_text(text.replace(old, new))
-    with pytest.raises(SettingsError, match="other windows than the first run"):
-        socialx.report([social, other])
+        with pytest.raises(SocialxError, match=says):
+            socialx.report(runs, **options)
     assert command("report").exit_code == 2

@@ -13,9 +13,8 @@ from rich.console import Console
 from socialx.files.time_axis import as_text, wall_seconds
 from socialx.forecast import Forecast, Observed
 from socialx.settings_layers import size_here
-from socialx.views.forecast_tables import print_forecast
-from socialx.views.score_tables import reported_steps
-from socialx.views.terminal import ahead
+from socialx.views.forecast_picture import print_forecast
+from socialx.views.terminal import ahead, reported_minutes
 from tests.commands import SMALL, refused, works
 
 LAST = "2012-05-04 09:15:00"
@@ -62,7 +61,7 @@ def test_what_is_no_time_is_refused(run: Path, text: str) -> None:
     ],
 )
 def test_the_reported_steps(horizon: int, step: int, shown: list[str]) -> None:
-    assert [ahead(each * step) for each in reported_steps(horizon, step)] == shown
+    assert [each and ahead(each) for each in reported_minutes(horizon, step)] == [*shown, None]
 
 
 @pytest.mark.parametrize("interval", [None, 0.9])
@@ -76,7 +75,7 @@ def test_a_forecast_of_a_day_fits_into_80_columns(interval: float | None, capsys
         ("717490", "717489", "717486"), ("avg_speed",), ("mph",), issued, times, values, np.array([[12, 3, 12]]),
         np.ones((1, 3), bool), 12, 5, None, "run", "city", observed, **ends,
     )  # fmt: skip
-    print_forecast(forecast, console=Console(width=80))
+    print_forecast(forecast.headline(), forecast.panels(forecast.sensors), 5, Console(width=80))
     printed = capsys.readouterr().out
     assert "…" not in printed
     head = next(line for line in printed.splitlines() if "sensor " in line)

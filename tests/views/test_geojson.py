@@ -12,8 +12,7 @@ import pytest
 
 import socialx
 from socialx.files.store import open_store
-from tests.commands import python, small_file, works
-from tests.commands import socialx as run
+from tests.commands import python, refused, small_file, works
 from tests.data_files import refusal
 
 
@@ -39,35 +38,23 @@ def without_positions(path: Path, ids: list[str]) -> None:
 
 
 def test_the_sensors_of_a_file(tmp_path: Path) -> None:
-    path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
-    done = works("inspect", path, "--geojson", out)
-    assert f"wrote {out}: 4 of 4 sensors" in done.stderr
-    store = open_store(path)
-    features = read(out)
-    assert [feature["properties"]["id"] for feature in features] == list(store.sensors.ids)
-    for place, feature in enumerate(features):
-        assert feature["geometry"]["type"] == "Point"
-        assert feature["geometry"]["coordinates"] == [store.sensors.longitude[place], store.sensors.latitude[place]]
-        valid = store.valid[:, place]
-        mean = store.values[valid, place].astype(np.float64).mean()
-        assert feature["properties"] == {
-            "id": store.sensors.ids[place],
-            "missing_share": pytest.approx(1 - valid.mean()),
-            "mean": pytest.approx(mean),
-            "unit": "mph",
-        }
-
-
-def test_a_sensor_without_readings_has_no_mean_and_one_without_a_position_is_left_out(tmp_path: Path) -> None:
+    """A sensor without readings has no mean, and one without a position is left out."""
     path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
     ids = open_store(path).sensors.ids
     with h5py.File(path, "r+") as file:
         file["data/features"][:, 1, 0] = 0
     without_positions(path, [ids[2]])
-    socialx.inspect(path, geojson=out)
-    features = read(out)
+    done = works("inspect", path, "--geojson", out)
+    assert f"wrote {out}: 3 of 4 sensors" in done.stderr
+    store, features = open_store(path), read(out)
     assert [feature["properties"]["id"] for feature in features] == [ids[0], ids[1], ids[3]]
-    assert features[1]["properties"] == {"id": ids[1], "missing_share": 1.0, "mean": None, "unit": "mph"}
+    for feature, place in zip(features, (0, 1, 3), strict=True):
+        where = [store.sensors.longitude[place], store.sensors.latitude[place]]
+        assert feature["geometry"] == {"type": "Point", "coordinates": where}
+        valid = store.valid[:, place]
+        mean = pytest.approx(store.values[valid, place].astype(np.float64).mean()) if valid.any() else None
+        share = pytest.approx(1 - valid.mean())
+        assert feature["properties"] == {"id": ids[place], "missing_share": share, "mean": mean, "unit": "mph"}
 
 
 def test_the_errors_of_a_run_and_its_strongest_neighbours(trained: Path, tmp_path: Path) -> None:
@@ -98,12 +85,9 @@ def test_a_file_without_positions_is_refused_in_one_line(tmp_path: Path, trained
     without_positions(path, list(open_store(path).sensors.ids))
     words = (str(path), "no sensor has a position", f"socialx backfill {path} --meta LOCATIONS.csv")
     refusal(lambda: socialx.inspect(path, geojson=out), *words, task="inspect")
-    loose = {"strict": False}
     with pytest.warns(socialx.Fallback, match="no position"):
-        refusal(lambda: socialx.explain(trained, path, geojson=out, pooling=loose), *words, task="explain")
-    assert not out.exists()
-    csv = tmp_path / "small.csv"
-    assert run("inspect", csv, "--geojson", out).exit_code == 1
+        refusal(lambda: socialx.explain(trained, path, geojson=out, pooling={"strict": False}), *words, task="explain")
+    refused("inspect", tmp_path / "small.csv", "--geojson", out)
     assert not out.exists()
 
 

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
+from socialx.data.calendar import WEEKDAYS
 from socialx.files.published import PublishedScore
-from socialx.scoring.days import Day
-from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.scoring.metrics import ErrorOf, HorizonScores, Scores
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import (
-    ErrorOf,
     Evaluation,
     Explanation,
     Head,
@@ -30,7 +29,7 @@ from socialx.scoring.results import (
 from socialx.training.run_folder import EpochRow
 from socialx.views.page import ODD
 from socialx.views.run_page import STYLES, page
-from socialx.views.run_report import RunRecord, RunReport
+from socialx.views.run_report import Day, RunRecord, RunReport
 from tests.pages import (
     CHROMIUM,
     Outline,
@@ -80,6 +79,9 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
     ]
     layer = Layer("layer 1", True, 64, Head(4.0, 1.0, 0.4, 2.0, 3.0), (Head(3.66, 1.41, 0.923, 0.36, 2.8),) * 2)
     names = {"copy-last, last valid": 4.2, "historical average": 4.1, "runs/first": 3.0, "runs/second": 2.9}
+    hours = tuple(ErrorOf(hour, 2 + hour / 10, 100) for hour in range(24))
+    weekdays = tuple(ErrorOf(name, 3.0 if day < 5 else None, 100) for day, name in enumerate(WEEKDAYS))
+    steps = tuple(ErrorOf(5 * k, 2 + k / 10, 100) for k in range(1, 13))
     evaluation = Evaluation(
         "test",
         protocol(
@@ -90,9 +92,8 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
         ),
         {name: scores(mae) for name, mae in names.items()},
         (PublishedScore("Graph WaveNet", (2.68, 3.06, 3.5), "logs"),),
+        by={name: {"horizon": steps, "hour": hours, "weekday": weekdays} for name in names},
     )
-    hours = tuple(ErrorOf(hour, 2 + hour / 10, 100) for hour in range(24))
-    weekdays = tuple(ErrorOf(weekday, 3.0 if weekday < 5 else None, 100) for weekday in range(7))
     explanation = Explanation(
         run="runs/second",
         part="test",
@@ -112,8 +113,6 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
         evaluation=evaluation,
         runs=(record("runs/first"), record("runs/second", **{"trainer.seed": 1})),
         defaults={"model.width": 128, "model.kind": "xlstm", "trainer.seed": 0, "data.path": None, "data.days": None},
-        by_hour=dict.fromkeys(names, hours),
-        by_weekday=dict.fromkeys(names, weekdays),
         explanation=explanation,
         sensors=ids[::-1],  # a file has its own order
         days=(day(sensors, 0, band=band), day(sensors, 1, band=band)),
@@ -130,13 +129,16 @@ def bare() -> RunReport:
     unknown = ModelScores({"avg_speed": HorizonScores((none,) * 12, none)}, 5)
     gone = tuple(replace(each, truth=np.full_like(each.truth, np.nan)) for each in report.days[:1])
     run = replace(report.runs[1], epochs=(), best_epoch=None, origins={})
-    errors = tuple(ErrorOf(k, **nothing) for k in range(24))
+    by = {
+        what: tuple(replace(row, **nothing) for row in rows)
+        for what, rows in report.evaluation.by["runs/first"].items()
+    }
+    models = dict.fromkeys(report.evaluation, unknown)
+    evaluation = replace(report.evaluation, models=models, published=(), by=dict.fromkeys(models, by))
     return replace(
         report,
-        evaluation=replace(report.evaluation, models=dict.fromkeys(report.evaluation, unknown), published=()),
+        evaluation=evaluation,
         runs=(run,),
-        by_hour=dict.fromkeys(report.by_hour, errors),
-        by_weekday=dict.fromkeys(report.by_weekday, errors[:7]),
         explanation=replace(found, **nothing, sensors=sensors, layers=(), no_pooling="its kind has no layers"),
         days=gone,
     )
@@ -153,33 +155,24 @@ names = pytest.mark.parametrize("name", BUILT)
 
 
 @names
-def test_the_document_is_well_formed_and_can_be_heard(name: str) -> None:
-    elements = well_formed(page(BUILT[name]())).elements
-    assert [tag for tag, _, _ in elements if tag in ("script", "select", "input", "button")] == []
-
-
-@names
-def test_nothing_comes_from_the_network(name: str) -> None:
-    refuse_network(page(BUILT[name]()))
-
-
-@names
-def test_what_is_not_known_does_not_show(name: str) -> None:
-    text = Outline(page(BUILT[name]())).text
-    assert not re.search(r"\b(None|nan|inf|infinity|null(?! key)|undefined)\b", text, re.IGNORECASE)
+def test_a_document_is_well_formed_and_needs_no_network_and_no_script(name: str) -> None:
+    """It can be heard, and what is not known does not show."""
+    text = page(BUILT[name]())
+    refuse_network(text)
+    outline = well_formed(text)
+    assert [tag for tag, _, _ in outline.elements if tag in ("script", "select", "input", "button")] == []
+    assert not re.search(r"\b(None|nan|inf|infinity|null(?! key)|undefined)\b", outline.text, re.IGNORECASE)
 
 
 def test_texts_are_no_markup() -> None:
-    plain = made()
-    odd = everywhere(plain, lambda text: HOSTILE + text)
-    for text in (page(odd), page(everywhere(bare(), lambda text: HOSTILE + text))):
+    report = everywhere(made(), lambda text: HOSTILE + text)
+    for text in (page(report), page(everywhere(bare(), lambda text: HOSTILE + text))):
         assert "<script" not in text
         assert "alert('x')" not in re.sub("<text.*?</text>", "", text, flags=re.DOTALL)
         assert not set("\u202e\x00\udcff") & set(text)
         text.encode()
         Outline(text)
-    assert escape("<script>alert('x')</script>") in page(odd)
-    assert escape(ODD.sub("\ufffd", HOSTILE) + plain.explanation.sensors[0].id) in page(odd)
+    assert escape(ODD.sub("\ufffd", report.explanation.sensors[0].id)) in page(report)
 
 
 def test_scores_settings_and_radii_are_told() -> None:
@@ -197,21 +190,13 @@ def test_scores_settings_and_radii_are_told() -> None:
     assert "No pooling: its kind has no layers." in Outline(page(bare())).text
 
 
-def test_a_run_that_is_worse_than_a_reference_is_said_to_be_worse() -> None:
-    report = made()
-    models = {**report.evaluation.models, "runs/first": scores(9.0), "runs/second": scores(8.2)}
-    text = Outline(page(replace(report, evaluation=replace(report.evaluation, models=models)))).text
-    assert "second is 100.0 % worse than historical average" in text
-
-
 def test_more_runs_than_looks_are_counted() -> None:
     report = made()
     runs = tuple(record(f"runs/{k}") for k in range(7))
     models = {**report.evaluation.models, **{run.name: scores(3.5) for run in runs}}
-    more = {name: report.by_hour["runs/first"] for name in models}
-    week = {name: report.by_weekday["runs/first"] for name in models}
-    evaluation = replace(report.evaluation, models=models)
-    report = replace(report, evaluation=evaluation, runs=report.runs + runs, by_hour=more, by_weekday=week)
+    by = dict.fromkeys(models, report.evaluation.by["runs/first"])
+    evaluation = replace(report.evaluation, models=models, by=by)
+    report = replace(report, evaluation=evaluation, runs=report.runs + runs)
     text = page(report)
     assert "3 runs are not drawn." in text
     Outline(text)
@@ -233,8 +218,13 @@ def test_the_band_lies_around_the_forecast() -> None:
 
 
 def test_the_map_says_the_error_of_each_sensor_and_the_worst_is_on_top() -> None:
-    text = page(made())
-    found = re.findall(r'class="q(\w)"><title>(\d+), MAE ([\d.]+) mph</title>', text)
+    """A sensor without a valid target has no colour."""
+    report = made()
+    first, *others = report.explanation.sensors
+    nothing = replace(first, id="1", mae=None)
+    text = page(replace(report, explanation=replace(report.explanation, sensors=(first, *others, nothing))))
+    assert 'class="qn"><title>1, MAE \u2013 mph</title>' in text
+    found = re.findall(r'class="q(\d)"><title>(\d+), MAE ([\d.]+) mph</title>', text)
     assert [name for _, name, _ in found] == [f"{700_000 + 7 * k}" for k in range(6)][::-1]
     assert [mae for _, _, mae in found] == ["1.83", "2.67", "3.50", "4.33", "5.17", "6.00"]
     levels = [int(level) for level, _, _ in found]
@@ -242,15 +232,6 @@ def test_the_map_says_the_error_of_each_sensor_and_the_worst_is_on_top() -> None
     assert levels == sorted(levels)
     assert "\u22641.85" in (heard := Outline(text).text.replace("\u00a0", ""))
     assert "\u22655.98mph" in heard
-
-
-def test_a_sensor_without_a_valid_target_has_no_colour() -> None:
-    report = made()
-    first, *others = report.explanation.sensors
-    sensors = (*others, replace(first, mae=None))
-    text = page(replace(report, explanation=replace(report.explanation, sensors=sensors)))
-    assert f'class="qn"><title>{first.id}, MAE \u2013 mph</title>' in text
-    assert len(re.findall(r'class="q\d"><title>', text)) == 5
 
 
 @pytest.mark.parametrize("sensors", [325, 2000])
