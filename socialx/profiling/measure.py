@@ -8,12 +8,14 @@ not do, and what is not measured is null with a reason.  Times first, then trace
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import math
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,18 +24,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from socialx.batch import Batch, Example
 from socialx.data.loaders import Loader, WorkerLoader
 from socialx.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.errors import Argument, Message, in_short
+from socialx.model.attention import WORK
+from socialx.precision import Precision
 from socialx.profiling import collector
-from socialx.profiling.analysis import Partition, grouped, outliers, partition
-from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
+from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, fluctuation, grouped, outliers, partition
 from socialx.profiling.profile import Profile, Section, part
 from socialx.profiling.trace import Trace
-from socialx.profiling.trials import step_alone, try_settings
-from socialx.profiling.work import machine, synchronize, work_of
+from socialx.profiling.trials import step_alone, synchronize, timed, try_settings
 from socialx.progress import note, work
 from socialx.training.capture import WARMUP
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
@@ -50,6 +55,9 @@ LOOK_S = 0.05  # between two of them, each of which takes some 0.02 ms
 POINTS = 600  # of a picture
 WAITED = 0.05  # share of a time from which on it counts as waiting
 CLOCK_STEPS = 500  # of the clock alone
+MATRIX = {"cuda": 8192, "cpu": 1024}
+COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
+RATE_S = 0.1  # of each measurement of a rate
 # NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
 REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
 
@@ -396,3 +404,64 @@ def first_batches(loader: Loader, count: int, device: torch.device) -> float:
         seconds.append(now - began)
         began = now
     return statistics.median(seconds[1:])
+
+
+# What a step computes and moves, and what this device does at best: counted and measured, not looked up
+
+
+def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
+    """Operations and bytes of a forward and a backward pass of one window, counted on the CPU in float32.
+
+    A multiplication and an addition are two operations (torch's FlopCounterMode, which counts matrix products).  Bytes
+    are those that all operators read and write, views left out, as if nothing stayed in a cache.  An LSTM counts as the
+    products that it consists of, not as one operator of a library.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes 0.2 s
+
+    device = torch.device("cpu")
+    batch = Batch(*(tensor[:1].to(device) for tensor in example.batch))
+    counted = copy.deepcopy(model).to(device)
+    with (
+        warnings.catch_warnings(action="ignore"),  # of flags on builds without Intel GPUs
+        torch.random.fork_rng(devices=[]),
+        torch.backends.mkldnn.flags(enabled=False),
+        FlopCounterMode(display=False, custom_mapping=WORK) as flops,
+        _Bytes() as moved,
+    ):
+        counted(batch).sum().backward()
+    return float(flops.get_total_flops()), float(moved.total)
+
+
+class _Bytes(TorchDispatchMode):
+    """Counts the bytes of the tensors that operators read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.total += sum(each.nbytes for each in tree_leaves((args, kwargs, result)) if isinstance(each, Tensor))
+        return result
+
+
+def machine(precision: Precision) -> dict[str, float]:
+    """The rates of this device: a large square matrix product in the type of the training, and a large copy."""
+    device, dtype = precision.device, precision.low or torch.float32
+    size, count = MATRIX[device.type], COPY_BYTES[device.type]
+    some = torch.randn(size, size, dtype=dtype, device=device)
+    product = torch.empty_like(some)
+    flops = 2 * size**3 / _best(lambda: torch.mm(some, some, out=product), device)
+    source = torch.zeros(count, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    moved = 2 * count / _best(lambda: target.copy_(source), device)
+    return {"matmul_flops_per_s": flops, "copy_bytes_per_s": moved}
+
+
+def _best(run: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the quickest of some calls."""
+    seconds: list[float] = []
+    while len(seconds) < 4 or sum(seconds) < RATE_S:
+        seconds.append(timed(run, device))
+    return min(seconds)

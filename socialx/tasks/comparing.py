@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from socialx.profiling.paired import Gain, gain_of, in_turns
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import gain_of, in_turns
 from socialx.progress import Bar, Callback, listening, work
 from socialx.settings import Settings
 from socialx.settings_file import read_settings

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from socialx.profiling.paired import WORTH, Gain
-from socialx.profiling.profile import Profile
+from socialx.profiling.profile import WORTH, Profile
 from socialx.views.page import DASH, NBSP, files, known, number, percent, render, setting
 from socialx.views.page_picture import COLOURS, inline
 from socialx.views.profile_tables import busy_machine, gain_of, idle_of, phases_of, reasons_of
@@ -191,7 +190,7 @@ class ProfileView:
         """What was tried: the setting, its gain with the interval, and the result."""
         rows = []
         for each in self.profile.trials:
-            alike = Gain(each.gain, each.low, each.high).within(WORTH)
+            alike = each.measured.within(WORTH)
             word = "faster" if each.low > 1 else "slower" if each.high < 1 else "no clear difference"
             word = word if alike or word != "no clear difference" else "not decided"
             gain, low, high = (number(gain, "x", 2) for gain in (each.gain, each.low, each.high))

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from socialx.dataset import GIB
 from socialx.errors import counted
-from socialx.profiling.paired import Gain
-from socialx.profiling.profile import Finding, Profile
+from socialx.profiling.profile import Finding, Gain, Profile
 from socialx.profiling.rules import WARN
 from socialx.profiling.trace import short_name
 from socialx.views.terminal import bar, percent
@@ -159,13 +158,10 @@ def _busy(p: Profile, out: Console) -> None:
 def _rates(p: Profile, out: Console) -> None:
     get, t, step = p.value, p.throughput, p.step_ms
     parts = [f"windows/s {t['windows_per_s']:,.1f}", f"step p50 {step['p50']:.1f} ms  p95 {step['p95']:.1f} ms"]
-    span_s = p.step_s * p.shares["span"]
-    if p.machine and t["flops_per_step"] is not None:
-        rate = t["flops_per_step"] / span_s
+    if p.machine and (rate := p.rate("flops")) is not None:
         best = percent(rate / p.machine["matmul_flops_per_s"])
         parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
-    if p.machine and t["bytes_per_step"] is not None:
-        rate = t["bytes_per_step"] / span_s
+    if p.machine and (rate := p.rate("bytes")) is not None:
         best = percent(rate / p.machine["copy_bytes_per_s"])
         parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {best} of a copy")
     if (used := get("host.cores_used")) is not None:

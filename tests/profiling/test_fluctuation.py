@@ -19,8 +19,7 @@ from socialx.data.loaders import Loading, WorkerLoader
 from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.profiling.analysis import Partition, partition
-from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation, repeats
+from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, fluctuation, partition, repeats
 from socialx.profiling.measure import Lengths, clocked, measure
 from socialx.profiling.profile import Section
 from socialx.profiling.rules import with_findings

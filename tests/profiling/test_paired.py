@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.profiling.paired import T_99, Gain, gain, gain_of, in_turns
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import T_99, gain, gain_of, in_turns
 
 SECONDS = st.lists(st.tuples(*[st.floats(1e-6, 1e3)] * 2), min_size=6, max_size=6)
 
@@ -74,7 +75,7 @@ def test_the_order_is_a_b_b_a(pairs: int, wanted: str, monkeypatch: pytest.Monke
         return lambda: order.append(name) or float(len(order))
 
     seen = []
-    monkeypatch.setattr("socialx.profiling.paired.gain", lambda before, after: seen.append((before, after)))
+    monkeypatch.setattr("socialx.profiling.trials.gain", lambda before, after: seen.append((before, after)))
     in_turns(way("A"), way("B"), pairs)
     assert "".join(order) == wanted
     ((before, after),) = seen

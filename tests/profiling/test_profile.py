@@ -22,12 +22,12 @@ from socialx import environment
 from socialx.batch import Batch, Example
 from socialx.data.loaders import ResidentLoader
 from socialx.precision import Precision
-from socialx.profiling import measure, work
+from socialx.profiling import measure
 from socialx.profiling.analysis import grouped, outliers, partition
-from socialx.profiling.measure import Lengths, device_section
+from socialx.profiling.measure import Lengths, device_section, machine, work_of
 from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, part
 from socialx.profiling.rules import with_findings
-from socialx.profiling.work import machine, repeated, work_of
+from socialx.profiling.trials import repeated
 from socialx.training.capture import WARMUP
 from socialx.training.device import DeviceSamples, sampling
 from socialx.training.learner import Learner
@@ -377,7 +377,7 @@ def test_a_machine_without_room_for_its_own_rates_is_a_reason(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(work, "_best", fails)
+    monkeypatch.setattr(measure, "_best", fails)
     profile = profiled(monkeypatch, rates=machine)
     assert profile.machine is None
     reason = f"cannot be measured: {str(error).splitlines()[0]}"

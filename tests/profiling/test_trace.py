@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity
 
 from socialx.errors import SettingsError
-from socialx.profiling import collector, require
+from socialx.profiling import collector
 from socialx.profiling.measure import Lengths, measure, with_trace
-from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, part
+from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, not_met, part, requirements_of
 from socialx.profiling.trace import (
     MARK,
     WINDOW,
@@ -540,8 +540,8 @@ def test_a_missing_trace_leaves_the_span_whole() -> None:
 def test_requirements_are_met_or_said() -> None:
     made = replace(profile(STEP, []), throughput=section("throughput", 123.456))
     text = "gpu_busy>=0.5, sm_efficiency >= 0.5 ,sync.per_step<=0,shares.input<=.25,kernels.per_step<=1e3"
-    assert require.failed(made, require.parse(text)) == []
-    lines = require.failed(made, require.parse("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
+    assert not_met(made, requirements_of(text)) == []
+    lines = not_met(made, requirements_of("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
     assert [str(line) for line in lines[:2]] == [
         "gpu_busy: 0.6: required >= 0.8",
         "throughput.windows_per_s: 123.5: required >= 200",
@@ -553,13 +553,13 @@ def test_what_was_not_measured_is_not_met() -> None:
     names = ("gpu_busy", "shares.kernel", "sync.per_step", "kernels.launches_per_step")
     for name in (*names, "ms_per_step.bubble", "copy.h2d_bytes_per_step", "device.utilisation_mean"):
         for sign in (">=", "<="):
-            (line,) = require.failed(measured(), require.parse(f"{name}{sign}0"))
+            (line,) = not_met(measured(), requirements_of(f"{name}{sign}0"))
             assert str(line).startswith(f"{name}: not measured (no CUDA device")
             assert str(line).endswith(f"required {sign} 0")
 
 
 def test_whatever_was_not_measured_has_a_reason() -> None:
-    lines = require.failed(measured(), require.parse(",".join(f"{name}<=0" for name in NAMES)))
+    lines = not_met(measured(), requirements_of(",".join(f"{name}<=0" for name in NAMES)))
     lacking = {name for name in NAMES if measured().value(name) is None}
     assert lacking <= {line.where for line in lines}
     assert [line.where for line in lines if "(None)" in str(line)] == []
@@ -580,8 +580,8 @@ def test_what_can_be_required_is_in_a_profile(name: str) -> None:
         value = value[key]
     assert value == (500 if name.startswith("ms_per_step") else 0.5 if "." in name else 7)
     assert value == made.value(name)
-    assert require.failed(made, require.parse(f"{name}>={value},{name}<={value}")) == []
-    assert len(require.failed(made, require.parse(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
+    assert not_met(made, requirements_of(f"{name}>={value},{name}<={value}")) == []
+    assert len(not_met(made, requirements_of(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
 
 
 def test_every_number_of_a_profile_can_be_required() -> None:
@@ -603,4 +603,4 @@ def test_every_number_of_a_profile_can_be_required() -> None:
 )
 def test_a_requirement_that_is_not_understood_is_refused(text: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        require.parse(text)
+        requirements_of(text)

@@ -17,7 +17,8 @@ import torch
 import socialx
 from socialx.errors import SettingsError, SocialxError
 from socialx.profiling.measure import Training
-from socialx.profiling.paired import Gain, gain_of
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import gain_of
 from socialx.settings import Settings
 from socialx.settings_layers import Layers, as_tree, flat
 from socialx.tasks import blocks, comparing
