@@ -101,6 +101,16 @@ def grouped(values: np.ndarray, most: int) -> tuple[int, list[float]]:
     return size, means
 
 
+def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """How much of disjoint intervals in order lies before each moment."""
+    if not len(begin):
+        return np.zeros(moments.shape)
+    whole = np.concatenate([[0.0], np.cumsum(end - begin)])
+    place = np.searchsorted(begin, moments, side="right")  # of the first interval that begins later
+    overshoot = np.maximum(end[np.maximum(place - 1, 0)] - moments, 0.0)
+    return np.asarray(whole[place] - np.where(place > 0, overshoot, 0.0))
+
+
 # Stalls that repeat
 
 
@@ -139,13 +149,7 @@ def busy_bins(parts: Partition, bin_s: float) -> np.ndarray:
     """Busy share of each whole bin of the window, float64 [n], at least one."""
     count = max(1, int(parts.wall / bin_s + 1e-9))
     edges = parts.at[0] + bin_s * np.arange(count + 1)
-    begin, end = parts.idle()
-    # Idle time before a moment: that of all intervals before it, and the part of the one that it lies in.
-    before = np.concatenate([[0.0], np.cumsum(end - begin)])
-    place = np.searchsorted(begin, edges, side="right")
-    last = np.maximum(place - 1, 0)
-    overshoot = np.where(place > 0, np.maximum(end[last] - edges, 0.0), 0.0) if len(begin) else 0.0
-    idle = np.diff(before[place] - overshoot)
+    idle = np.diff(length_before(*parts.idle(), edges))
     return 1 - np.clip(idle / bin_s, 0, 1)
 
 

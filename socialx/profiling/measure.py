@@ -48,6 +48,7 @@ from socialx.training.learner import Learner
 from socialx.training.loop import examples_of, run_steps
 
 TRACE_STEPS = 8
+NO_STEPS = "trace_steps is 0"
 CPU_TRACE_STEPS, LONG_MS = 2, 500  # a step has thousands of operators there, and a long one is traced alone
 LEAST_STEPS, LEAST_WARM, WARM_S = 8, 2, 3.0  # of a measurement and its warm-up; of the latter on a CPU
 MEMORY_SAMPLES = 40
@@ -121,21 +122,16 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
 
 def _traced(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
     """The profile with what a trace of so many more steps says, and the lines that wait for the device."""
-    sites: list[str] = []
-    operators, reason = list[dict[str, Any]](), "trace_steps is 0"
-    if device.type != "cuda":
-        trace = Trace.missing(0, "no CUDA device")
-        if steps:
-            most = CPU_TRACE_STEPS if measured.step_ms["p50"] < LONG_MS else 1
-            operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
-    elif steps:
-        clock = collector.TraceClock()
-        trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
-        sites = collector.sync_sites(lambda: training.take(1))
-    else:
-        trace = Trace.missing(0, reason)
+    trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[dict[str, Any]](), NO_STEPS
     if device.type == "cuda":
-        reason = "a CPU's operators are not the time of a CUDA device"
+        trace, reason = Trace.missing(0, NO_STEPS), "a CPU's operators are not the time of a CUDA device"
+        if steps:
+            clock = collector.TraceClock()
+            trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
+            sites = collector.sync_sites(lambda: training.take(1))
+    elif steps:
+        most = CPU_TRACE_STEPS if measured.step_ms["p50"] < LONG_MS else 1
+        operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
     measured = with_trace(measured, trace, sites)
     if operators:
         return replace(measured, operators={"top": operators})
