@@ -79,9 +79,6 @@ def test_steps_far_above_the_others_are_named_the_slowest_first(usual: list[floa
 @pytest.mark.parametrize("values", [[1.0], [2.0] * 30, [1.0, 1.1] * 20, [1.0] * 5 + [0.1]])
 def test_even_steps_and_quick_ones_are_not_named(values: list[float]) -> None:
     assert outliers(np.array(values)) == []
-
-
-def test_at_most_ten_steps_are_named() -> None:
     assert len(outliers(np.array([1.0] * 100 + [50.0 + n for n in range(20)]))) == 10
 
 
@@ -196,14 +193,6 @@ def test_cpu_seconds_of_others_are_those_of_the_cores_without_our_own(monkeypatc
     files["/proc/stat"] = "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"
     monkeypatch.setattr(environment.multiprocessing, "active_children", list)
     assert environment.others_cpu_s() is None  # a sandbox that counts nothing
-
-
-def test_a_machine_without_counts_of_its_cores_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(path: str) -> None:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(environment, "Path", missing)
-    assert environment.others_cpu_s() is None
 
 
 @pytest.mark.parametrize(("most_s", "steps"), [(1e9, 20), (11.5, 12), (3.0, 8), (0.1, 8)])
@@ -396,12 +385,6 @@ def test_the_same_windows_several_times_are_a_larger_batch() -> None:
         assert torch.equal(torch.cat([one] * 4).nan_to_num(-1), more.nan_to_num(-1))
 
 
-def test_the_rates_of_this_machine_are_measured() -> None:
-    found = machine(Precision("32-true", CPU))
-    assert found["matmul_flops_per_s"] > 1e8
-    assert found["copy_bytes_per_s"] > 1e7
-
-
 # What the device says
 
 
@@ -421,10 +404,7 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
     ("bits", "reason"),
     [
         ([0x0, 0x1, 0x2], None),  # idle, and a clock that the user set
-        ([0x4], "power cap"),
         ([0x8], "hardware slowdown"),
-        ([0x20], "temperature"),
-        ([0x40], "temperature"),
         ([0x20, 0x40], "temperature"),
         ([0x80], "power brake"),
         ([0x4, 0x4, 0x0], "power cap"),

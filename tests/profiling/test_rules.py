@@ -252,16 +252,11 @@ def test_as_many_workers_are_named_as_are_needed_and_there_are_cores_for(
     assert found(made, "loader.undersupplied").instead == wanted
 
 
-def test_a_wait_is_found_by_its_line() -> None:
-    for changes, rule in ((EXPOSED, "sync.exposes_loader"), (WAITS, "sync.per_step")):
-        finding = found(changed(healthy(), changes), rule)
-        assert SITE in finding.advice
-
-
 def test_the_loss_is_never_read_more_often_than_now() -> None:
     for changes in (EXPOSED, WAITS, {"shares.hooks": 0.2}):
         made = with_findings(changed(healthy(), {**changes, "settings.trainer.log_every_n_steps": 100}))
         assert made.findings
+        assert changes == {"shares.hooks": 0.2} or any(SITE in finding.advice for finding in made.findings)
         assert patch_of(made.findings).get("trainer.log_every_n_steps", 100) >= 100
 
 
@@ -300,7 +295,9 @@ def test_the_patch_has_the_batch_and_the_threads_with_which_it_was_tried(threads
     """Whichever is found first, and whether or not the number of threads alone was decided."""
     made = planted(threads, both=both)
     assert patch_of(made.findings) == ALL_PLANTED
-    assert "batch.small" in {finding.rule for finding in made.findings}
+    (batch,) = (finding for finding in made.findings if finding.rule == "batch.small")
+    assert batch.trial == made.trials[-1 if both and both.low > 1.05 else 1]
+    assert batch.gain.startswith(f"tried: {batch.trial.measured}")
 
 
 @pytest.mark.parametrize("better", [2, 1])
@@ -311,15 +308,6 @@ def test_findings_name_one_number_of_threads(better: int) -> None:
     batch = [replace(each, threads=better, threads_before=better) for each in found.trials[1:2]]
     made = with_findings(replace(found, trials=[found.trials[0], other, *batch], findings=[]))
     assert patch_of(made.findings) == {**ALL_PLANTED, "trainer.threads": better}
-
-
-def test_no_bound_is_said_that_what_was_tried_together_beats() -> None:
-    for both in (Gain(8.0, 7.0, 9.0), Gain(60.0, 50.0, 70.0)):
-        made = planted(both=both)
-        most = max(each.gain for each in made.trials)
-        assert all(each.ceiling is None or each.ceiling >= most for each in made.findings)
-        assert made.findings[0].trial == made.trials[-1]
-        assert made.findings[0].gain == f"tried: {both}"
 
 
 @pytest.mark.parametrize("both", [Gain(1.0, 0.9, 1.1), Gain(0.7, 0.6, 0.8)])
@@ -340,12 +328,6 @@ def test_a_step_that_waits_says_what_other_programs_took(others: float | None, s
     made = changed(healthy("host"), {"host.waiting": 0.4, "host.cores": 2, "host.others_used": others})
     finding = found(made, "step.waits")
     assert says in f"{finding.evidence} {finding.advice}"
-
-
-def test_a_step_that_waits_is_not_called_busy() -> None:
-    """Neither rule fires below its limit, and the summary counts what waits inside of a step as not busy."""
-    made = with_findings(changed(healthy("host"), {"host.waiting": 0.04}))
-    assert "busy 93% of the time" in made.summary
 
 
 def test_fewer_windows_than_a_batch_may_have_are_no_error() -> None:
@@ -450,21 +432,12 @@ def test_patches_merge_without_conflicts(cases: list[Case]) -> None:
     assert taken == set(patch)
 
 
-def test_what_is_short_of_memory_gets_no_larger_batch() -> None:
-    made = with_findings(changed(healthy(), {"memory.alloc_retries": 3, "sm_efficiency": 0.3}))
-    assert patch_of(made.findings)["loader.batch_size"] <= 64
-
-
 # What makes a command fail
-
-
-@pytest.mark.parametrize("name", [*VERDICT_OF, *SEVERITIES, "loader", "sync", "threads", "memory"])
-def test_known_names_may_be_asked_for(name: str) -> None:
-    check_names([name])
 
 
 @pytest.mark.parametrize("name", ["", "loaders", "INPUT-BOUND", "loader.", "fatal"])
 def test_other_names_are_refused(name: str) -> None:
+    check_names([*VERDICT_OF, *SEVERITIES, "loader", "sync", "threads", "memory"])
     with pytest.raises(SettingsError, match="is no finding: one of batch, "):
         check_names(["loader", name])
 

@@ -121,16 +121,6 @@ def test_a_pinned_copy_adds_its_seconds_and_a_pageable_one_holds_the_host_up(cop
     assert [trace.copy and trace.copy["pageable"] for trace in (trace_of(pinned), trace_of(pageable))] == [False, True]
 
 
-@pytest.mark.parametrize("syncs", [1, 7, 50])
-def test_each_wait_costs_its_latency_and_a_launch(syncs: int) -> None:
-    loop, idle_s = replace(FREE, syncs=syncs), syncs * (LATENCY_S + FIRST_S)
-    assert run(loop).step_s == pytest.approx(COMPUTE_S + idle_s)
-    assert gains(loop)["SYNC"] == pytest.approx(1 + idle_s / COMPUTE_S)
-    assert spent(loop)["sync"] == pytest.approx(idle_s / (COMPUTE_S + idle_s), rel=0.01)
-    sync = trace_of(loop).sync
-    assert sync["per_step"] == syncs
-
-
 def test_the_queue_hides_a_hook_and_the_host_is_ahead_by_the_queue_at_most() -> None:
     hook = replace(FREE, hook_every=50, hook_s=0.015)  # the queue holds two steps of 10 ms
     assert run(hook).step_s == pytest.approx(COMPUTE_S, rel=1e-6)
