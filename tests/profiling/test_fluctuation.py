@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -245,19 +244,6 @@ def test_the_setting_that_has_the_period_is_named(
     monkeypatch.setattr(f"{__name__}.HostClock", Marked)
     stall, step = (0.8, 0.0, 0.1, 0.0), (0.0, 0.0, 0.1, 0.0)
     assert profiled(parts_of([stall, *[step] * 7] * 20), facts, every, batches)["cause"] == cause
-
-
-def test_a_hundred_thousand_steps_are_no_matter() -> None:
-    each = itertools.chain([(0.4, 0.0, 0.01, 0.0)], itertools.repeat((0.0, 0.0, 0.01, 0.0), 19))
-    period = list(each)
-    parts = parts_of(period * 5000)
-    made = clocked(Marked(), parts, loader(), 1, Lengths(9, 0, 20), loading("resident", 7777))
-    assert made.window["steps"] == 100_000
-    assert made.fluctuation["period_s"] == pytest.approx(0.6, rel=0.02)
-    assert made.fluctuation["cause"] == "trainer.log_every_n_steps"
-    assert len(made.timeline["busy"]) <= 600
-    assert len(made.timeline["step_ms"]) <= 600
-    assert made.timeline["steps_per_point"] == 167
 
 
 # With real workers

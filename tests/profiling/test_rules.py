@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.errors import SettingsError
-from socialx.profiling.profile import NAMES, Finding, Gain, Profile, Section, Trial
+from socialx.profiling.profile import NAMES, Finding, Gain, Profile, Trial
 from socialx.profiling.rules import FAMILIES, SEVERITIES, VERDICT_OF, check_names, failing, patch_of, with_findings
 from socialx.settings import KEYS, Settings
 from socialx.settings_layers import Layers, as_tree
@@ -23,12 +23,6 @@ from tests.profiling.sections import loading, section
 GIB = 1 << 30
 STEP_S = 0.1
 SITE = "train.py:84"
-# What a rule needs beside the clock of the steps.
-TRACED = {
-    "sync.exposes_loader", "sync.per_step", "launch.bound", "kernels.small", "transfer.pageable",
-    "transfer.heavy", "compute.fp32", "compute.small", "memory.pressure", "memory.headroom", "clock.throttled",
-    "compile.recompiles",
-}  # fmt: skip
 # There is nothing that people would try in vain, or any setting may have the period.
 NOTHING_IN_VAIN = {"fluctuation.periodic", "memory.headroom", "memory.bound"}
 
@@ -339,23 +333,6 @@ def test_fewer_windows_than_a_batch_may_have_are_no_error() -> None:
 
 
 # What was not measured
-
-
-def bare(clock: str = "host", shares: Section | None = None) -> Profile:
-    """What the clock alone gives."""
-    window, step_ms, rate = section("window", 9, 1.0, 0, clock), section("step_ms", 1, 1, 1), section("throughput", 1.0)
-    return Profile(window, shares or section("shares", 0.4, 0.2, 0.2, 0.2), step_ms, rate)
-
-
-SHARES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda parts: [part / sum(parts) for part in parts])
-
-
-@given(SHARES)
-def test_the_clock_alone_gives_no_finding_of_a_card(parts: list[float]) -> None:
-    made = with_findings(bare(shares=section("shares", *parts)))
-    assert not {finding.rule for finding in made.findings} & TRACED
-    assert {finding.rule for finding in made.findings} <= {"hooks.heavy"}
-    assert made.verdict in WORDS.values()
 
 
 # Sections and numbers that a profile always has, or all together; an operator's rate needs both of a machine's.
