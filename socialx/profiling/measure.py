@@ -1,10 +1,8 @@
 """Run real training steps under a clock and report where the device's time went.
 
-The loop is the one that ``train`` runs, with its own loader, step and logging: nothing is measured that training does
-not do, and what is not measured is null with a reason.  Times first, then traces and trials, which change them.
+The loop is the one that ``train`` runs, with its own loader, step and logging.  Times first, then traces and trials,
+which change them.
 """
-
-# Shape letters: B windows, T history steps, N sensors
 
 from __future__ import annotations
 
@@ -96,18 +94,18 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         loader.making_s.clear()
-        clock, compiled, cpu_s, before_s = clock_for(device), _compiled(), time.process_time(), others_cpu_s()
+        clock, compiled, cpu_s, others_s = clock_for(device), _compiled(), time.process_time(), others_cpu_s()
         with sampling(device) as samples, _collecting() as collected:
             training.take(steps, clock, lengths.max_seconds)
             parts = partition(clock.read())
-        cpu_s, after_s = time.process_time() - cpu_s, others_cpu_s()
+        cpu_s, later_s = time.process_time() - cpu_s, others_cpu_s()
         if (measured_steps := len(parts.step_seconds)) < steps:
             told = f"{measured_steps} of {steps} steps were measured"
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
         measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
         host = {**(measured.host or {}), "cores_used": cpu_s / parts.wall, "gc": sum(collected) / parts.wall}
-        if before_s is not None and after_s is not None and learner.group.world == 1:
-            host["others_used"] = max(0.0, after_s - before_s) / parts.wall
+        if others_s is not None and later_s is not None and learner.group.world == 1:
+            host["others_used"] = max(0.0, later_s - others_s) / parts.wall
         measured = replace(
             measured,
             host=host,
@@ -235,18 +233,7 @@ def clocked(
     """The part of a profile that the clock alone gives; batches: of a step."""
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
-    if loader.making_s:  # what the loader offers
-        making = statistics.median(loader.making_s)
-        computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
-        if facts["mode"] == "chunk":
-            making /= max(1.0, facts["batches_per_chunk"] or 1.0)
-        workers = max(1, facts["num_workers"] or 0)
-        late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
-        if (count := steps // size) >= 3:
-            waited = parts.waits()[: count * size].reshape(count, size).sum(1)
-            taken = parts.step_seconds[: count * size].reshape(count, size).sum(1)
-            late = float(np.mean(waited >= WAITED * taken))
-        facts = {**facts, "making_s": making, "supply": workers * computing / making, "late": late}
+    facts = _offered(facts, loader, parts, batches) if loader.making_s else facts
     waiting = None
     if (cpu_s := clock.cpu_seconds()) is not None:
         computed = parts.of_phases(np.diff(np.array(cpu_s)))
@@ -273,15 +260,27 @@ def clocked(
     )
 
 
+def _offered(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
+    """The facts of a loader with what it offers; batches: of a step."""
+    making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
+    computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
+    if facts["mode"] == "chunk":
+        making /= max(1.0, facts["batches_per_chunk"] or 1.0)
+    workers = max(1, facts["num_workers"] or 0)
+    late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
+    if (count := steps // size) >= 3:
+        waited, taken = (
+            seconds[: count * size].reshape(count, size).sum(1) for seconds in (parts.waits(), parts.step_seconds)
+        )
+        late = float(np.mean(waited >= WAITED * taken))
+    return {**facts, "making_s": making, "supply": workers * computing / making, "late": late}
+
+
 class Training:
     """The loop that ``train`` runs, piece by piece: batches and readings of the loss go on from one to the next."""
 
     def __init__(
-        self,
-        learner: Learner,
-        loader: Loader,
-        log_every_n_steps: int,
-        advance: Callable[[], None] = lambda: None,
+        self, learner: Learner, loader: Loader, log_every_n_steps: int, advance: Callable[[], None] = lambda: None
     ) -> None:
         epochs = (examples_of(learner, loader, number) for number in itertools.count())
         self._learner, self._batches = learner, itertools.chain.from_iterable(epochs)

@@ -172,7 +172,8 @@ def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> li
     """
     whole, present = turns.batches, Way(threads)
     # A step keeps its windows, where its batches can be joined.
-    allowed = [2**power for power in range(1, LARGEST.bit_length())] if whole == 1 else divisors(whole)
+    allowed = [2**power for power in range(1, LARGEST.bit_length())]
+    allowed = allowed if whole == 1 else [each for each in range(2, whole + 1) if whole % each == 0]
     allowed = [times for times in allowed if times * turns.size <= windows and times * turns.bytes <= MOST_BYTES]
     few = QUICK_TIMES if turns.step_s(Way(threads)) < QUICK_S else 2
     tried, wanted = dict[int, Gain](), LARGEST if whole > 1 else few
@@ -203,11 +204,6 @@ def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> li
         Trial("loader.batch_size", times * turns.size, **vars(found), threads=named, threads_before=named)
         for times, found in tried.items()
     ]
-
-
-def divisors(count: int) -> list[int]:
-    """The numbers above 1 that divide a count."""
-    return [each for each in range(2, count + 1) if count % each == 0]
 
 
 def enough(gain: float, times: int) -> int:

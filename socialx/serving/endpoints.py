@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
@@ -90,24 +90,10 @@ class NetworkAnswer(BaseModel):
     sensors: list[Sensor]
 
 
-class Health(BaseModel):
-    """The server runs."""
-
-    status: str
-    version: str
-
-
-class Ready(BaseModel):
-    """Whether requests are answered; trouble: why the data file or the run, as it is now, is not used."""
-
-    ready: bool
-    trouble: str
-
-
-class Refusal(BaseModel):
-    """Why a request is refused."""
-
-    detail: str
+Health = create_model("Health", __doc__="The server runs.", status=(str, ...), version=(str, ...))
+READY = "Whether requests are answered; trouble: why the data file or the run, as it is now, is not used."
+Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), trouble=(str, ...))
+Refusal = create_model("Refusal", __doc__="Why a request is refused.", detail=(str, ...))
 
 
 @dataclass(eq=False)

@@ -123,14 +123,6 @@ def bare() -> Profile:
         shares=section("shares", 0.25, 0.0, 0.5, 0.25),
         step_ms=section("step_ms", 200.0, 200.0, 200.0),
         throughput=section("throughput", 64.0),
-        gpu_busy=None,
-        sm_efficiency=None,
-        bubble=None,
-        kernels=None,
-        sync=None,
-        copy=None,
-        memory=None,
-        device=None,
         why={"memory": "not known"},
     )
 
