@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -34,7 +34,7 @@ from socialx.errors import Argument, Command, Message, Remedy, SettingsError, So
 from socialx.files.quantities import SPEED
 from socialx.files.store import open_store
 from socialx.notebook import Shown
-from socialx.precision import Precision, no_code, resolve_device, resolve_precision
+from socialx.precision import no_code, resolve_device, resolve_precision
 from socialx.progress import Callback, listening, work
 from socialx.settings import Settings
 from socialx.settings_layers import DEFAULT, Layers, Loaded, flat, sees_card
@@ -130,35 +130,22 @@ class Setup:
         """The device that training would use.  Raises SettingsError where it is not there."""
         return resolve_device(self.settings.trainer.device)
 
-    @property
-    def precision(self) -> Precision:
-        """The precision that training would use."""
-        return resolve_precision(self.settings.trainer.precision, self.device)
-
 
 Answer = tuple[State, str] | tuple[State, str, Remedy]  # what was found, and what helps
 Find = Callable[[Setup], Answer]
 
 
-class Check(NamedTuple):
-    """One question.
+CHECKS: dict[str, tuple[Find, str, Remedy]] = {}  # in the order of this file
+
+
+def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
+    """Register a function as the check of this name.
 
     needs: the check without whose success it cannot be asked.  helps: the remedy for an error that nobody expected.
     """
 
-    find: Find
-    needs: str
-    helps: Remedy
-
-
-CHECKS: dict[str, Check] = {}  # in the order of this file
-
-
-def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
-    """Register a function as the check of this name."""
-
     def register(find: Find) -> Find:
-        CHECKS[name] = Check(find, needs, helps)
+        CHECKS[name] = find, needs, helps
         return find
 
     return register
@@ -305,10 +292,11 @@ def _driver() -> str:
 @check("precision", "device", OTHER_DEVICE)
 def _precision(setup: Setup) -> Answer:
     """A precision that the device computes in."""
-    device, used, products = setup.device, setup.precision, ""
+    device, trainer, products = setup.device, setup.settings.trainer, ""
+    used = resolve_precision(trainer.precision, device)
     if device.type == "cuda":
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        products = f"; products of float32 in {PRODUCTS[setup.settings.trainer.float32_matmul_precision]}"
+        products = f"; products of float32 in {PRODUCTS[trainer.float32_matmul_precision]}"
     else:
         bf16 = bool(CPU_BF16 & set((cpu_field("flags") or cpu_field("Features")).split()))
     auto = resolve_precision("auto", device).name

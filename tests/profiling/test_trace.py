@@ -464,6 +464,10 @@ def test_the_time_without_a_kernel_is_the_hosts_the_devices_or_nobodys() -> None
         **{"whole": 115, "late": 10 + 20, "queued": 5, "unasked": 80},
         **{"input": 10 + 40 + 10, "sync": 10 + 10},
     }
+    # Scaled by the clock: all of the input was idle, and of the span's 126 us 8 + 20 late, 5 queued and 8 waited for.
+    assert idle_us([*SLOW_HOST, wait], section("shares", 0.37, 0.0, 0.63, 0.0)) == {
+        **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8},
+    }
     # Without the wait the host was busy between the steps, and launched late what came then.
     assert idle_us(SLOW_HOST) == {
         **{"whole": 115, "late": 10 + 20 + 10, "queued": 5, "unasked": 70},
@@ -478,14 +482,6 @@ def test_a_graph_has_nothing_late_and_copies_are_no_kernels() -> None:
     whole = section("shares", 0.0, 0.0, 0.5, 0.5)  # the span ends with the last kernel, at 100
     events = [window(0, 200), *marks, *nodes, copied, call(0, 1, 7, "cudaGraphLaunch"), call(150, 1, 9)]
     assert idle_us(events, whole) == {"whole": 140, "queued": 40, "unasked": 80, "hooks": 80, "copy": 20}
-
-
-def test_the_time_without_a_kernel_is_scaled_by_the_clock() -> None:
-    wait = call(73, 28, name=SYNCS[1])
-    # All of the input was idle, and of the 126 us of the span 8 + 20 us late, 5 us queued, and 8 us waited for.
-    assert idle_us([*SLOW_HOST, wait], section("shares", 0.37, 0.0, 0.63, 0.0)) == {
-        **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8},
-    }
 
 
 def test_a_missing_trace_leaves_the_span_whole() -> None:

@@ -207,6 +207,8 @@ def test_what_is_no_json_of_plain_numbers_is_refused(body: bytes, client: TestCl
         ("time;773869\n2012-05-04 09:15;1\n", "rows"),
         ("time,773869\n\0,1\n", ""),
         (b"time,\xff\n", "UTF-8"),
+        ("time\n" + "x\n" * 10_000, "289 rows"),  # it is read to the row that is one too many
+        ("time,769402\n" + "2012-05-04 09:15,1_0\n" * 12, "12 cells are not numbers (1_0, "),
     ],
 )
 def test_what_is_no_table_is_refused(cells: str | bytes, word: str, client: TestClient) -> None:

@@ -80,12 +80,6 @@ def test_a_body_of_wrong_numbers_costs_one_error(problem: Problem, hour: Request
         assert ".0: Input should be a valid" in str(error)
 
 
-def test_a_table_is_read_to_the_row_that_is_one_too_many(problem: Problem, client: TestClient) -> None:
-    answer = client.post("/forecast", content="time\n" + "x\n" * 10_000, headers=CSV)
-    assert answer.status_code == 422
-    assert "289 rows" in answer.json()["detail"]
-
-
 # --- what one may take for another ----------------------------------------------------------------------------------
 
 
@@ -100,14 +94,6 @@ def test_a_key_that_stands_twice_is_refused(twice: str, client: TestClient, hour
     answer = client.post("/forecast", content=body, headers=JSON)
     assert answer.status_code == 422
     assert f"1 keys appear twice ({key})" in answer.json()["detail"]
-
-
-def test_a_number_with_an_underscore_is_refused(client: TestClient, hour: Request) -> None:
-    first = next(iter(hour["readings"]))
-    table = "\n".join([f"time,{first}", *(f"{time},1_0" for time in hour["times"])])
-    answer = client.post("/forecast", content=table, headers=CSV)
-    assert answer.status_code == 422
-    assert "12 cells are not numbers (1_0, " in answer.json()["detail"]
 
 
 def test_an_hour_that_the_clock_skips_is_refused(problem: Problem, hour: Request) -> None:

@@ -56,6 +56,18 @@ def test_every_check_is_ok_with_a_file_on_a_cpu(data: Path) -> None:
     assert f"torch {torch.__version__}" in line(found, "packages").found
 
 
+def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_checks, "MOST_SENSORS", 3)
+    found = doctor(data={"path": data, "inputs": ("avg_speed", "latitude")})
+    assert "4 sensors" in line(found, "data").found
+    assert "a step for the first 3 sensors is finite" in line(found, "one step").found
+    wrong = doctor(data={"path": data, "targets": ("flow",)})
+    assert "no feature 'flow'" in line(wrong, "data").found
+    assert [each.name for each in wrong.failed] == ["data"]
+
+
 def test_without_a_file_the_step_reads_what_comes_with_socialx() -> None:
     found = doctor()
     assert line(found, "data") == DoctorLine("data", "ok", "no file is given", line(found, "data").remedy)
@@ -87,21 +99,6 @@ def test_the_configured_model_takes_the_step(sections: dict[str, Any], ran: str)
     found = line(doctor(**sections), "one step")
     assert found.state == "ok", found
     assert found.found.startswith(ran)
-
-
-def test_the_features_that_are_asked_for_are_tried(data: Path) -> None:
-    several = doctor(data={"path": data, "inputs": ("avg_speed", "latitude")})
-    assert line(several, "one step").state == "ok"
-    wrong = doctor(data={"path": data, "targets": ("flow",)})
-    assert "no feature 'flow'" in line(wrong, "data").found
-    assert [each.name for each in wrong.failed] == ["data"]
-
-
-def test_a_part_of_a_large_network_is_tried(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_checks, "MOST_SENSORS", 3)
-    found = doctor(data)
-    assert "4 sensors" in line(found, "data").found
-    assert "a step for the first 3 sensors is finite" in line(found, "one step").found
 
 
 def changed_chunk(content: bytes, path: Path) -> bytes:
