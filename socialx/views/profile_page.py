@@ -175,9 +175,8 @@ class ProfileView:
         """What was tried: the setting, its gain with the interval, and the result."""
         rows = []
         for each in self.profile.trials:
-            alike = each.measured.within(WORTH)
-            word = "faster" if each.low > 1 else "slower" if each.high < 1 else "no clear difference"
-            word = word if alike or word != "no clear difference" else "not decided"
+            unclear = "no clear difference" if each.measured.within(WORTH) else "not decided"
+            word = "faster" if each.low > 1 else "slower" if each.high < 1 else unclear
             gain, low, high = (number(gain, "x", 2) for gain in (each.gain, each.low, each.high))
             name = f"{each.setting} = {setting(each.value)}"
             if each.threads:

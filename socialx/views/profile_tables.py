@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from rich.box import ROUNDED
 from rich.console import Console
 from rich.markup import escape
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from socialx.dataset import GIB
 from socialx.errors import counted
+from socialx.profiling.analysis import grouped
 from socialx.profiling.profile import Finding, Gain, Profile
 from socialx.profiling.rules import WARN
 from socialx.profiling.trace import short_name
@@ -144,10 +146,9 @@ def _busy(p: Profile, out: Console) -> None:
         return
     shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
     _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
-    group = -(-len(t["busy"]) // min(CELLS, out.width - 24))
-    parts = [t["busy"][at : at + group] for at in range(0, len(t["busy"]), group)]
+    group, means = grouped(np.array(t["busy"]), min(CELLS, out.width - 24))
     marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
-    curve = "".join(marks[min(len(marks) - 1, int(sum(part) / len(part) * len(marks)))] for part in parts)
+    curve = "".join(marks[min(len(marks) - 1, int(mean * len(marks)))] for mean in means)
     _line(f"  |{curve}|  {group * t['bin_s']:.2g} s per cell", out)
     if f["period_s"] is not None:
         cause = f" = {f['cause']}" if f["cause"] else ""

@@ -119,18 +119,6 @@ def test_an_error_of_the_process_is_raised_here(
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_takes_blocks(data: Path) -> None:
-    with process_of("these", small(data)) as timed:
-        assert timed(0.05)["steps"] == 5
-        assert timed(0.05)["seconds"] > 0
-    with (
-        pytest.raises(SocialxError, match=r"these: .*nowhere\.h5"),
-        process_of("these", small(Path("nowhere.h5"))) as lost,
-    ):
-        lost(0.05)
-
-
-@pytest.mark.slow
 def test_batches_that_were_made_while_the_other_side_ran_are_no_gain() -> None:
     """Four workers hand over 8 batches/s, whether or not their queue was full when a block began.
 
