@@ -59,23 +59,18 @@ def test_the_time_without_a_kernel_is_divided() -> None:
     assert "no kernel, all phases" not in printed(measured())
 
 
-def test_without_a_trace_the_printed_profile_has_the_step_as_one() -> None:
-    text = printed(profile([], []))
-    assert "training step" in text
-    assert "GPU busy" not in text
-    assert "not measured: shares.kernel, shares.bubble" in text
-
-
-def test_what_needs_a_card_is_one_line_on_a_cpu() -> None:
-    lines = [line for line in printed(measured(), 100).splitlines() if line.startswith("not measured")]
-    assert lines == ["not measured: kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"]
-
-
-def test_a_trace_that_lacks_much_is_still_printed() -> None:
+def test_what_a_trace_lacks_is_left_out_or_named() -> None:
+    """Without a trace the step is one; what needs a card is one line on a CPU."""
     bare = without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid")
     text = printed(profile(bare, []))
     assert "SM efficiency -" in text
     assert "- launches, - syncs" in text
+    lines = [line for line in printed(measured(), 100).splitlines() if line.startswith("not measured")]
+    assert lines == ["not measured: kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"]
+    text = printed(profile([], []))
+    assert "training step" in text
+    assert "GPU busy" not in text
+    assert "not measured: shares.kernel, shares.bubble" in text
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -134,11 +129,8 @@ def test_what_was_tried_together_is_said_first_and_no_bound_below_it(first: int,
     assert "set trainer.threads = 1, tried: 1.25x as fast (1.20 to 1.30)" in text
     assert "at most" not in text
     assert "up to" not in text
-
-
-def test_a_gain_that_was_tried_at_another_number_of_threads_says_so() -> None:
-    found = Finding("batch.small", "critical", 0.84, None, "32 are faster", PLANTED, trial=tried(8.0, 1))
-    text = " ".join(printed(replace(measured(), findings=[found])).split())
+    other = replace(batch, trial=tried(8.0, 1))  # than the present number of threads
+    text = " ".join(printed(replace(measured(), findings=[other])).split())
     assert "8.00x as fast (7.20 to 8.80), both with trainer.threads = 1" in text
 
 
