@@ -123,7 +123,7 @@ def profile(
       socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8'
     """
     import socialx
-    from socialx.profiling import require as requirements
+    from socialx.profiling.profile import not_met, requirements_of
     from socialx.profiling.rules import check_names, failing
     from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
     from socialx.training.process_group import in_environment
@@ -137,7 +137,7 @@ def profile(
         # A file that is not written, or a limit that is not looked at, must not seem to be.
         remedy = f"leave it out, or leave out {Argument('compare')}"
         raise SettingsError(Argument(idle[0]), "is for a profile alone", remedy)
-    required = requirements.parse(require) if require is not None else []
+    required = requirements_of(require) if require is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)
     written = ((output, PROFILE), (html, PAGE), (trace, TRACE), (tuned, ADVICE))
@@ -169,7 +169,7 @@ def profile(
             note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
         elif any(each.patch for each in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
-    if failed := requirements.failed(result, required) + failing(result, fatal):
+    if failed := not_met(result, required) + failing(result, fatal):
         raise GateError.together(failed)
 
 

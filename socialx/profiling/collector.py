@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, supported
 
 from socialx.disk import replacing
 from socialx.profiling.trace import MARK, WINDOW, Trace, read_operators, read_trace
-from socialx.profiling.work import synchronize
+from socialx.profiling.trials import synchronize
 
 # CUPTI gets its buffers in the first step, and drops the first kernels of a later profiler in the same process.
 WARMUP_STEPS = 2

@@ -1,19 +1,19 @@
 """Run real training steps under a clock and report where the device's time went.
 
-The loop is the one that ``train`` runs, with its own loader, step and logging: nothing is measured that training does
-not do, and what is not measured is null with a reason.  Times first, then traces and trials, which change them.
+The loop is the one that ``train`` runs, with its own loader, step and logging.  Times first, then traces and trials,
+which change them.
 """
-
-# Shape letters: B windows, T history steps, N sensors
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import math
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,18 +22,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from socialx.batch import Batch, Example
 from socialx.data.loaders import Loader, WorkerLoader
 from socialx.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.errors import Argument, Message, in_short
+from socialx.model.attention import WORK
+from socialx.precision import Precision
 from socialx.profiling import collector
-from socialx.profiling.analysis import Partition, grouped, outliers, partition
-from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
+from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, fluctuation, grouped, outliers, partition
 from socialx.profiling.profile import Profile, Section, part
 from socialx.profiling.trace import Trace
-from socialx.profiling.trials import step_alone, try_settings
-from socialx.profiling.work import machine, synchronize, work_of
+from socialx.profiling.trials import step_alone, synchronize, timed, try_settings
 from socialx.progress import note, work
 from socialx.training.capture import WARMUP
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
@@ -43,6 +46,7 @@ from socialx.training.learner import Learner
 from socialx.training.loop import examples_of, run_steps
 
 TRACE_STEPS = 8
+NO_STEPS = "trace_steps is 0"
 CPU_TRACE_STEPS, LONG_MS = 2, 500  # a step has thousands of operators there, and a long one is traced alone
 LEAST_STEPS, LEAST_WARM, WARM_S = 8, 2, 3.0  # of a measurement and its warm-up; of the latter on a CPU
 MEMORY_SAMPLES = 40
@@ -50,6 +54,9 @@ LOOK_S = 0.05  # between two of them, each of which takes some 0.02 ms
 POINTS = 600  # of a picture
 WAITED = 0.05  # share of a time from which on it counts as waiting
 CLOCK_STEPS = 500  # of the clock alone
+MATRIX = {"cuda": 8192, "cpu": 1024}
+COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
+RATE_S = 0.1  # of each measurement of a rate
 # NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
 REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
 
@@ -87,18 +94,18 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         loader.making_s.clear()
-        clock, compiled, cpu_s, before_s = clock_for(device), _compiled(), time.process_time(), others_cpu_s()
+        clock, compiled, cpu_s, others_s = clock_for(device), _compiled(), time.process_time(), others_cpu_s()
         with sampling(device) as samples, _collecting() as collected:
             training.take(steps, clock, lengths.max_seconds)
             parts = partition(clock.read())
-        cpu_s, after_s = time.process_time() - cpu_s, others_cpu_s()
+        cpu_s, later_s = time.process_time() - cpu_s, others_cpu_s()
         if (measured_steps := len(parts.step_seconds)) < steps:
             told = f"{measured_steps} of {steps} steps were measured"
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
         measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
         host = {**(measured.host or {}), "cores_used": cpu_s / parts.wall, "gc": sum(collected) / parts.wall}
-        if before_s is not None and after_s is not None and learner.group.world == 1:
-            host["others_used"] = max(0.0, after_s - before_s) / parts.wall
+        if others_s is not None and later_s is not None and learner.group.world == 1:
+            host["others_used"] = max(0.0, later_s - others_s) / parts.wall
         measured = replace(
             measured,
             host=host,
@@ -113,21 +120,16 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
 
 def _traced(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
     """The profile with what a trace of so many more steps says, and the lines that wait for the device."""
-    sites: list[str] = []
-    operators, reason = list[dict[str, Any]](), "trace_steps is 0"
-    if device.type != "cuda":
-        trace = Trace.missing(0, "no CUDA device")
-        if steps:
-            most = CPU_TRACE_STEPS if measured.step_ms["p50"] < LONG_MS else 1
-            operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
-    elif steps:
-        clock = collector.TraceClock()
-        trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
-        sites = collector.sync_sites(lambda: training.take(1))
-    else:
-        trace = Trace.missing(0, reason)
+    trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[dict[str, Any]](), NO_STEPS
     if device.type == "cuda":
-        reason = "a CPU's operators are not the time of a CUDA device"
+        trace, reason = Trace.missing(0, NO_STEPS), "a CPU's operators are not the time of a CUDA device"
+        if steps:
+            clock = collector.TraceClock()
+            trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
+            sites = collector.sync_sites(lambda: training.take(1))
+    elif steps:
+        most = CPU_TRACE_STEPS if measured.step_ms["p50"] < LONG_MS else 1
+        operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
     measured = with_trace(measured, trace, sites)
     if operators:
         return replace(measured, operators={"top": operators})
@@ -231,18 +233,7 @@ def clocked(
     """The part of a profile that the clock alone gives; batches: of a step."""
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
-    if loader.making_s:  # what the loader offers
-        making = statistics.median(loader.making_s)
-        computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
-        if facts["mode"] == "chunk":
-            making /= max(1.0, facts["batches_per_chunk"] or 1.0)
-        workers = max(1, facts["num_workers"] or 0)
-        late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
-        if (count := steps // size) >= 3:
-            waited = parts.waits()[: count * size].reshape(count, size).sum(1)
-            taken = parts.step_seconds[: count * size].reshape(count, size).sum(1)
-            late = float(np.mean(waited >= WAITED * taken))
-        facts = {**facts, "making_s": making, "supply": workers * computing / making, "late": late}
+    facts = _offered(facts, loader, parts, batches) if loader.making_s else facts
     waiting = None
     if (cpu_s := clock.cpu_seconds()) is not None:
         computed = parts.of_phases(np.diff(np.array(cpu_s)))
@@ -269,15 +260,27 @@ def clocked(
     )
 
 
+def _offered(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
+    """The facts of a loader with what it offers; batches: of a step."""
+    making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
+    computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
+    if facts["mode"] == "chunk":
+        making /= max(1.0, facts["batches_per_chunk"] or 1.0)
+    workers = max(1, facts["num_workers"] or 0)
+    late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
+    if (count := steps // size) >= 3:
+        waited, taken = (
+            seconds[: count * size].reshape(count, size).sum(1) for seconds in (parts.waits(), parts.step_seconds)
+        )
+        late = float(np.mean(waited >= WAITED * taken))
+    return {**facts, "making_s": making, "supply": workers * computing / making, "late": late}
+
+
 class Training:
     """The loop that ``train`` runs, piece by piece: batches and readings of the loss go on from one to the next."""
 
     def __init__(
-        self,
-        learner: Learner,
-        loader: Loader,
-        log_every_n_steps: int,
-        advance: Callable[[], None] = lambda: None,
+        self, learner: Learner, loader: Loader, log_every_n_steps: int, advance: Callable[[], None] = lambda: None
     ) -> None:
         epochs = (examples_of(learner, loader, number) for number in itertools.count())
         self._learner, self._batches = learner, itertools.chain.from_iterable(epochs)
@@ -396,3 +399,64 @@ def first_batches(loader: Loader, count: int, device: torch.device) -> float:
         seconds.append(now - began)
         began = now
     return statistics.median(seconds[1:])
+
+
+# What a step computes and moves, and what this device does at best: counted and measured, not looked up
+
+
+def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
+    """Operations and bytes of a forward and a backward pass of one window, counted on the CPU in float32.
+
+    A multiplication and an addition are two operations (torch's FlopCounterMode, which counts matrix products).  Bytes
+    are those that all operators read and write, views left out, as if nothing stayed in a cache.  An LSTM counts as the
+    products that it consists of, not as one operator of a library.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes 0.2 s
+
+    device = torch.device("cpu")
+    batch = Batch(*(tensor[:1].to(device) for tensor in example.batch))
+    counted = copy.deepcopy(model).to(device)
+    with (
+        warnings.catch_warnings(action="ignore"),  # of flags on builds without Intel GPUs
+        torch.random.fork_rng(devices=[]),
+        torch.backends.mkldnn.flags(enabled=False),
+        FlopCounterMode(display=False, custom_mapping=WORK) as flops,
+        _Bytes() as moved,
+    ):
+        counted(batch).sum().backward()
+    return float(flops.get_total_flops()), float(moved.total)
+
+
+class _Bytes(TorchDispatchMode):
+    """Counts the bytes of the tensors that operators read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.total += sum(each.nbytes for each in tree_leaves((args, kwargs, result)) if isinstance(each, Tensor))
+        return result
+
+
+def machine(precision: Precision) -> dict[str, float]:
+    """The rates of this device: a large square matrix product in the type of the training, and a large copy."""
+    device, dtype = precision.device, precision.low or torch.float32
+    size, count = MATRIX[device.type], COPY_BYTES[device.type]
+    some = torch.randn(size, size, dtype=dtype, device=device)
+    product = torch.empty_like(some)
+    flops = 2 * size**3 / _best(lambda: torch.mm(some, some, out=product), device)
+    source = torch.zeros(count, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    moved = 2 * count / _best(lambda: target.copy_(source), device)
+    return {"matmul_flops_per_s": flops, "copy_bytes_per_s": moved}
+
+
+def _best(run: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the quickest of some calls."""
+    seconds: list[float] = []
+    while len(seconds) < 4 or sum(seconds) < RATE_S:
+        seconds.append(timed(run, device))
+    return min(seconds)

@@ -6,16 +6,19 @@ measurement.  ``docs/profiling.md`` describes the JSON.
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from socialx.errors import Argument, Message, SettingsError
 from socialx.notebook import Shown
-from socialx.profiling.paired import WORTH, Gain
 
 SCHEMA = "socialx.profile/3"
 BUSY = 0.25  # share of the cores that other programs take, from which on they are named
+WORTH = 1.05  # times as fast, from which on a gain is worth a change
 
 Section = dict[str, Any]  # name -> number, or another fact; None: not measured
 # The numbers of each section, which a limit may name; of a section without names the number itself.
@@ -89,6 +92,38 @@ def part(section: str, **values: Any) -> Section:
 
 
 @dataclass(frozen=True)
+class Gain:
+    """How many times as fast, with its 99 % interval."""
+
+    gain: float
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval leaves 1 out."""
+        return self.low > 1 or self.high < 1
+
+    def within(self, times: float) -> bool:
+        """Whether both ways are equally fast, up to so many times."""
+        return 1 / times <= self.low and self.high <= times
+
+    @property
+    def decided(self) -> bool:
+        """Whether one way is faster by what is worth a change, or neither is."""
+        return self.low >= WORTH or self.high <= 1 / WORTH or self.within(WORTH)
+
+    def __str__(self) -> str:
+        if not self.differs and not self.within(1.25):
+            return f"not decided, from {self.low:.2f}x to {self.high:.2f}x as fast"
+        if not self.differs:
+            return f"no difference larger than {100 * (max(self.high, 1 / self.low) - 1):.1f} %"
+        if self.gain >= 1:
+            return f"{self.gain:.2f}x as fast ({self.low:.2f} to {self.high:.2f})"
+        return f"{1 / self.gain:.2f}x as slow ({1 / self.high:.2f} to {1 / self.low:.2f})"
+
+
+@dataclass(frozen=True)
 class Trial:
     """A setting that was tried for a few steps beside the present one: how many times as many windows per second.
 
@@ -103,6 +138,11 @@ class Trial:
     high: float
     threads: int | None = None
     threads_before: int | None = None
+
+    @property
+    def measured(self) -> Gain:
+        """The gain with its interval."""
+        return Gain(self.gain, self.low, self.high)
 
     @property
     def together(self) -> bool:
@@ -140,11 +180,16 @@ class Finding:
     trial: Trial | None = None
 
     @property
+    def family(self) -> str:
+        """The part of the name before the point, such as ``loader``."""
+        return self.rule.partition(".")[0]
+
+    @property
     def gain(self) -> str:
         """What the patch brought where it was tried, or what its share alone can bring; empty where that is nothing."""
         if self.trial is not None:
             both = f", both with trainer.threads = {self.trial.threads_before}" if self.trial.threads_before else ""
-            return f"tried: {Gain(self.trial.gain, self.trial.low, self.trial.high)}{both}"
+            return f"tried: {self.trial.measured}{both}"
         return f"alone {self.ceiling:.2f}x" if self.ceiling is not None and 1.005 <= self.ceiling < math.inf else ""
 
 
@@ -200,6 +245,11 @@ class Profile(Shown):
         seconds: float = self.window["seconds"]
         return seconds / self.window["steps"]
 
+    def rate(self, of: str) -> float | None:
+        """``flops`` or ``bytes`` per second of the training steps alone; None where they were not counted."""
+        count = self.throughput[f"{of}_per_step"]
+        return None if count is None else count / (self.step_s * self.shares["span"])
+
     @property
     def ms_per_step(self) -> Section:
         """The shares in milliseconds of a mean step."""
@@ -227,3 +277,44 @@ class Profile(Shown):
         """A setting by its dotted key; None where the settings are not known."""
         section, name = key.split(".")
         return self.settings.get(section, {}).get(name)
+
+
+class Requirement(NamedTuple):
+    """What a number of a profile is asked to reach: at least (>=) or at most (<=) ``limit``."""
+
+    name: str
+    sign: str
+    limit: float
+
+
+def requirements_of(text: str) -> list[Requirement]:
+    """``gpu_busy>=0.8,sync.per_step<=0`` -> requirements; a name or sign that is not known is refused."""
+    requirements = []
+    for piece in text.split(","):
+        match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*", piece)
+        if not match:
+            raise SettingsError(
+                f"requirement {piece!a}",
+                "not NAME>=NUMBER or NAME<=NUMBER",
+                f"for example {Argument('require', 'gpu_busy>=0.8')}, in quotes on a command line",
+            )
+        if match[1] not in NAMES:
+            near = difflib.get_close_matches(match[1], NAMES, 1, 0.6)
+            hint = f"did you mean {near[0]}?" if near else "choose from these"
+            raise SettingsError(f"requirement {match[1]!a}", f"not one of {', '.join(NAMES)}", hint)
+        requirements.append(Requirement(match[1], match[2], float(match[3])))
+    return requirements
+
+
+def not_met(profile: Profile, requirements: Sequence[Requirement]) -> list[Message]:
+    """A message for each that is not met or was not measured."""
+    lines = []
+    for name, sign, limit in requirements:
+        value, required = profile.value(name), f"required {sign} {limit:g}"
+        if value is None:
+            share = name.replace("ms_per_step.", "shares.")  # measured or not together
+            why = profile.why.get(share) or profile.why.get(name.partition(".")[0]) or "there is none here"
+            lines.append(Message(name, f"not measured ({why})", required))
+        elif not (value >= limit if sign == ">=" else value <= limit):
+            lines.append(Message(name, f"{value:.4g}", required))
+    return lines

@@ -1,21 +1,20 @@
 """What a profile means: findings, each with what it can bring, the setting to change, and what will not help.
 
-Every rule of the table at the end is a pure function of a profile that returns a finding or None.  A rule abstains
-where a number that it needs was not measured.  Shares are of the window; a finding alone brings 1 / (1 - share) at
-most, unless it was tried: then its trial says what it brought.
+Every rule is a pure function of a profile that returns a finding or None.  A rule abstains where a number that it needs
+was not measured.  Shares are of the window; a finding alone brings 1 / (1 - share) at most, unless it was tried: then
+its trial says what it brought.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from socialx.dataset import GIB, RESIDENT_SHARE
 from socialx.errors import Argument, Message, SettingsError, counted
-from socialx.profiling.paired import WORTH
-from socialx.profiling.profile import Finding, Profile, Trial, best_trial
+from socialx.profiling.profile import WORTH, Finding, Profile, Trial, best_trial
 
 WARN, CRITICAL = 0.05, 0.20  # share of the window that could be saved
 CLOSE = 0.03  # shares of two findings that cannot be told apart
@@ -27,27 +26,40 @@ LAUNCH_S = 6e-6  # that a launch takes the host, about
 LEAK_BYTES = 100 << 20
 OTHER = "another batch is another training: its learning rate may have to change"
 SEVERITIES = ("info", "warn", "critical")
-VERDICTS = {  # the word of a verdict, and its sentence
-    "INPUT-BOUND": "the {device} waits {share:.0%} of the time for batches",
-    "COPY-BOUND": "copies to the {device} take {share:.0%} of the time",
-    "LAUNCH-BOUND": "the {device} waits {share:.0%} of the time for the host to launch kernels",
-    "KERNEL-BOUND": "the {device} pauses {share:.0%} of the time between kernels that are launched in time",
-    "SYNC-BOUND": "the host waits for the {device} in every step, which costs {share:.0%} of the time",
-    "HOOK-BOUND": "{share:.0%} of the time passes between two steps",
-    "THREAD-BOUND": "another number of threads would save {share:.0%} of the time",
-    "PYTHON-BOUND": "a larger batch would save {share:.0%} of the time of each window",
-    "WAIT-BOUND": "a training step waits {share:.0%} of the time without computing",
-    "MEMORY-BOUND": "the memory of the {device} is the limit",
-    "COMPILE-BOUND": "the model is compiled again and again",
-    "CLOCK-BOUND": "the card runs at a lowered clock",
-    "STALLED": "the {device} stalls again and again, {share:.0%} of the time",
-    "COMPUTE-BOUND": "the {device} could compute with {share:.0%} less time",
+FAMILIES = {  # of findings: the verdict where one of them is the first, its sentence, and their names
+    "sync": (
+        "SYNC-BOUND",
+        "the host waits for the {device} in every step, which costs {share:.0%} of the time",
+        "exposes_loader per_step",
+    ),
+    "loader": (
+        "INPUT-BOUND",
+        "the {device} waits {share:.0%} of the time for batches",
+        "inline undersupplied bursty chunk gather",
+    ),
+    "transfer": ("COPY-BOUND", "copies to the {device} take {share:.0%} of the time", "pageable heavy"),
+    "launch": ("LAUNCH-BOUND", "the {device} waits {share:.0%} of the time for the host to launch kernels", "bound"),
+    "kernels": (
+        "KERNEL-BOUND",
+        "the {device} pauses {share:.0%} of the time between kernels that are launched in time",
+        "small",
+    ),
+    "threads": ("THREAD-BOUND", "another number of threads would save {share:.0%} of the time", "too_many too_few"),
+    "batch": ("PYTHON-BOUND", "a larger batch would save {share:.0%} of the time of each window", "small"),
+    "hooks": ("HOOK-BOUND", "{share:.0%} of the time passes between two steps", "heavy"),
+    "step": ("WAIT-BOUND", "a training step waits {share:.0%} of the time without computing", "waits"),
+    "compute": ("COMPUTE-BOUND", "the {device} could compute with {share:.0%} less time", "fp32 small"),
+    "memory": ("MEMORY-BOUND", "the memory of the {device} is the limit", "pressure leak headroom bound"),
+    "compile": ("COMPILE-BOUND", "the model is compiled again and again", "recompiles"),
+    "clock": ("CLOCK-BOUND", "the card runs at a lowered clock", "throttled"),
+    "fluctuation": ("STALLED", "the {device} stalls again and again, {share:.0%} of the time", "periodic"),
 }
+VERDICT_OF = {f"{family}.{name}": word for family, (word, _, names) in FAMILIES.items() for name in names.split()}
 
 
 def with_findings(profile: Profile) -> Profile:
     """The profile with its findings and the verdict: time that is lost comes before work that could be less."""
-    findings = [finding for rule in RULES if (finding := rule.find(profile)) is not None]
+    findings = [finding for rule in RULES if (finding := rule(profile)) is not None]
     # A finding is information where another one names the same time with its cause.
     names = {each.rule for each in findings}
     told = {"loader.inline"} if "sync.exposes_loader" in names else set()
@@ -56,9 +68,8 @@ def with_findings(profile: Profile) -> Profile:
     findings = [replace(each, severity="info") if each.rule in told else each for each in findings]
 
     def rank(finding: Finding) -> tuple[int, float]:
-        if finding.severity == "info":
-            return 2, -finding.share
-        return int(finding.rule.startswith("compute.")), -finding.share
+        place = 2 if finding.severity == "info" else int(finding.family == "compute")
+        return place, -finding.share
 
     findings.sort(key=rank)
     verdict, summary = _verdict(profile, findings)
@@ -73,17 +84,18 @@ def _verdict(p: Profile, findings: Sequence[Finding]) -> tuple[str, str]:
         word = "MEMORY-BOUND" if any(each.rule == "memory.bound" for each in findings) else "COMPUTE-BOUND"
         return word, f"the {_device(p)} is busy {busy:.0%} of the time; what is left is the model itself"
 
-    def sentence(finding: Finding) -> str:
-        return VERDICTS[VERDICT_OF[finding.rule]].format(device=_device(p), share=finding.share)
+    def told(finding: Finding) -> tuple[str, str]:
+        word, sentence, _ = FAMILIES[finding.family]
+        return word, sentence.format(device=_device(p), share=finding.share)
 
     first = costly[0]
-    word = VERDICT_OF[first.rule]
+    word, sentence = told(first)
     for other in costly[1:]:
-        also = VERDICT_OF[other.rule]
-        lost = not other.rule.startswith("compute.") or first.rule.startswith("compute.")
+        also, second = told(other)
+        lost = other.family != "compute" or first.family == "compute"
         if lost and also not in (word, "STALLED") and other.share >= WARN and first.share - other.share <= CLOSE:
-            return "UNCLEAR", f"{word} or {also}: {sentence(first)}; {sentence(other)}"
-    return word, sentence(first)
+            return "UNCLEAR", f"{word} or {also}: {sentence}; {second}"
+    return word, sentence
 
 
 def patch_of(findings: Iterable[Finding]) -> dict[str, Any]:
@@ -97,7 +109,7 @@ def patch_of(findings: Iterable[Finding]) -> dict[str, Any]:
 
 def check_names(names: Sequence[str]) -> None:
     """Raise SettingsError for a name that is no rule, no family such as ``loader``, and no severity."""
-    known = {*VERDICT_OF, *(name.partition(".")[0] for name in VERDICT_OF), *SEVERITIES}
+    known = {*VERDICT_OF, *FAMILIES, *SEVERITIES}
     for name in names:
         if name not in known:
             raise SettingsError(Argument("fail_on"), f"{name!a} is no finding", f"one of {', '.join(sorted(known))}")
@@ -107,7 +119,7 @@ def failing(profile: Profile, names: Sequence[str]) -> list[Message]:
     """A message for each finding that is of one of these rules, families such as ``loader``, or severities."""
     messages = []
     for finding in profile.findings:
-        labels = {finding.rule, finding.rule.partition(".")[0], finding.severity}
+        labels = {finding.rule, finding.family, finding.severity}
         labels |= {"warn"} if finding.severity == "critical" else set()
         if labels & set(names):
             messages.append(Message(finding.rule, finding.evidence))
@@ -117,26 +129,18 @@ def failing(profile: Profile, names: Sequence[str]) -> list[Message]:
 # What the rules share
 
 
-def _finding(rule: str, share: float, evidence: str, patch: dict[str, Any] | None = None, **more: Any) -> Finding:
-    """A finding whose severity follows from the share, unless it is given."""
+def _finding(
+    rule: str, share: float, evidence: str, patch: dict[str, Any] | None = None, vain: str = "", **more: Any
+) -> Finding:
+    """A finding whose severity follows from the share, unless it is given.  vain: what will not help."""
     share = min(max(share, 0.0), 0.999)
     severity = more.pop("severity", "critical" if share >= CRITICAL else "warn")
     ceiling = None if more.get("trial") else 1 / (1 - share)
-    return Finding(rule, severity, share, ceiling, evidence, patch or {}, **more)
+    return Finding(rule, severity, share, ceiling, evidence, patch or {}, will_not_help=vain, **more)
 
 
 def _device(p: Profile) -> str:
     return "GPU" if p.window["clock"] == "device" else "CPU"
-
-
-def _late(p: Profile, mode: str) -> bool:
-    """Whether the loader is of this mode and the device waits for it."""
-    return p.value("loader.mode") == mode and bool(p.shares["input"] >= WARN)
-
-
-def _inline(p: Profile) -> bool:
-    """Whether the training process makes its batches itself, and the device waits for them."""
-    return _late(p, "workers") and not p.number("loader.num_workers")
 
 
 def fits(p: Profile) -> bool:
@@ -176,10 +180,6 @@ def _instead_workers(p: Profile) -> list[dict[str, Any]]:
     return [{"loader.mode": "workers", "loader.num_workers": need}]
 
 
-def _kernels(p: Profile, unknown: str) -> str:
-    return f"{p.kernels['per_step']:,.0f} kernels" if p.kernels else unknown
-
-
 def _twice_the_batch(p: Profile) -> list[dict[str, Any]]:
     batch = p.setting("loader.batch_size")
     return [{"loader.batch_size": 2 * batch}] if batch else []
@@ -213,19 +213,14 @@ def _larger_batch(p: Profile) -> tuple[Trial | None, Trial | None]:
     return best, next(with_threads, None)
 
 
-def _of_span(p: Profile, trial: Trial) -> float:
-    """The share of the window that the gain of a training step saves."""
-    saved: float = p.shares["span"] * (1 - 1 / trial.gain)
-    return saved
-
-
 # The rules
 
 
 def _sync_exposes_loader(p: Profile) -> Finding | None:
     """A wait of the host in every step: it makes the next batch after it, while the device has nothing to do."""
     syncs, making_s = p.number("sync.per_step"), p.value("loader.making_s")
-    if not _inline(p) or making_s is None:
+    inline = p.value("loader.mode") == "workers" and not p.number("loader.num_workers")
+    if not inline or p.shares["input"] < WARN or making_s is None:
         return None
     # Without the wait the host makes a batch and launches a step while the device computes the one before.
     computing = p.step_s * (1 - p.shares["input"] - p.shares["hooks"])
@@ -235,58 +230,53 @@ def _sync_exposes_loader(p: Profile) -> Finding | None:
     evidence = f"the host waits for the GPU {syncs:.1f} times a step, and makes the next batch only then"
     saved = p.shares["input"] + p.number("bubble.sync")
     vain = "loader.num_workers and loader.prefetch_factor: batches are made in time without that wait"
-    return _finding("sync.exposes_loader", saved, evidence, _read_rarely(p), advice=_sites(p), will_not_help=vain)
+    return _finding("sync.exposes_loader", saved, evidence, _read_rarely(p), vain, advice=_sites(p))
 
 
 def _workers(p: Profile) -> Finding | None:
     """Batches are made one by one: without workers, by too few, or by enough of them, but not evenly."""
-    if not _late(p, "workers"):
-        return None
     input, workers, supply = p.shares["input"], p.number("loader.num_workers"), p.value("loader.supply")
     saved, instead = _saved_by_resident(p), _instead_workers(p)
     patch, words = _without_workers(p)
-    if _inline(p):
+    if not workers:
         evidence = f"{input:.0%} of the time the {_device(p)} waits while the training process makes a batch"
-        name, vain = "loader.inline", "loader.pin_memory: the copy is not what takes the time"
-        return _finding(name, saved, evidence, patch, advice=words, instead=instead, will_not_help=vain)
+        vain = "loader.pin_memory: the copy is not what takes the time"
+        return _finding("loader.inline", saved, evidence, patch, vain, advice=words, instead=instead)
     if supply is None:
         return None
     # What workers need beside making batches, such as passing them on, makes them late too.
     if supply < ENOUGH or p.number("loader.late") >= ALWAYS:
         several, taken = "workers hand" if workers > 1 else "worker hands", 1 / (p.step_s * (1 - input))
         evidence = f"{workers} {several} over {1 / p.step_s:.3g} steps/s, the {_device(p)} takes {taken:.3g}"
-        name = "loader.undersupplied"
         vain = "loader.prefetch_factor: a longer queue does not make more batches a second"
-        return _finding(name, saved, evidence, patch, advice=words, instead=instead, will_not_help=vain)
+        return _finding("loader.undersupplied", saved, evidence, patch, vain, advice=words, instead=instead)
     evidence = f"workers make {supply:.1f} batches for each that is wanted, and some of them come late"
     longer = {"loader.prefetch_factor": min(16, 2 * (p.number("loader.prefetch_factor") or 2))}
     vain = "more loader.num_workers: there are enough batches on average"
-    return _finding("loader.bursty", saved, evidence, longer, instead=[patch], will_not_help=vain)
+    return _finding("loader.bursty", saved, evidence, longer, vain, instead=[patch])
 
 
-def _loader_chunk(p: Profile) -> Finding | None:
-    """The next chunk is not there when the present one has been used."""
-    if not _late(p, "chunk"):
+def _loader(p: Profile) -> Finding | None:
+    """Batches come late: workers make them, the next chunk is read, or the device gathers them for a small model."""
+    input, mode = p.shares["input"], p.value("loader.mode")
+    if input < WARN or mode is None:
         return None
-    evidence = f"{p.shares['input']:.0%} of the time the {_device(p)} waits for the next chunk of the series"
-    vain = "another loader.chunk_gb: a larger chunk takes as much longer to read"
-    if fits(p):
-        patch, words = _without_workers(p)
-        return _finding("loader.chunk", _saved_by_resident(p), evidence, patch, advice=words, will_not_help=vain)
-    words = "the series does not fit into the memory: a faster disk, or a larger model, hides the reading"
-    return _finding("loader.chunk", p.shares["input"], evidence, advice=words, will_not_help=vain)
-
-
-def _loader_gather(p: Profile) -> Finding | None:
-    """Gathering the batch from the resident series takes part of a step, because the model is small."""
-    if not _late(p, "resident"):
-        return None
-    evidence = f"gathering a batch from the resident series takes {p.shares['input']:.0%} of a step: the model is small"
+    if mode == "workers":
+        return _workers(p)
+    if mode == "chunk":
+        evidence = f"{input:.0%} of the time the {_device(p)} waits for the next chunk of the series"
+        vain = "another loader.chunk_gb: a larger chunk takes as much longer to read"
+        if fits(p):
+            patch, words = _without_workers(p)
+            return _finding("loader.chunk", _saved_by_resident(p), evidence, patch, vain, advice=words)
+        words = "the series does not fit into the memory: a faster disk, or a larger model, hides the reading"
+        return _finding("loader.chunk", input, evidence, vain=vain, advice=words)
+    evidence = f"gathering a batch from the resident series takes {input:.0%} of a step: the model is small"
     cores = p.number("host.cores") or 1
     words = "workers could make batches on other cores" if cores > 1 else "this machine has no other core to do it on"
     instead = [{"loader.mode": "workers", "loader.num_workers": cores - 1}] if cores > 1 else []
     vain = "loader.prefetch_factor and loader.pin_memory: a resident series uses neither"
-    return _finding("loader.gather", p.shares["input"], evidence, advice=words, instead=instead, will_not_help=vain)
+    return _finding("loader.gather", input, evidence, vain=vain, advice=words, instead=instead)
 
 
 def _transfer(p: Profile) -> Finding | None:
@@ -299,8 +289,8 @@ def _transfer(p: Profile) -> Finding | None:
     vain = "loader.num_workers and loader.prefetch_factor: batches wait for the copy, not for workers"
     if p.value("copy.pageable") and not p.setting("loader.pin_memory"):
         evidence, pin = f"{evidence}, from memory that is not pinned", {"loader.pin_memory": True}
-        return _finding("transfer.pageable", share, evidence, pin, instead=[patch], will_not_help=vain)
-    return _finding("transfer.heavy", share, evidence, patch, advice=words, will_not_help=vain)
+        return _finding("transfer.pageable", share, evidence, pin, vain, instead=[patch])
+    return _finding("transfer.heavy", share, evidence, patch, vain, advice=words)
 
 
 def _sync_per_step(p: Profile) -> Finding | None:
@@ -311,34 +301,34 @@ def _sync_per_step(p: Profile) -> Finding | None:
         return None
     evidence = f"the host waits for the GPU {syncs:.1f} times a step"
     vain = "trainer.compile and loader settings: the wait stays"
-    return _finding("sync.per_step", saved, evidence, _read_rarely(p), advice=_sites(p), will_not_help=vain)
+    return _finding("sync.per_step", saved, evidence, _read_rarely(p), vain, advice=_sites(p))
+
+
+def _fewer_launches(p: Profile, rule: str, share: float, evidence: str, vain: str, *keys: str) -> Finding | None:
+    """Fewer and larger kernels, by the first of these settings that is off, else by a larger batch."""
+    if share < WARN:
+        return None
+    on = {"trainer.cuda_graph": "auto", "trainer.compile": "default"}
+    ways: list[dict[str, Any]] = [{key: on[key]} for key in keys if p.setting(key) in (False, "off", None)]
+    first, *instead = [*ways, *_twice_the_batch(p)] or [{}]
+    return _finding(rule, share, evidence, first, vain, instead=instead)
 
 
 def _launch_bound(p: Profile) -> Finding | None:
     """The device waits for the host to launch its next kernel."""
-    late = p.number("bubble.launch")
-    if late < WARN:
-        return None
-    evidence = f"the GPU waits {late:.0%} of the time for the host to launch {_kernels(p, 'the kernels')} a step"
-    ways: list[dict[str, Any]] = [{"trainer.cuda_graph": "auto"}, {"trainer.compile": "default"}]
-    ways = [way for way in ways if p.setting(next(iter(way))) in (False, "off", None)]
-    first, *instead = [*ways, *_twice_the_batch(p)] or [{}]
+    late, kernels = p.number("bubble.launch"), p.number("kernels.per_step")
+    evidence = f"the GPU waits {late:.0%} of the time for the host to launch {kernels:,.0f} kernels a step"
     vain = "loader settings, and a faster card: the host sets the pace"
-    return _finding("launch.bound", late, evidence, first, instead=instead, will_not_help=vain)
+    return _fewer_launches(p, "launch.bound", late, evidence, vain, "trainer.cuda_graph", "trainer.compile")
 
 
 def _kernels_small(p: Profile) -> Finding | None:
     """The device pauses between kernels that the host launched in time: there are too many, and they are too small."""
-    paused = p.number("bubble.queued")
-    if paused < WARN:
-        return None
-    evidence = (
-        f"the GPU pauses {paused:.0%} of the time between {_kernels(p, 'kernels')} a step that were launched in time"
-    )
-    ways = [{"trainer.compile": "default"}] if p.setting("trainer.compile") == "off" else []
-    first, *instead = [*ways, *_twice_the_batch(p)] or [{}]
+    paused, kernels = p.number("bubble.queued"), p.number("kernels.per_step")
+    evidence = f"the GPU pauses {paused:.0%} of the time between {kernels:,.0f} kernels a step"
+    evidence += " that were launched in time"
     vain = "loader settings: the GPU has its work before it needs it"
-    return _finding("kernels.small", paused, evidence, first, instead=instead, will_not_help=vain)
+    return _fewer_launches(p, "kernels.small", paused, evidence, vain, "trainer.compile")
 
 
 def _threads(p: Profile) -> Finding | None:
@@ -353,7 +343,8 @@ def _threads(p: Profile) -> Finding | None:
     evidence = f"{several} {best.gain:.2f}x as fast as {now} on {p.host['cores']} cores"
     name = "threads.too_many" if best.value < now else "threads.too_few"
     vain = "loader settings: the step itself becomes faster"
-    return _finding(name, _of_span(p, best), evidence, {best.setting: best.value}, will_not_help=vain, trial=best)
+    saved = p.shares["span"] * (1 - 1 / best.gain)
+    return _finding(name, saved, evidence, {best.setting: best.value}, vain, trial=best)
 
 
 def _batch_small(p: Profile) -> Finding | None:
@@ -379,11 +370,10 @@ def _batch_small(p: Profile) -> Finding | None:
     # A batch is gathered from a resident series once, whatever its size; so is what is between steps that become fewer.
     once = p.shares["input"] if p.value("loader.mode") == "resident" else 0.0
     once += p.shares["hooks"] if groups == 1 else 0.0
-    saved = _of_span(p, best) + once * (1 - 1 / times)
-    vain, trial = "loader.num_workers: batches are there in time", best
-    if together and together.low > WORTH:
-        trial = together
-    return _finding("batch.small", saved, evidence, patch, advice=words, will_not_help=vain, trial=trial)
+    saved = p.shares["span"] * (1 - 1 / best.gain) + once * (1 - 1 / times)
+    trial = together if together and together.low > WORTH else best
+    vain = "loader.num_workers: batches are there in time"
+    return _finding("batch.small", saved, evidence, patch, vain, advice=words, trial=trial)
 
 
 def _hooks_heavy(p: Profile) -> Finding | None:
@@ -397,7 +387,7 @@ def _hooks_heavy(p: Profile) -> Finding | None:
     if p.number("host.gc") >= 0.6 * share:
         words = "Python's garbage collector takes it: gc.freeze() after the start, or fewer objects a step"
         patch, vain = {}, "loader settings"
-    return _finding("hooks.heavy", share, evidence, patch, advice=words, will_not_help=vain)
+    return _finding("hooks.heavy", share, evidence, patch, vain, advice=words)
 
 
 def _step_waits(p: Profile) -> Finding | None:
@@ -414,7 +404,7 @@ def _step_waits(p: Profile) -> Finding | None:
         evidence, words = f"{evidence}; {p.others}", "profile again when they have ended, or with fewer threads"
     elif (used := p.value("host.others_used")) is not None:
         words = f"a lock, or a file that is read in the model: other programs took {used:.1f} cores"
-    return _finding("step.waits", waiting, evidence, advice=words, will_not_help="trainer.compile")
+    return _finding("step.waits", waiting, evidence, vain="trainer.compile", advice=words)
 
 
 def _compute_fp32(p: Profile) -> Finding | None:
@@ -423,8 +413,8 @@ def _compute_fp32(p: Profile) -> Finding | None:
     if p.window["clock"] != "device" or running < 0.6 or p.setting("trainer.precision") != "32-true":
         return None
     evidence = f"kernels run {running:.0%} of the time in float32; 16-bit types move half the bytes"
-    lower, vain = {"trainer.precision": "bf16-mixed"}, "loader settings: the GPU does not wait"
-    return _finding("compute.fp32", 0.5 * running, evidence, lower, will_not_help=vain)
+    vain = "loader settings: the GPU does not wait"
+    return _finding("compute.fp32", 0.5 * running, evidence, {"trainer.precision": "bf16-mixed"}, vain)
 
 
 def _compute_small(p: Profile) -> Finding | None:
@@ -434,7 +424,7 @@ def _compute_small(p: Profile) -> Finding | None:
     evidence = f"kernels run {p.gpu_busy:.0%} of the time and use {p.sm_efficiency:.0%} of the card's processors"
     (patch,) = _twice_the_batch(p) or [{}]
     vain = "trainer.precision alone: smaller numbers do not make more work at a time"
-    return _finding("compute.small", p.gpu_busy - p.sm_efficiency, evidence, patch, advice=OTHER, will_not_help=vain)
+    return _finding("compute.small", p.gpu_busy - p.sm_efficiency, evidence, patch, vain, advice=OTHER)
 
 
 def _memory_pressure(p: Profile) -> Finding | None:
@@ -449,9 +439,7 @@ def _memory_pressure(p: Profile) -> Finding | None:
     if batch and batch > 1:
         patch = {"loader.batch_size": batch // 2, "trainer.accumulate_grad_batches": 2 * groups}
     vain = "torch.cuda.empty_cache(): the next step takes it again"
-    return _finding(
-        "memory.pressure", 0.0, evidence, patch, instead=[{"model.checkpointing": True}], will_not_help=vain
-    )
+    return _finding("memory.pressure", 0.0, evidence, patch, vain, instead=[{"model.checkpointing": True}])
 
 
 def _memory_leak(p: Profile) -> Finding | None:
@@ -461,7 +449,7 @@ def _memory_leak(p: Profile) -> Finding | None:
         return None
     evidence = f"memory grows by {growth / 2**20:.2f} MiB a step"
     words = "something keeps what it no longer needs, such as a list of losses with their graphs"
-    return _finding("memory.leak", 0.0, evidence, advice=words, will_not_help="gc.collect()")
+    return _finding("memory.leak", 0.0, evidence, vain="gc.collect()", advice=words)
 
 
 def _compile_recompiles(p: Profile) -> Finding | None:
@@ -470,7 +458,7 @@ def _compile_recompiles(p: Profile) -> Finding | None:
         return None
     evidence = f"torch.compile made the model {p.recompiles} times during the measurement"
     vain = "a longer warm-up: shapes that change are compiled each time"
-    return _finding("compile.recompiles", 0.0, evidence, {"trainer.compile": "off"}, will_not_help=vain)
+    return _finding("compile.recompiles", 0.0, evidence, {"trainer.compile": "off"}, vain)
 
 
 def _clock_throttled(p: Profile) -> Finding | None:
@@ -479,8 +467,9 @@ def _clock_throttled(p: Profile) -> Finding | None:
     if clock is None or cause is None or clock >= 0.85:
         return None
     evidence = f"the card's clock is at {clock:.0%} of its highest: {cause}"
-    vain = "any setting: power and cooling of the machine decide it"
-    return _finding("clock.throttled", 1 - clock, evidence, will_not_help=vain)
+    return _finding(
+        "clock.throttled", 1 - clock, evidence, vain="any setting: power and cooling of the machine decide it"
+    )
 
 
 def _fluctuation_periodic(p: Profile) -> Finding | None:
@@ -517,12 +506,10 @@ def _memory_headroom(p: Profile) -> Finding | None:
 
 def _memory_bound(p: Profile) -> Finding | None:
     """On a CPU operators move bytes at the rate of a copy, and compute little with them."""
-    t, m = p.throughput, p.machine
-    if p.window["clock"] == "device" or m is None or t["bytes_per_step"] is None or t["flops_per_step"] is None:
+    moved, computed = p.rate("bytes"), p.rate("flops")
+    if p.window["clock"] == "device" or p.machine is None or moved is None or computed is None:
         return None
-    span_s = p.step_s * p.shares["span"]
-    moved = t["bytes_per_step"] / span_s / m["copy_bytes_per_s"]
-    computed = t["flops_per_step"] / span_s / m["matmul_flops_per_s"]
+    moved, computed = moved / p.machine["copy_bytes_per_s"], computed / p.machine["matmul_flops_per_s"]
     if moved < 0.6 or computed > 0.3:
         return None
     evidence = f"operators move {moved:.0%} of what a copy moves, and compute {computed:.0%} of a matrix product"
@@ -530,35 +517,8 @@ def _memory_bound(p: Profile) -> Finding | None:
     return _finding("memory.bound", 0.0, evidence, severity="info", advice=words)
 
 
-class Rule(NamedTuple):
-    """What it can find, and the verdict where its finding is the first one."""
-
-    names: tuple[str, ...]
-    verdict: str
-    find: Callable[[Profile], Finding | None]
-
-
 RULES = (  # in the order of equal shares: what names its cause more closely comes first
-    Rule(("sync.exposes_loader",), "SYNC-BOUND", _sync_exposes_loader),
-    Rule(("loader.inline", "loader.undersupplied", "loader.bursty"), "INPUT-BOUND", _workers),
-    Rule(("loader.chunk",), "INPUT-BOUND", _loader_chunk),
-    Rule(("loader.gather",), "INPUT-BOUND", _loader_gather),
-    Rule(("transfer.pageable", "transfer.heavy"), "COPY-BOUND", _transfer),
-    Rule(("sync.per_step",), "SYNC-BOUND", _sync_per_step),
-    Rule(("launch.bound",), "LAUNCH-BOUND", _launch_bound),
-    Rule(("kernels.small",), "KERNEL-BOUND", _kernels_small),
-    Rule(("threads.too_many", "threads.too_few"), "THREAD-BOUND", _threads),
-    Rule(("batch.small",), "PYTHON-BOUND", _batch_small),
-    Rule(("hooks.heavy",), "HOOK-BOUND", _hooks_heavy),
-    Rule(("step.waits",), "WAIT-BOUND", _step_waits),
-    Rule(("compute.fp32",), "COMPUTE-BOUND", _compute_fp32),
-    Rule(("compute.small",), "COMPUTE-BOUND", _compute_small),
-    Rule(("memory.pressure",), "MEMORY-BOUND", _memory_pressure),
-    Rule(("memory.leak",), "MEMORY-BOUND", _memory_leak),
-    Rule(("compile.recompiles",), "COMPILE-BOUND", _compile_recompiles),
-    Rule(("clock.throttled",), "CLOCK-BOUND", _clock_throttled),
-    Rule(("fluctuation.periodic",), "STALLED", _fluctuation_periodic),
-    Rule(("memory.headroom",), "COMPUTE-BOUND", _memory_headroom),
-    Rule(("memory.bound",), "MEMORY-BOUND", _memory_bound),
+    *(_sync_exposes_loader, _loader, _transfer, _sync_per_step, _launch_bound, _kernels_small, _threads, _batch_small),
+    *(_hooks_heavy, _step_waits, _compute_fp32, _compute_small, _memory_pressure, _memory_leak, _compile_recompiles),
+    *(_clock_throttled, _fluctuation_periodic, _memory_headroom, _memory_bound),
 )
-VERDICT_OF = {name: rule.verdict for rule in RULES for name in rule.names}

@@ -14,7 +14,6 @@ reason is in ``why``; 0.0 is a measurement.
 
 from __future__ import annotations
 
-import bisect
 import math
 import re
 from collections import defaultdict
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from socialx.profiling.analysis import PHASES
+from socialx.profiling.analysis import PHASES, length_before
 
 WINDOW = "socialx.window"
 MARK = "socialx.mark."
@@ -155,15 +154,8 @@ def length(intervals: Iterable[Interval]) -> float:
 
 def overlap(some: Sequence[Interval], others: Sequence[Interval]) -> float:
     """Length of the time in both; each is disjoint and in order."""
-    total, at = 0.0, 0
-    for begin, end in some:
-        while at < len(others) and others[at][1] <= begin:
-            at += 1
-        later = at
-        while later < len(others) and others[later][0] < end:
-            total += min(end, others[later][1]) - max(begin, others[later][0])
-            later += 1
-    return total
+    begin, end = np.array(others, float).reshape(-1, 2).T
+    return float(np.diff(length_before(begin, end, np.array(some, float).reshape(-1, 2))).sum())
 
 
 def _lost(calls: Sequence[Event], work: Sequence[Event]) -> str | None:
@@ -207,27 +199,20 @@ def _idle(
 
     A gap is the host's fault if the call that launched the work behind it began after the device had fallen idle.
     """
-    waited = union((call.begin, call.end) for call in waits)
-    starts = [interval[0] for interval in waited]
-    gaps: dict[str, list[Interval]] = {cause: [] for cause in ("sync", "launch", "queued", "unknown")}
+    idle = np.maximum.accumulate([begin, *(e.end for e in work)])  # since when, before each piece of work and at last
+    busy = np.array([*(e.begin for e in work), end])
+    calls = (launches.get(e.correlation) for e in work)
+    launched = np.array([*(call.begin if call else math.nan for call in calls), end])  # the host ends the window itself
+    waited = np.array([(-math.inf, -math.inf), *union((call.begin, call.end) for call in waits)])
+    last = np.searchsorted(waited[:, 0], launched) - 1  # the last wait that began before the launch
+    conditions = [np.isnan(launched), launched <= idle, waited[last, 1] > idle]
+    causes = np.select(conditions, ["unknown", "queued", "sync"], "launch")
 
-    def add(idle: float, busy: float, launched: float | None) -> None:
-        if busy <= idle:
-            return
-        cause = "unknown"
-        if launched is not None:
-            before = bisect.bisect_left(starts, launched) - 1  # the last wait that began before the launch
-            cause = "sync" if before >= 0 and waited[before][1] > idle else "launch"
-            cause = "queued" if launched <= idle else cause
-        gaps[cause].append((idle, busy))
+    def gaps(cause: str) -> list[Interval]:
+        place = (causes == cause) & (busy > idle)
+        return list(zip(idle[place].tolist(), busy[place].tolist(), strict=True))
 
-    at = begin
-    for event in work:
-        call = launches.get(event.correlation)
-        add(at, event.begin, call.begin if call else None)
-        at = max(at, event.end)
-    add(at, end, end)  # the host ended the window later than the device its work
-    return gaps
+    return {cause: gaps(cause) for cause in ("sync", "launch", "queued", "unknown")}
 
 
 def _phases(
@@ -240,17 +225,14 @@ def _phases(
     """
     if not marks:
         return {"span": [(begin, end)]}
-    calls = ((launches.get(e.correlation, e).begin, e.end) for e in work)
-    queue = sorted(calls, reverse=True)  # popped from its end
-    reached, done = [], begin
-    for mark in marks:
-        while queue and queue[-1][0] < mark.begin:
-            done = max(done, queue.pop()[1])
-        reached.append(max(mark.begin, done))
+    calls = sorted((launches.get(e.correlation, e).begin, e.end) for e in work)
+    done = np.maximum.accumulate([begin, *(each for _, each in calls)])
+    made = [mark.begin for mark in marks]
+    edges = np.maximum(made, done[np.searchsorted([launched for launched, _ in calls], made)]).tolist()
     phases: dict[str, list[Interval]] = {phase: [] for phase in PHASES.values()}
-    for mark, since, until in zip(marks, reached, [*reached[1:], end], strict=True):
+    for mark, since, until in zip(marks, edges, [*edges[1:], end], strict=True):
         phases[PHASES[mark.name.removeprefix(MARK)]].append((since, until))
-    return {phase: union(intervals) for phase, intervals in phases.items()}
+    return phases
 
 
 def _shares(
@@ -274,19 +256,14 @@ def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: 
     if not sms:
         why["sm_efficiency"] = "the device's number of SMs is not known"
         return None
-    edges = []
-    for kernel in kernels:
-        grid = kernel.args.get("grid")
-        if not grid:
-            why["sm_efficiency"] = "the trace has kernels without a grid"
-            return None
-        share = min(1.0, math.prod(grid) / sms)
-        edges += [(kernel.begin, share), (kernel.end, -share)]
-    total = level = at = 0.0
-    for time, change in sorted(edges):
-        total += min(1.0, max(0.0, level)) * (time - at)
-        level, at = level + change, time
-    return total / wall
+    if not all(kernel.args.get("grid") for kernel in kernels):
+        why["sm_efficiency"] = "the trace has kernels without a grid"
+        return None
+    shares = [min(1.0, math.prod(kernel.args["grid"]) / sms) for kernel in kernels]
+    begins = [(kernel.begin, share) for kernel, share in zip(kernels, shares, strict=True)]
+    ends = [(kernel.end, -share) for kernel, share in zip(kernels, shares, strict=True)]
+    at, changes = np.array(sorted(begins + ends)).T
+    return float(np.clip(np.cumsum(changes[:-1]), 0, 1) @ np.diff(at)) / wall
 
 
 def _kernels(

@@ -7,19 +7,21 @@ tried with the best number of threads, and both together against the present set
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from socialx.batch import Example
+from socialx.batch import Batch, Example, Target
 from socialx.environment import usable_cores
 from socialx.precision import is_out_of_memory
-from socialx.profiling.paired import WORTH, Gain, gain, in_turns
-from socialx.profiling.profile import Trial, best_trial
-from socialx.profiling.work import repeated, timed
+from socialx.profiling.profile import WORTH, Gain, Trial, best_trial
 from socialx.training.learner import Learner
 
 PAIRS, LEAST_PAIRS = 6, 3
@@ -33,6 +35,8 @@ LARGEST = 64  # times the present batch
 MOST_BATCHES = 3
 MOST_WINDOWS = 1 << 20
 MOST_BYTES = 1 << 30  # of the readings of a larger batch
+# Student's t: the 99.5th percentile for 1, 2, 3, ... degrees of freedom, so that the interval holds 99 %.
+T_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947)
 
 
 class Way(NamedTuple):
@@ -168,7 +172,8 @@ def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> li
     """
     whole, present = turns.batches, Way(threads)
     # A step keeps its windows, where its batches can be joined.
-    allowed = [2**power for power in range(1, LARGEST.bit_length())] if whole == 1 else divisors(whole)
+    allowed = [2**power for power in range(1, LARGEST.bit_length())]
+    allowed = allowed if whole == 1 else [each for each in range(2, whole + 1) if whole % each == 0]
     allowed = [times for times in allowed if times * turns.size <= windows and times * turns.bytes <= MOST_BYTES]
     few = QUICK_TIMES if turns.step_s(Way(threads)) < QUICK_S else 2
     tried, wanted = dict[int, Gain](), LARGEST if whole > 1 else few
@@ -201,11 +206,6 @@ def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> li
     ]
 
 
-def divisors(count: int) -> list[int]:
-    """The numbers above 1 that divide a count."""
-    return [each for each in range(2, count + 1) if count % each == 0]
-
-
 def enough(gain: float, times: int) -> int:
     """How many times the batch leaves a tenth of a step to what does not grow with it, a power of two.
 
@@ -233,3 +233,66 @@ def _step_and_block(learner: Learner, group: list[Example]) -> tuple[float, floa
         total += timed(lambda: learner.step(group), device)
         steps += 1
     return total / steps, total
+
+
+# What two ways of doing the same are timed with
+
+
+def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
+    """Seconds of equal work in paired blocks -> how many times as fast the second way is."""
+    return gain_of(np.log(before) - np.log(after))
+
+
+def gain_of(logs: Sequence[float] | np.ndarray) -> Gain:
+    """Logarithms of gains that do not depend on each other -> the mean gain and its interval."""
+    gains = np.asarray(logs)
+    mean, error = float(gains.mean()), float(gains.std(ddof=1)) / math.sqrt(len(gains))
+    reach = T_99[len(gains) - 2] * error
+    return Gain(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+
+
+def in_turns(
+    first: Callable[[], float],
+    second: Callable[[], float],
+    pairs: int,
+    enough: Callable[[Sequence[float], Sequence[float]], bool] = lambda *_: False,
+) -> Gain:
+    """Run both ways in turns; each call takes one block and returns its seconds per unit of work.
+
+    enough: whether these blocks are enough; asked after each pair.
+    """
+    before, after = list[float](), list[float]()
+    for pair in range(pairs):
+        if pair % 2:
+            after.append(second())
+            before.append(first())
+        else:
+            before.append(first())
+            after.append(second())
+        if enough(before, after):
+            break
+    return gain(before, after)
+
+
+def timed(run: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call, the device's work included."""
+    synchronize(device)
+    began = time.perf_counter()
+    run()
+    synchronize(device)
+    return time.perf_counter() - began
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for a CUDA device; a CPU has nothing to wait for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def repeated(example: Example, times: int) -> Example:
+    """The same windows several times in one batch."""
+
+    def whole(tensors: Iterable[Tensor]) -> list[Tensor]:
+        return [torch.cat([tensor] * times) for tensor in tensors]
+
+    return Example(Batch(*whole(example.batch)), Target(*whole(example.target)))

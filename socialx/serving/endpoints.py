@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
@@ -23,14 +24,21 @@ from socialx.build import Problem
 from socialx.errors import SocialxError
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped, said
-from socialx.serving.map_page import POLICY, page
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
 from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.prediction import Band
+from socialx.views.page import digest, files, render
 
 Refusals = dict[int | str, dict[str, Any]]
 EVERY_S = 3.0  # how often the data file and the run are looked at
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
+FOLDER = Path(__file__).parent
+STYLES, SCRIPT = files("page.css", "map_page.css", folder=FOLDER), files("map_page.js", folder=FOLDER)
+# Of the page with the map: its own style and script by their hashes, and nothing else.
+POLICY = (
+    f"default-src 'none'; style-src '{digest(STYLES)}'; script-src '{digest(SCRIPT)}'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 class ForecastAnswer(BaseModel):
@@ -82,24 +90,10 @@ class NetworkAnswer(BaseModel):
     sensors: list[Sensor]
 
 
-class Health(BaseModel):
-    """The server runs."""
-
-    status: str
-    version: str
-
-
-class Ready(BaseModel):
-    """Whether requests are answered; trouble: why the data file or the run, as it is now, is not used."""
-
-    ready: bool
-    trouble: str
-
-
-class Refusal(BaseModel):
-    """Why a request is refused."""
-
-    detail: str
+Health = create_model("Health", __doc__="The server runs.", status=(str, ...), version=(str, ...))
+READY = "Whether requests are answered; trouble: why the data file or the run, as it is now, is not used."
+Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), trouble=(str, ...))
+Refusal = create_model("Refusal", __doc__="Why a request is refused.", detail=(str, ...))
 
 
 @dataclass(eq=False)
@@ -340,6 +334,16 @@ def _add_states(app: FastAPI, service: Service) -> None:
     async def root() -> Response:
         """A page with a map."""
         return HTMLResponse(document, headers=headers)
+
+
+def page(token: bool, latest: bool, follow: bool) -> str:
+    """The page with the map, whose script asks the server that it came from, and nobody else.
+
+    It asks for a token, has a forecast to show, and looks for newer ones, or not.
+    """
+    marks = {"token": token, "latest": latest, "follow": follow}
+    view = {"title": "socialx: traffic forecast", **{name: "yes" if mark else "no" for name, mark in marks.items()}}
+    return render("map_page.html.j2", view, STYLES, SCRIPT, FOLDER)
 
 
 def _json(content: bytes) -> Response:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -34,7 +34,7 @@ from socialx.errors import Argument, Command, Message, Remedy, SettingsError, So
 from socialx.files.quantities import SPEED
 from socialx.files.store import open_store
 from socialx.notebook import Shown
-from socialx.precision import Precision, no_code, resolve_device, resolve_precision
+from socialx.precision import no_code, resolve_device, resolve_precision
 from socialx.progress import Callback, listening, work
 from socialx.settings import Settings
 from socialx.settings_layers import DEFAULT, Layers, Loaded, flat, sees_card
@@ -44,7 +44,6 @@ from socialx.training.run_folder import TRAINED
 SCHEMA = "socialx.doctor/1"
 State = Literal["ok", "warn", "fail"]
 HOST = torch.device("cpu")
-FLOOR = (2, 11)  # of torch
 LOW_BYTES = GIB  # of memory and of disk
 SHARED_BYTES = 256 * MIB  # workers pass batches through it
 WORKER_S = 20  # in which a worker process answers
@@ -131,35 +130,22 @@ class Setup:
         """The device that training would use.  Raises SettingsError where it is not there."""
         return resolve_device(self.settings.trainer.device)
 
-    @property
-    def precision(self) -> Precision:
-        """The precision that training would use."""
-        return resolve_precision(self.settings.trainer.precision, self.device)
-
 
 Answer = tuple[State, str] | tuple[State, str, Remedy]  # what was found, and what helps
 Find = Callable[[Setup], Answer]
 
 
-class Check(NamedTuple):
-    """One question.
+CHECKS: dict[str, tuple[Find, str, Remedy]] = {}  # in the order of this file
+
+
+def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
+    """Register a function as the check of this name.
 
     needs: the check without whose success it cannot be asked.  helps: the remedy for an error that nobody expected.
     """
 
-    find: Find
-    needs: str
-    helps: Remedy
-
-
-CHECKS: dict[str, Check] = {}  # in the order of this file
-
-
-def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
-    """Register a function as the check of this name."""
-
     def register(find: Find) -> Find:
-        CHECKS[name] = Check(find, needs, helps)
+        CHECKS[name] = find, needs, helps
         return find
 
     return register
@@ -233,14 +219,9 @@ def _machine(setup: Setup) -> Answer:
 
 @check("packages", helps="install socialx again with pip")
 def _packages(setup: Setup) -> Answer:
-    """Versions that socialx is made for."""
+    """Packages that are there, and their versions."""
     others = ", ".join(f"{name} {version(name)}" for name in ("xlstm", "numpy", "h5py", "pandas"))
-    found = f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
-    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    if release < FLOOR:
-        wanted = ".".join(map(str, FLOOR))
-        return "warn", f"{found}: socialx is made for torch {wanted}", f"pip install 'torch>={wanted}'"
-    return "ok", found
+    return "ok", f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
 
 
 @check("settings", helps="correct it there")
@@ -248,13 +229,10 @@ def _settings(setup: Setup) -> Answer:
     """Settings that load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
     refuse_conflicts(settings)
-    values, defaults = flat(settings), flat(Settings())
-    # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
+    values, defaults, without = flat(settings), flat(Settings()), unread(settings)
     named = [key for key, place in loaded.origin.items() if place != DEFAULT]
-    idle = [
-        key for key in named if key in unread(settings) and (loaded.set_by_call(key) or values[key] != defaults[key])
-    ]
-    if idle:
+    # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
+    if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
         listed = ", ".join(str(Argument(key)) for key in idle)
         return "warn", f"no effect on this model: {', '.join(idle)}", f"leave out {listed}"
     return "ok", f"{len(named)} of {len(values)} are set; they fit together and have an effect"
@@ -314,18 +292,18 @@ def _driver() -> str:
 @check("precision", "device", OTHER_DEVICE)
 def _precision(setup: Setup) -> Answer:
     """A precision that the device computes in."""
-    device, used, products = setup.device, setup.precision, ""
+    device, trainer, products = setup.device, setup.settings.trainer, ""
+    used = resolve_precision(trainer.precision, device)
     if device.type == "cuda":
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        products = f"; products of float32 in {PRODUCTS[setup.settings.trainer.float32_matmul_precision]}"
+        products = f"; products of float32 in {PRODUCTS[trainer.float32_matmul_precision]}"
     else:
         bf16 = bool(CPU_BF16 & set((cpu_field("flags") or cpu_field("Features")).split()))
     auto = resolve_precision("auto", device).name
-    how = "in hardware" if bf16 else "is emulated"
-    found = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16 {how}"
+    found = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16"
     if used.name == "bf16-mixed" and not bf16:
-        return "warn", f"{found}, which is slow", Argument("trainer.precision", auto)
-    return "ok", found
+        return "warn", f"{found} is emulated, which is slow", Argument("trainer.precision", auto)
+    return "ok", f"{found} {'in hardware' if bf16 else 'is emulated'}"
 
 
 @check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
@@ -385,26 +363,25 @@ def _step(setup: Setup) -> Answer:
     series = data.series_with()
     example = Example(series.window(start), series.target(start))
     model = problem.model.to(device)
-    tensors = {
-        **{f"parameter {name}": tensor for name, tensor in model.named_parameters()},
-        **{f"buffer {name}": tensor for name, tensor in model.named_buffers()},
-        **{f"{name} of the batch": tensor for name, tensor in example.batch._asdict().items()},
-        **{f"{name} of the target": tensor for name, tensor in example.target._asdict().items()},
-    }
-    for name, tensor in tensors.items():
-        if tensor.device != device:
-            return "fail", f"{name} is on {tensor.device}, not on {device}", BUG
+    for words, tensors in (
+        ("parameter {}", model.named_parameters()),
+        ("buffer {}", model.named_buffers()),
+        ("{} of the batch", example.batch._asdict().items()),
+        ("{} of the target", example.target._asdict().items()),
+    ):
+        for name, tensor in tensors:
+            if tensor.device != device:
+                return "fail", f"{words.format(name)} is on {tensor.device}, not on {device}", BUG
     with problem.precision.autocast():
         output = model(example.batch)
     (output.float() - example.target.values).abs().mean().backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    broken = [f"gradient of {name}" for name, gradient in gradients.items() if not gradient.isfinite().all()]
-    broken = broken if output.isfinite().all() else ["forecast", *broken]
+    parts = {f"gradient of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    broken = [name for name, part in {"forecast": output, **parts}.items() if not part.isfinite().all()]
     ran = what_computes(problem) if device.type == "cuda" else what_computes(problem).partition(", ")[0]
     network = counted(len(data.sensors.ids), "sensor")
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
     network += " of the readings that come with socialx" if path == EXCERPT else ""
-    if broken or not gradients:
+    if broken or not parts:
         what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
         exact = f"{Argument('model.impl', 'reference')} or {Argument('trainer.precision', '32-true')}"
         return "fail", what, f"{exact} tells whether implementation or precision do it"

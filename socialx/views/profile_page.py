@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from socialx.profiling.paired import WORTH, Gain
-from socialx.profiling.profile import Profile
+from socialx.profiling.profile import WORTH, Profile
 from socialx.views.page import COLOURS, DASH, NBSP, files, inline, known, number, percent, render, setting
 from socialx.views.profile_tables import busy_machine, gain_of, idle_of, phases_of, reasons_of
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STYLES = files("page.css", "profile_page.css")
-US, MOST_MARKS = "\u00b5s", 60
+US = "\u00b5s"
 COLOUR_NUMBERS = {"span": 1, "kernel": 1, "bubble": 2, "input": 3, "transfer": 4, "hooks": 5}
 WIDE = (760, 190)  # of a picture over time
 
@@ -97,33 +96,18 @@ class ProfileView:
             steps = number(seen["steps_per_period"], " steps") if known(seen["steps_per_period"]) else None
             parts = (number(seen["period_s"], " s"), steps, seen["cause"])
             below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
-        marks = self.marks()
         remark = (
             f"Share of each {bin_s} in which a copy or a training step was under way, whether it computed or waited."
         )
-        remark += " The dashed lines are one period apart." if marks else ""
 
         def draw(axes: Axes) -> None:
             shares = 100 * np.array(line["busy"], float)
             seconds = line["bin_s"] * np.arange(len(shares) + 1)
             shares = np.nan_to_num(np.append(shares, shares[-1]))
             axes.fill_between(seconds, shares, step="post", facecolor=COLOURS["Area"], edgecolor=COLOURS["C1"])
-            axes.vlines(marks, 0, 100, color=COLOURS["Ink"], linestyles="dashed", linewidth=1)
             axes.set(title="%", xlabel="seconds", xlim=(0, seconds[-1]), ylim=(0, 102), yticks=(0, 50, 100))
 
         return Chart(remark, inline("Time in training steps", remark, draw, WIDE), below)
-
-    def marks(self) -> list[float]:
-        """Seconds at which a period of the busy share begins, where it falls most; none if they cannot be drawn."""
-        line, period = self.profile.timeline, self.profile.value("fluctuation.period_s")
-        if line is None or not known(period):
-            return []
-        busy, bin_s = line["busy"], line["bin_s"]
-        seconds = len(busy) * bin_s
-        if not 2 * bin_s <= period <= seconds <= MOST_MARKS * period:
-            return []
-        fall = max(range(1, len(busy)), key=lambda at: busy[at - 1] - busy[at]) * bin_s
-        return [at for at in (fall % period + k * period for k in range(MOST_MARKS)) if at < seconds]
 
     def steps(self) -> Chart:
         """The time of each step as a point, with lines of the 50th and the 95th percentile."""
@@ -190,9 +174,8 @@ class ProfileView:
         """What was tried: the setting, its gain with the interval, and the result."""
         rows = []
         for each in self.profile.trials:
-            alike = Gain(each.gain, each.low, each.high).within(WORTH)
-            word = "faster" if each.low > 1 else "slower" if each.high < 1 else "no clear difference"
-            word = word if alike or word != "no clear difference" else "not decided"
+            unclear = "no clear difference" if each.measured.within(WORTH) else "not decided"
+            word = "faster" if each.low > 1 else "slower" if each.high < 1 else unclear
             gain, low, high = (number(gain, "x", 2) for gain in (each.gain, each.low, each.high))
             name = f"{each.setting} = {setting(each.value)}"
             if each.threads:

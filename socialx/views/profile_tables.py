@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from rich.box import ROUNDED
 from rich.console import Console
 from rich.markup import escape
@@ -15,8 +16,8 @@ from rich.text import Text
 
 from socialx.dataset import GIB
 from socialx.errors import counted
-from socialx.profiling.paired import Gain
-from socialx.profiling.profile import Finding, Profile
+from socialx.profiling.analysis import grouped
+from socialx.profiling.profile import Finding, Gain, Profile
 from socialx.profiling.rules import WARN
 from socialx.profiling.trace import short_name
 from socialx.views.terminal import bar, percent
@@ -145,10 +146,9 @@ def _busy(p: Profile, out: Console) -> None:
         return
     shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
     _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
-    group = -(-len(t["busy"]) // min(CELLS, out.width - 24))
-    parts = [t["busy"][at : at + group] for at in range(0, len(t["busy"]), group)]
+    group, means = grouped(np.array(t["busy"]), min(CELLS, out.width - 24))
     marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
-    curve = "".join(marks[min(len(marks) - 1, int(sum(part) / len(part) * len(marks)))] for part in parts)
+    curve = "".join(marks[min(len(marks) - 1, int(mean * len(marks)))] for mean in means)
     _line(f"  |{curve}|  {group * t['bin_s']:.2g} s per cell", out)
     if f["period_s"] is not None:
         cause = f" = {f['cause']}" if f["cause"] else ""
@@ -159,13 +159,10 @@ def _busy(p: Profile, out: Console) -> None:
 def _rates(p: Profile, out: Console) -> None:
     get, t, step = p.value, p.throughput, p.step_ms
     parts = [f"windows/s {t['windows_per_s']:,.1f}", f"step p50 {step['p50']:.1f} ms  p95 {step['p95']:.1f} ms"]
-    span_s = p.step_s * p.shares["span"]
-    if p.machine and t["flops_per_step"] is not None:
-        rate = t["flops_per_step"] / span_s
+    if p.machine and (rate := p.rate("flops")) is not None:
         best = percent(rate / p.machine["matmul_flops_per_s"])
         parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
-    if p.machine and t["bytes_per_step"] is not None:
-        rate = t["bytes_per_step"] / span_s
+    if p.machine and (rate := p.rate("bytes")) is not None:
         best = percent(rate / p.machine["copy_bytes_per_s"])
         parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {best} of a copy")
     if (used := get("host.cores_used")) is not None:

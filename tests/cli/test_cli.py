@@ -349,7 +349,7 @@ def test_a_page_and_a_trace_are_written(data: Path, tmp_path: Path) -> None:
 
 
 def made_up_comparison(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
-    from socialx.profiling.paired import Gain
+    from socialx.profiling.profile import Gain
     from socialx.tasks.comparing import Comparison, Side
 
     sides = Side(100.0, 0.25, 0.0, None), Side(100.0 * gain, 0.01, 0.0, None)

@@ -30,10 +30,10 @@ def compiled_kernels() -> None:
 def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product, a copy and a trial of the kernels of a size that the pseudo device does at once."""
     from socialx.model.xlstm import encoder
-    from socialx.profiling import work
+    from socialx.profiling import measure
     from tests.gpu.device import PSEUDO
 
     if PSEUDO:
-        monkeypatch.setattr(work, "MATRIX", {"cuda": 64, "cpu": 64})
-        monkeypatch.setattr(work, "COPY_BYTES", {"cuda": 1 << 16, "cpu": 1 << 16})
+        monkeypatch.setattr(measure, "MATRIX", {"cuda": 64, "cpu": 64})
+        monkeypatch.setattr(measure, "COPY_BYTES", {"cuda": 1 << 16, "cpu": 1 << 16})
         monkeypatch.setattr(encoder, "TRIED", 2)

@@ -23,7 +23,7 @@ from socialx.errors import SettingsError
 from socialx.model.forecaster import Forecaster, Tokens, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social
 from socialx.model.xlstm.encoder import CPU_CHUNK
-from socialx.profiling.work import work_of
+from socialx.profiling.measure import work_of
 from socialx.settings import Settings
 from tests.commands import ROOT, edited, refused, small_file, small_run, works
 from tests.networks import features, positions

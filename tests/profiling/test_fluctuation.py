@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,8 +18,7 @@ from socialx.data.loaders import Loading, WorkerLoader
 from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.profiling.analysis import Partition, partition
-from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation, repeats
+from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, fluctuation, partition, repeats
 from socialx.profiling.measure import Lengths, clocked, measure
 from socialx.profiling.profile import Section
 from socialx.profiling.rules import with_findings
@@ -63,20 +61,6 @@ def square(
     return parts_of(steps)
 
 
-@given(
-    period_s=st.floats(0.5, 9.5),
-    duty=st.floats(0.3, 0.7),
-    jitter=st.sampled_from([0.0, 0.02, 0.05]),
-    seed=st.integers(0, 99),
-)
-def test_the_period_of_a_stall_is_found(period_s: float, duty: float, jitter: float, seed: int) -> None:
-    found = fluctuation(square(period_s, duty, max(30.0, 6 * period_s), jitter, seed), {})
-    assert found["period_s"] == pytest.approx(period_s, rel=0.1)
-    assert 0.5 <= found["strength"] <= 1.1
-    assert found["swing_pp"] >= 90
-    assert found["cause"] is None
-
-
 @pytest.mark.parametrize("jitter", [0.0, 0.05, 0.1])
 @pytest.mark.parametrize("duty", [0.3, 0.5, 0.7])
 @pytest.mark.parametrize("period_s", [1.0, 4.0, 9.5])
@@ -84,14 +68,17 @@ def test_nearly_every_stall_that_repeats_is_found(period_s: float, duty: float, 
     """Three periods are in the window where they are longest."""
     right = 0
     for seed in range(40):
-        found = fluctuation(square(period_s, duty, 30.0, jitter, seed), {})["period_s"]
-        right += found is not None and abs(found / period_s - 1) <= 0.1
+        found = fluctuation(square(period_s, duty, 30.0, jitter, seed), {})
+        assert found["swing_pp"] >= 90
+        right += found["period_s"] is not None and abs(found["period_s"] / period_s - 1) <= 0.1
     assert right >= 36
 
 
 @given(period=st.floats(7, 60), phase=st.floats(0, 6))
 def test_the_period_of_a_wave_is_found_between_two_bins(period: float, phase: float) -> None:
-    signal = 0.5 + 0.5 * np.sin(2 * np.pi * np.arange(600) / period + phase)
+    """A straight line below it is no matter."""
+    at = np.arange(600)
+    signal = 0.5 + 0.5 * np.sin(2 * np.pi * at / period + phase) + at / 300
     found, strength = repeats(signal)
     assert found == pytest.approx(period, rel=0.02)
     assert strength > 0.9
@@ -106,12 +93,6 @@ def test_a_period_of_few_bins_is_not_taken_twice(workers: int, bins: float) -> N
     found = fluctuation(parts_of([first, *[step] * (workers - 1)] * 60), {"loader.num_workers": workers})
     assert found["period_s"] == pytest.approx(0.1 * bins, rel=0.1)
     assert found["cause"] == "loader.num_workers"
-
-
-def test_a_straight_line_below_a_wave_is_no_matter() -> None:
-    at = np.arange(400)
-    wave = (at % 20 < 10).astype(float)
-    assert repeats(wave + at / 50)[0] == pytest.approx(20, rel=0.01)
 
 
 def noise(random: np.random.Generator) -> np.ndarray:
@@ -189,18 +170,6 @@ def test_busy_bins_are_what_counting_gives(steps: list[tuple[float, ...]], bin_s
     assert len(found) <= parts.wall / bin_s + 1e-6
 
 
-@given(DURATIONS)
-def test_the_mean_of_the_bins_is_the_share_that_was_busy(steps: list[tuple[float, ...]]) -> None:
-    """All bins together, but for the rest that fills none."""
-    assume(sum(map(sum, steps)) > 0)
-    parts = parts_of(steps)
-    bin_s = bin_seconds(parts)
-    busy = busy_bins(parts, bin_s)
-    expected = parts.shares["transfer"] + parts.shares["span"]
-    assert ((busy >= 0) & (busy <= 1)).all()
-    assert busy.mean() == pytest.approx(expected, abs=bin_s / parts.wall + 1e-6)
-
-
 @pytest.mark.parametrize("step_s", [1e-4, 1e-3, 5e-3])
 def test_a_window_shorter_than_a_bin_is_as_busy_as_it_was(step_s: float) -> None:
     found = fluctuation(parts_of([(0.4 * step_s, 0.0, 0.5 * step_s, 0.1 * step_s)] * 3), {})
@@ -275,19 +244,6 @@ def test_the_setting_that_has_the_period_is_named(
     monkeypatch.setattr(f"{__name__}.HostClock", Marked)
     stall, step = (0.8, 0.0, 0.1, 0.0), (0.0, 0.0, 0.1, 0.0)
     assert profiled(parts_of([stall, *[step] * 7] * 20), facts, every, batches)["cause"] == cause
-
-
-def test_a_hundred_thousand_steps_are_no_matter() -> None:
-    each = itertools.chain([(0.4, 0.0, 0.01, 0.0)], itertools.repeat((0.0, 0.0, 0.01, 0.0), 19))
-    period = list(each)
-    parts = parts_of(period * 5000)
-    made = clocked(Marked(), parts, loader(), 1, Lengths(9, 0, 20), loading("resident", 7777))
-    assert made.window["steps"] == 100_000
-    assert made.fluctuation["period_s"] == pytest.approx(0.6, rel=0.02)
-    assert made.fluctuation["cause"] == "trainer.log_every_n_steps"
-    assert len(made.timeline["busy"]) <= 600
-    assert len(made.timeline["step_ms"]) <= 600
-    assert made.timeline["steps_per_point"] == 167
 
 
 # With real workers

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated_loop import (
     NEVER,
-    QUEUE,
     REMOVED,
     US,
     Loop,
@@ -78,13 +77,6 @@ def test_starved_workers_set_the_pace_whatever_is_prefetched(workers: int, prefe
     assert loader["supply"] == pytest.approx(0.5, rel=0.01)
 
 
-def test_a_longer_queue_of_batches_absorbs_bursts() -> None:
-    late = replace(FREE, making_s=0.01, burst_share=0.1, burst_times=10, log_every=1, seed=3)
-    short, long = (run(replace(late, prefetch_factor=prefetch)).step_s for prefetch in (1, 16))
-    assert short > 1.05 * COMPUTE_S
-    assert long < 1.01 * COMPUTE_S
-
-
 @settings(max_examples=10)
 @given(st.integers(20, 150), st.floats(1, 10), st.floats(0.1, 0.99))
 def test_short_kernels_take_as_long_as_their_launches(kernels: int, launch_us: float, part: float) -> None:
@@ -119,34 +111,6 @@ def test_a_pinned_copy_adds_its_seconds_and_a_pageable_one_holds_the_host_up(cop
     assert run(pageable).step_s == pytest.approx(COMPUTE_S + copy_s + FIRST_S)
     assert shares(pageable)["transfer"] == pytest.approx(copy_s / (COMPUTE_S + copy_s + FIRST_S))
     assert [trace.copy and trace.copy["pageable"] for trace in (trace_of(pinned), trace_of(pageable))] == [False, True]
-
-
-@pytest.mark.parametrize("syncs", [1, 7, 50])
-def test_each_wait_costs_its_latency_and_a_launch(syncs: int) -> None:
-    loop, idle_s = replace(FREE, syncs=syncs), syncs * (LATENCY_S + FIRST_S)
-    assert run(loop).step_s == pytest.approx(COMPUTE_S + idle_s)
-    assert gains(loop)["SYNC"] == pytest.approx(1 + idle_s / COMPUTE_S)
-    assert spent(loop)["sync"] == pytest.approx(idle_s / (COMPUTE_S + idle_s), rel=0.01)
-    sync = trace_of(loop).sync
-    assert sync["per_step"] == syncs
-
-
-def test_the_queue_hides_a_hook_and_the_host_is_ahead_by_the_queue_at_most() -> None:
-    hook = replace(FREE, hook_every=50, hook_s=0.015)  # the queue holds two steps of 10 ms
-    assert run(hook).step_s == pytest.approx(COMPUTE_S, rel=1e-6)
-    exposed_s = 0.1 - (QUEUE * 100 * US - FIRST_S) + FIRST_S  # the host was that far ahead when the hook began
-    assert run(replace(hook, hook_s=0.1)).step_s == pytest.approx(COMPUTE_S + exposed_s / 50)
-    longer = replace(hook, hook_every=1, hook_s=0.1)
-    assert run(longer).step_s == pytest.approx(0.1 + 100 * 5 * US)  # the host has no rest
-    assert truth(longer)[0] == "HOOK"
-
-
-def test_a_resident_batch_costs_its_gather_alone() -> None:
-    loop = replace(FREE, mode="resident", copy_s=1.0)
-    profile = profile_of(loop)
-    assert run(loop).step_s == pytest.approx(COMPUTE_S + 20 * US)
-    assert profile.shares["input"] == pytest.approx(20 * US / (COMPUTE_S + 20 * US))
-    assert (profile.shares["transfer"], profile.loader["making_s"]) == (pytest.approx(0), None)
 
 
 def test_draws_are_reproducible_and_their_causes_are_causes() -> None:

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity
 
 from socialx.errors import SettingsError
-from socialx.profiling import collector, require
+from socialx.profiling import collector
 from socialx.profiling.measure import Lengths, measure, with_trace
-from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, part
+from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, not_met, part, requirements_of
 from socialx.profiling.trace import (
     MARK,
     WINDOW,
@@ -118,31 +118,24 @@ def test_overlapping_streams_are_busy_once() -> None:
 
 
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+GAP = [call(0, 2, 1), kernel(0, 30, 1), call(60, 5, 2), kernel(70, 30, 2)]
 
 
-@pytest.mark.parametrize("name", SYNCS)
-def test_a_gap_behind_a_wait_is_a_sync(name: str) -> None:
-    events = [window(0, 90), call(0, 2, 1), kernel(0, 30, 1), call(5, 30, name=name), call(60, 5, 2), kernel(70, 30, 2)]
+@pytest.mark.parametrize(
+    ("events", "cause"),
+    [
+        *(([window(0, 90), *GAP, call(5, 30, name=name)], "sync") for name in SYNCS),
+        ([window(0, 90), *GAP, call(3, 9, name=SYNCS[0])], "launch"),  # it ends before the gap
+        ([window(0, 90), *GAP, call(66, 34, name=SYNCS[0])], "launch"),  # it begins after the launch
+        # The host ends late.
+        ([window(0, 100), call(0, 2, 1), kernel(0, 60, 1)], "launch"),
+        ([window(0, 100), call(0, 2, 1), kernel(0, 60, 1), call(50, 40, name=SYNCS[0])], "sync"),
+    ],
+)
+def test_a_gap_is_the_waits_that_was_under_way_or_the_launchs(events: list[Json], cause: str) -> None:
     trace = read_trace(events, 1, SMS)
-    assert causes(trace) == pytest.approx({"kernel": 0.6, "sync": 0.4})
-    assert trace.sync["per_step"] == 1
-
-
-def test_a_wait_that_ends_before_the_gap_is_not_its_cause() -> None:
-    events = [window(0, 90), call(0, 2, 1), call(3, 9, name=SYNCS[0]), kernel(0, 30, 1), call(60, 5, 2)]
-    assert causes(read_trace([*events, kernel(70, 30, 2)], 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
-
-
-def test_a_wait_that_begins_after_the_launch_is_not_its_cause() -> None:
-    events = [window(0, 90), call(0, 2, 1), kernel(0, 30, 1), call(60, 5, 2), call(66, 34, name=SYNCS[0])]
-    assert causes(read_trace([*events, kernel(70, 30, 2)], 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
-
-
-def test_a_host_that_ends_late_has_idled_the_device() -> None:
-    events = [window(0, 100), call(0, 2, 1), kernel(0, 60, 1)]
-    assert causes(read_trace(events, 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
-    events.append(call(50, 40, name=SYNCS[0]))
-    assert causes(read_trace(events, 1, SMS)) == pytest.approx({"kernel": 0.6, "sync": 0.4})
+    assert causes(trace) == pytest.approx({"kernel": 0.6, cause: 0.4})
+    assert trace.sync["per_step"] == sum(each["name"] in SYNCS for each in events)
 
 
 def replay(*extra: Json) -> Trace:
@@ -202,7 +195,7 @@ def test_what_the_trace_lacks_is_none_with_a_reason() -> None:
     bare = read_trace(without(STEP, "grid"), 1, SMS)
     assert bare.sm_efficiency is None
     assert "sm_efficiency" in bare.why
-    assert bare.gpu_busy == pytest.approx(0.6)
+    assert bare.gpu_busy == read_trace(STEP[1:], 1, SMS).gpu_busy == pytest.approx(0.6)  # without a window it is all
     assert read_trace(STEP, 1, None).why["sm_efficiency"] == "the device's number of SMs is not known"
     assert causes(read_trace(without(STEP, "correlation"), 1, SMS)) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
     copies = without([copy(31, 2, "Memcpy HtoD (Pinned -> Device)")], "bytes")
@@ -223,12 +216,6 @@ def test_a_trace_without_kernels_measures_nothing(events: list[Json]) -> None:
 def test_a_trace_that_lost_kernels_is_not_believed() -> None:
     lost = [e for e in STEP if e["name"] != "last"]
     assert read_trace(lost, 1, SMS).why["gpu_busy"] == "the profiler lost the kernels of 1 of 3 launches"
-
-
-def test_without_a_window_the_trace_is_the_window() -> None:
-    trace = read_trace(STEP[1:], 1, SMS)
-    assert trace.wall_us == 100
-    assert trace.gpu_busy == pytest.approx(0.6)
 
 
 def test_marks_take_the_time_at_which_the_device_reaches_them() -> None:
@@ -329,11 +316,6 @@ def test_what_the_steps_raise_is_raised_and_the_profiler_is_stopped() -> None:
     assert collector.record(lambda: None, 1, CPU, [])  # a profiler that still ran would refuse a second one
 
 
-def test_a_cpu_is_not_traced() -> None:
-    trace = collector.trace_steps(lambda: pytest.fail("it was run"), 8, CPU)
-    assert trace == Trace.missing(8, "no CUDA device")
-
-
 def traced(monkeypatch: pytest.MonkeyPatch, record: Callable[..., list[Json]], cupti: bool = True) -> Trace:
     activities = {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cupti else [])}
     monkeypatch.setattr(collector, "supported_activities", lambda: activities)
@@ -341,10 +323,6 @@ def traced(monkeypatch: pytest.MonkeyPatch, record: Callable[..., list[Json]], c
     properties = types.SimpleNamespace(multi_processor_count=SMS)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     return collector.trace_steps(lambda: None, 2, GPU)
-
-
-def test_a_cuda_trace_is_read_with_the_devices_number_of_sms(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert traced(monkeypatch, lambda *_: STEP) == read_trace(STEP, 2, SMS)
 
 
 def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,6 +339,12 @@ def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
         "the trace has no kernel (failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35))"
     )
     assert traced(monkeypatch, fails, cupti=False).why["sync"] == "this torch was built without CUPTI"
+    assert traced(monkeypatch, lambda *_: STEP) == read_trace(STEP, 2, SMS)
+    assert collector.trace_operators(lambda: None, 1)[0] == []
+    monkeypatch.setattr(collector, "record", fails)
+    assert collector.trace_operators(lambda: None, 1) == ([], "the profiler failed: no luck")
+    trace = collector.trace_steps(lambda: pytest.fail("it was run"), 8, CPU)
+    assert trace == Trace.missing(8, "no CUDA device")
 
 
 def test_the_lines_that_wait_are_found_once_and_the_mode_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,19 +393,6 @@ def test_a_trace_without_operators_has_none(events: list[Json]) -> None:
     assert read_operators(events, 2) == []
 
 
-CALLS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=12)
-
-
-@given(CALLS)
-def test_the_own_times_of_one_after_the_other_are_their_times(calls: list[tuple[int, int]]) -> None:
-    at, events = 0.0, [window(0, 1000)]
-    for gap, us in calls:
-        events.append(operator("each", at + gap, us))
-        at += gap + us
-    found = read_operators(events, 1)
-    assert found[0]["us_per_step"] == pytest.approx(sum(us for _, us in calls))
-
-
 def test_the_operators_of_real_steps_are_found_and_the_trace_is_kept(tmp_path: Path) -> None:
     made, batches = learner(), loader(batch_size=40).epoch(0)
     kept = [tmp_path / "trace.json.gz", tmp_path / "trace.json"]
@@ -434,16 +405,6 @@ def test_the_operators_of_real_steps_are_found_and_the_trace_is_kept(tmp_path: P
     contents = [gzip.decompress(kept[0].read_bytes()), kept[1].read_bytes()]
     assert all(json.loads(content)["traceEvents"] for content in contents)
     assert sorted(tmp_path.iterdir()) == sorted(kept)
-
-
-def test_why_there_are_no_operators_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fails(*_: object) -> list[Json]:
-        raise collector.ProfilerError("no luck")
-
-    monkeypatch.setattr(collector, "record", lambda *_: [])
-    assert collector.trace_operators(lambda: None, 1) == ([], "the trace has no operator")
-    monkeypatch.setattr(collector, "record", fails)
-    assert collector.trace_operators(lambda: None, 1, tmp_path / "t.json") == ([], "the profiler failed: no luck")
 
 
 # The profile
@@ -503,6 +464,10 @@ def test_the_time_without_a_kernel_is_the_hosts_the_devices_or_nobodys() -> None
         **{"whole": 115, "late": 10 + 20, "queued": 5, "unasked": 80},
         **{"input": 10 + 40 + 10, "sync": 10 + 10},
     }
+    # Scaled by the clock: all of the input was idle, and of the span's 126 us 8 + 20 late, 5 queued and 8 waited for.
+    assert idle_us([*SLOW_HOST, wait], section("shares", 0.37, 0.0, 0.63, 0.0)) == {
+        **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8},
+    }
     # Without the wait the host was busy between the steps, and launched late what came then.
     assert idle_us(SLOW_HOST) == {
         **{"whole": 115, "late": 10 + 20 + 10, "queued": 5, "unasked": 70},
@@ -519,14 +484,6 @@ def test_a_graph_has_nothing_late_and_copies_are_no_kernels() -> None:
     assert idle_us(events, whole) == {"whole": 140, "queued": 40, "unasked": 80, "hooks": 80, "copy": 20}
 
 
-def test_the_time_without_a_kernel_is_scaled_by_the_clock() -> None:
-    wait = call(73, 28, name=SYNCS[1])
-    # All of the input was idle, and of the 126 us of the span 8 + 20 us late, 5 us queued, and 8 us waited for.
-    assert idle_us([*SLOW_HOST, wait], section("shares", 0.37, 0.0, 0.63, 0.0)) == {
-        **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8},
-    }
-
-
 def test_a_missing_trace_leaves_the_span_whole() -> None:
     made = profile([], [])
     sections = ("gpu_busy", "sm_efficiency", "bubble", "idle", "kernels", "sync", "copy")
@@ -540,8 +497,8 @@ def test_a_missing_trace_leaves_the_span_whole() -> None:
 def test_requirements_are_met_or_said() -> None:
     made = replace(profile(STEP, []), throughput=section("throughput", 123.456))
     text = "gpu_busy>=0.5, sm_efficiency >= 0.5 ,sync.per_step<=0,shares.input<=.25,kernels.per_step<=1e3"
-    assert require.failed(made, require.parse(text)) == []
-    lines = require.failed(made, require.parse("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
+    assert not_met(made, requirements_of(text)) == []
+    lines = not_met(made, requirements_of("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
     assert [str(line) for line in lines[:2]] == [
         "gpu_busy: 0.6: required >= 0.8",
         "throughput.windows_per_s: 123.5: required >= 200",
@@ -552,42 +509,26 @@ def test_requirements_are_met_or_said() -> None:
 def test_what_was_not_measured_is_not_met() -> None:
     names = ("gpu_busy", "shares.kernel", "sync.per_step", "kernels.launches_per_step")
     for name in (*names, "ms_per_step.bubble", "copy.h2d_bytes_per_step", "device.utilisation_mean"):
-        for sign in (">=", "<="):
-            (line,) = require.failed(measured(), require.parse(f"{name}{sign}0"))
-            assert str(line).startswith(f"{name}: not measured (no CUDA device")
-            assert str(line).endswith(f"required {sign} 0")
+        (line,) = not_met(measured(), requirements_of(f"{name}<=0"))
+        assert str(line).startswith(f"{name}: not measured (no CUDA device")
+        assert str(line).endswith("required <= 0")
 
 
-def test_whatever_was_not_measured_has_a_reason() -> None:
-    lines = require.failed(measured(), require.parse(",".join(f"{name}<=0" for name in NAMES)))
-    lacking = {name for name in NAMES if measured().value(name) is None}
-    assert lacking <= {line.where for line in lines}
-    assert [line.where for line in lines if "(None)" in str(line)] == []
-
-
-def filled() -> Profile:
-    """A profile with a number in every place for one."""
+def test_every_number_can_be_required_and_has_its_place_or_a_reason() -> None:
+    """In a profile with a number in every place for one, and in one of a CPU."""
     parts = {name: part(name, **dict.fromkeys(keys.split(), 0.5)) if keys else 7 for name, keys in NUMBERS.items()}
     del parts["ms_per_step"]
-    return Profile(**parts)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_can_be_required_is_in_a_profile(name: str) -> None:
-    made = filled()
-    value: Any = made.as_dict()
-    for key in name.split("."):
-        value = value[key]
-    assert value == (500 if name.startswith("ms_per_step") else 0.5 if "." in name else 7)
-    assert value == made.value(name)
-    assert require.failed(made, require.parse(f"{name}>={value},{name}<={value}")) == []
-    assert len(require.failed(made, require.parse(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
-
-
-def test_every_number_of_a_profile_can_be_required() -> None:
-    wanted = {"loader.supply", "fluctuation.swing_pp", "overhead.share", "host.waiting", "step_ms.p99", "gpu_busy"}
-    assert wanted <= set(NAMES)
-    assert not [name for name in NAMES if name.startswith(("findings", "settings", "environment"))]
+    made = Profile(**parts)
+    for name in NAMES:
+        value: Any = made.as_dict()
+        for key in name.split("."):
+            value = value[key]
+        assert value == made.value(name) == (500 if name.startswith("ms_per_step") else 0.5 if "." in name else 7)
+        assert not_met(made, requirements_of(f"{name}>={value},{name}<={value}")) == []
+        assert len(not_met(made, requirements_of(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
+    lines = not_met(measured(), requirements_of(",".join(f"{name}<=0" for name in NAMES)))
+    assert {name for name in NAMES if measured().value(name) is None} <= {line.where for line in lines}
+    assert [line.where for line in lines if "(None)" in str(line)] == []
 
 
 @pytest.mark.parametrize(
@@ -603,4 +544,4 @@ def test_every_number_of_a_profile_can_be_required() -> None:
 )
 def test_a_requirement_that_is_not_understood_is_refused(text: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        require.parse(text)
+        requirements_of(text)

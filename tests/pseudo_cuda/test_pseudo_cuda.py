@@ -22,25 +22,9 @@ pytestmark = [
 @pytest.mark.parametrize("name", ["commands", "loaders", "memory", "profile", "steps", "together"])
 @pytest.mark.timeout(400)
 def test_the_tests_of_a_card_pass(name: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.pseudo_cuda.device",
-        "-m",
-        "gpu",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-    ]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", f"tests/gpu/test_{name}.py"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=390,
-    )
+    words = f"-m pytest -p tests.pseudo_cuda.device -m gpu -q -p no:cacheprovider tests/gpu/test_{name}.py"
+    command = [sys.executable, *words.split()]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=390)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert re.search(r"^\.", done.stdout, re.MULTILINE), done.stdout  # not all of them were left out
 

@@ -206,18 +206,15 @@ def test_what_is_no_json_of_plain_numbers_is_refused(body: bytes, client: TestCl
         ("time,769402\n" + "2012-05-04 09:15,1\n" * 12, "steps are not 5 minutes"),
         ("time;773869\n2012-05-04 09:15;1\n", "rows"),
         ("time,773869\n\0,1\n", ""),
+        (b"time,\xff\n", "UTF-8"),
+        ("time\n" + "x\n" * 10_000, "289 rows"),  # it is read to the row that is one too many
+        ("time,769402\n" + "2012-05-04 09:15,1_0\n" * 12, "12 cells are not numbers (1_0, "),
     ],
 )
-def test_what_is_no_table_is_refused(cells: str, word: str, client: TestClient) -> None:
+def test_what_is_no_table_is_refused(cells: str | bytes, word: str, client: TestClient) -> None:
     answer = client.post("/forecast", content=cells, headers=CSV)
     assert answer.status_code == 422
     assert word in answer.json()["detail"]
-
-
-def test_what_is_no_text_is_refused(client: TestClient) -> None:
-    answer = client.post("/forecast", content=b"time,\xff\n", headers=CSV)
-    assert answer.status_code == 422
-    assert "UTF-8" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "application/xml", ""])

@@ -61,23 +61,18 @@ def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Servic
     assert str(path.parent) not in str(found)
 
 
-def test_a_missing_reading_of_now_is_null(followed: Service) -> None:
-    append(followed.latest.path, "2012-05-04 09:20:00", [60.0, 0.0, np.nan, 50.5])
-    looked(followed)
-    assert latest_of(followed)["now"] == {"avg_speed": [[60.0, None, None, 50.5]]}
-
-
 def test_an_appended_row_is_forecast_from(followed: Service, run: Path) -> None:
     before = latest_of(followed)
     latest = looked(followed)
     first = latest.made
     assert latest_of(followed) == before
-    append(latest.path, "2012-05-04 09:20:00", [20.0, 30.0, 40.0, 50.0])
+    append(latest.path, "2012-05-04 09:20:00", [60.0, 0.0, np.nan, 50.5])
     latest = looked(followed)
     assert latest.made > first
     assert latest.trouble == ""
     found = latest_of(followed)
     assert found["issued_at"] == ["2012-05-04 09:20:00"]
+    assert found["now"] == {"avg_speed": [[60.0, None, None, 50.5]]}
     values = np.array(found["forecast"]["avg_speed"])
     np.testing.assert_allclose(values, api.predict(run, latest.path).values[..., 0], rtol=1e-6)
 

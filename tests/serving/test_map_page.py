@@ -14,8 +14,7 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from socialx.serving import guard
-from socialx.serving.endpoints import Service, make_app
-from socialx.serving.map_page import POLICY, SCRIPT, STYLES, page
+from socialx.serving.endpoints import POLICY, SCRIPT, STYLES, Service, make_app, page
 from tests.pages import AROUND, CHROMIUM, Outline, around, luminance, opened, sent, uncut, written
 from tests.serving.conftest import listening
 

@@ -142,9 +142,3 @@ def test_missing_packages_are_named_with_what_installs_them(run: Path, monkeypat
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(SocialxError, match=r"pip install 'socialx\[serve\]'"):
         api.serve(run)
-
-
-def test_the_page_is_short_and_names_every_option() -> None:
-    assert len(PAGE.splitlines()) <= 95
-    for option in ("--data", "--follow", "--host", "--token-file", "--queue", "--timeout", "--max-body"):
-        assert option in PAGE

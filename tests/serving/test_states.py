@@ -58,7 +58,9 @@ def samples(text: str) -> dict[str, float]:
 # --- what an operator sees ------------------------------------------------------------------------------------------
 
 
-def test_a_server_without_data(client: TestClient) -> None:
+def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it_lacks(
+    client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert client.get("/health").json()["status"] == "ok"
     assert client.get("/ready").json() == {"ready": True, "trouble": ""}
     answer = client.get("/forecast/latest")
@@ -66,22 +68,14 @@ def test_a_server_without_data(client: TestClient) -> None:
     assert "no history to forecast from" in answer.json()["detail"]
     assert client.get("/forecast").status_code == 405
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
-
-
-def test_the_network_says_what_a_request_needs(client: TestClient, service: Service) -> None:
     found = client.get("/sensors").json()
     assert (found["history"], found["horizon"], found["step_minutes"]) == (12, 12, 5)
     assert (found["feature"], found["unit"], found["timezone"]) == ("avg_speed", "mph", "America/Los_Angeles")
     sensors = service.problem.data.sensors
     assert [each["id"] for each in found["sensors"]] == list(sensors.ids)
     assert [each["latitude"] for each in found["sensors"]] == sensors.latitude.tolist()
-
-
-def test_a_sensor_without_a_position_has_none(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    sensors = service.problem.data.sensors
     monkeypatch.setitem(vars(sensors), "latitude", np.where(np.arange(4) == 1, np.nan, sensors.latitude))
-    with TestClient(make_app(service)) as client:
-        places = [(each["latitude"], each["longitude"]) for each in client.get("/sensors").json()["sensors"]]
+    places = [(each["latitude"], each["longitude"]) for each in client.get("/sensors").json()["sensors"]]
     assert places[1] == (None, None)
     assert all(None not in place for place in (places[0], *places[2:]))
 

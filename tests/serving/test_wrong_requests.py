@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from random import Random
 from typing import Any
 
 import httpx
@@ -21,9 +19,7 @@ from socialx.errors import SocialxError
 from socialx.serving import posted
 from socialx.serving.endpoints import Service, make_app
 from tests.commands import edited
-from tests.fuzz.server import damaged
 from tests.serving.conftest import listening
-from tests.serving.test_forecast import as_csv
 
 Request = dict[str, Any]
 JSON, CSV = {"content-type": "application/json"}, {"content-type": "text/csv"}
@@ -84,25 +80,6 @@ def test_a_body_of_wrong_numbers_costs_one_error(problem: Problem, hour: Request
         assert ".0: Input should be a valid" in str(error)
 
 
-def test_a_table_is_read_to_the_row_that_is_one_too_many(problem: Problem, client: TestClient) -> None:
-    answer = client.post("/forecast", content="time\n" + "x\n" * 10_000, headers=CSV)
-    assert answer.status_code == 422
-    assert "289 rows" in answer.json()["detail"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["application/json", "text/csv"])
-def test_a_damaged_request_is_answered_or_refused_in_one_line(kind: str, hour: Request, client: TestClient) -> None:
-    random, body = Random(20120301), json.dumps(hour).encode() if kind == "application/json" else as_csv(hour).encode()
-    statuses: Counter[int] = Counter()
-    for case in range(1500):
-        answer = client.post("/forecast", content=damaged(body, random), headers={"content-type": kind})
-        statuses[answer.status_code] += 1
-        assert answer.status_code in (200, 413, 422), (case, answer.text)
-        assert answer.status_code == 200 or "\n" not in answer.json()["detail"], case
-    assert statuses[422] > 500
-
-
 # --- what one may take for another ----------------------------------------------------------------------------------
 
 
@@ -117,14 +94,6 @@ def test_a_key_that_stands_twice_is_refused(twice: str, client: TestClient, hour
     answer = client.post("/forecast", content=body, headers=JSON)
     assert answer.status_code == 422
     assert f"1 keys appear twice ({key})" in answer.json()["detail"]
-
-
-def test_a_number_with_an_underscore_is_refused(client: TestClient, hour: Request) -> None:
-    first = next(iter(hour["readings"]))
-    table = "\n".join([f"time,{first}", *(f"{time},1_0" for time in hour["times"])])
-    answer = client.post("/forecast", content=table, headers=CSV)
-    assert answer.status_code == 422
-    assert "12 cells are not numbers (1_0, " in answer.json()["detail"]
 
 
 def test_an_hour_that_the_clock_skips_is_refused(problem: Problem, hour: Request) -> None:

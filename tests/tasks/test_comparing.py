@@ -17,12 +17,12 @@ import torch
 import socialx
 from socialx.errors import SettingsError, SocialxError
 from socialx.profiling.measure import Training
-from socialx.profiling.paired import Gain, gain_of
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import gain_of
 from socialx.settings import Settings
 from socialx.settings_layers import Layers, as_tree, flat
-from socialx.tasks import blocks, comparing
-from socialx.tasks.blocks import Block, process_of, serve
-from socialx.tasks.comparing import ROUNDS, Side
+from socialx.tasks import comparing
+from socialx.tasks.comparing import ROUNDS, Block, Side, process_of, serve
 from tests.fake_time import FakeTime
 from tests.networks import CPU, forecaster, learner
 from tests.profiling.test_fluctuation import SleepingLearner, starved
@@ -82,7 +82,7 @@ def test_an_error_is_one_line_of_json(sections: dict[str, Any], says: str, data:
     assert "\n" not in answer["error"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "no settings", '{"model": {"kind": "none"}}', "[]"])
+@pytest.mark.parametrize("text", ["", "no settings", '{"model": {"kind": "none"}}', "[]"])
 def test_what_are_no_settings_is_an_error_too(text: str) -> None:
     (answer,) = served(text, 1.0)
     assert answer["error"]
@@ -110,24 +110,12 @@ def test_an_error_of_the_process_is_raised_here(
     program: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "program.py").write_text(program)
-    started = blocks.subprocess.Popen
+    started = comparing.subprocess.Popen
     command = [sys.executable, tmp_path / "program.py"]
-    monkeypatch.setattr(blocks.subprocess, "Popen", lambda _, **more: started(command, **more))
+    monkeypatch.setattr(comparing.subprocess, "Popen", lambda _, **more: started(command, **more))
     with pytest.raises(SocialxError) as error, process_of("these", Settings()) as timed:
         timed(1.0)
     assert str(error.value).startswith(says)
-
-
-@pytest.mark.slow
-def test_a_process_of_its_own_takes_blocks(data: Path) -> None:
-    with process_of("these", small(data)) as timed:
-        assert timed(0.05)["steps"] == 5
-        assert timed(0.05)["seconds"] > 0
-    with (
-        pytest.raises(SocialxError, match=r"these: .*nowhere\.h5"),
-        process_of("these", small(Path("nowhere.h5"))) as lost,
-    ):
-        lost(0.05)
 
 
 @pytest.mark.slow
@@ -139,7 +127,7 @@ def test_batches_that_were_made_while_the_other_side_ran_are_no_gain() -> None:
     training = Training(learner(forecaster(3, social=0), SleepingLearner), starved(), 1000)
     training.take(12)
     time.sleep(2.5)  # all 8 places of the queue are full again
-    assert blocks.timed_block(training, 16, 4.0, CPU)["seconds"] > 1.4  # 1.15 with those 8
+    assert comparing.timed_block(training, 16, 4.0, CPU)["seconds"] > 1.4  # 1.15 with those 8
 
 
 def block(seconds: float, windows: float, input: float, hooks: float, peak_bytes: int | None) -> Block:
@@ -206,30 +194,33 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.here.input, found.there.peak_bytes) == (0.5, 3)
 
 
-def test_a_file_goes_over_the_settings_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    other = tmp_path / "other.toml"
-    other.write_text('[loader]\nbatch_size = 8\nmode = "chunk"\n')
-    found = compared(monkeypatch, other, loader={"batch_size": 16}, model={"kind": "linear"})
-    assert found.changes == {"loader.batch_size": (16, 8), "loader.mode": ("auto", "chunk")}
+FILE = '[loader]\nbatch_size = 8\nmode = "chunk"\n'
+WHOLE = Settings.model_validate({"data": {"path": "data.h5"}, "trainer": {"seed": 3}})
 
 
-def test_whole_settings_may_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Settings.model_validate({"data": {"path": "data.h5"}, "trainer": {"seed": 3}})
-    assert compared(monkeypatch, other, loader={"batch_size": 32}).changes == {
-        "loader.batch_size": (32, 16),
-        "trainer.seed": (0, 3),
-    }
+@pytest.mark.parametrize(
+    ("other", "given", "changes"),
+    [
+        (FILE, {"loader": {"batch_size": 16}}, {"loader.batch_size": (16, 8), "loader.mode": ("auto", "chunk")}),
+        (WHOLE, {"loader": {"batch_size": 32}}, {"loader.batch_size": (32, 16), "trainer.seed": (0, 3)}),
+    ],
+)
+def test_a_file_goes_over_the_settings_of_the_call_and_whole_settings_stand_alone(
+    other: Any, given: Any, changes: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if isinstance(other, str):
+        (tmp_path / "other.toml").write_text(other)
+        other = tmp_path / "other.toml"
+    assert compared(monkeypatch, other, **given).changes == changes
 
 
-@pytest.mark.parametrize("key", ["pooling.neighbours", "loader.chunk_gb", "trainer.threads"])
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_a_file_may_unset_a_setting(key: str, in_a_file: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    section, name = key.split(".")
+def test_a_file_may_unset_a_setting(in_a_file: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     base, other = tmp_path / "base.yaml", tmp_path / "other.yaml"
-    base.write_text(f"{section}:\n  {name}: 3\n")
-    other.write_text(f"{section}:\n  {name}: null\n")
-    given: dict[str, Any] = {"settings": Layers.read([base])} if in_a_file else {section: {name: 3}}
-    assert compared(monkeypatch, other, **given).changes == {key: (3, None)}
+    base.write_text("trainer:\n  threads: 3\n")
+    other.write_text("trainer:\n  threads: null\n")
+    given: dict[str, Any] = {"settings": Layers.read([base])} if in_a_file else {"trainer": {"threads": 3}}
+    assert compared(monkeypatch, other, **given).changes == {"trainer.threads": (3, None)}
 
 
 @pytest.mark.parametrize("text", ["loader: {batch_sise: 3}", "loader: {batch_size: 0}", "- 3", None])
