@@ -86,24 +86,20 @@ def test_later_appends_know_it(tmp_path: Path, path: Path) -> None:
     assert store.sensors.direction == (*"NES", "", "W", "")
 
 
-def test_what_a_file_has_no_place_for_is_said_and_kept_where_it_has_one(
+def test_what_the_locations_file_says_of_a_new_sensor_is_kept(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "has no lanes and no length and no direction, so those of 2 new sensors are left out"
+    meta = tmp_path / "new_places.csv"
     monkeypatch.setattr("tests.files.test_append.PLACES", PLACES[["id", "lat", "lon"]])
     plain = file_of(FRAME[:30], tmp_path, "plain")
-    grown()[30:].to_csv(tmp_path / "new.csv")
-    meta = tmp_path / "new_places.csv"
-    line = f"{meta}: {plain} {said}: socialx backfill {plain} --meta {meta}"
-    told = works("append", plain, tmp_path / "new.csv", "--meta", meta).stderr
-    assert line in " ".join(told.split())
-    assert open_store(plain).sensors.lanes is None
-    socialx.backfill(plain, meta=meta)
-    np.testing.assert_array_equal(open_store(plain).sensors.lanes, [np.nan] * 4 + [3, 1])
+    append(plain, grown()[30:], meta=meta)
+    sensors = open_store(plain).sensors
+    np.testing.assert_array_equal(sensors.lanes, [np.nan] * 4 + [3, 1])
+    assert sensors.direction == ("", "", "", "", "W", "")
     unknown = PLACES.assign(lanes=np.nan, length=np.nan)
     monkeypatch.setattr("tests.files.test_append.PLACES", unknown)  # the file has the columns, and no number in them
     path = file_of(FRAME[:30], tmp_path, "unknown")
-    assert said not in works("append", path, tmp_path / "new.csv", "--meta", meta).stderr
+    append(path, grown()[30:], meta=meta)
     np.testing.assert_array_equal(open_store(path).sensors.lanes, [np.nan] * 4 + [3, 1])
     assert open_store(path, "lanes").values[-1, -2:].tolist() == [3, 1]
 
