@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -338,9 +338,14 @@ class Inspection(Shown):
         following = None if self.kind.next is None else python(self.kind.next)
         kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_is": self.kind.why, "next": following}
         if self.report is None:
-            absent = dict.fromkeys(field.name for field in fields(inspection.Report))
-            return {**kind, **absent, "path": str(self.path), "problems": None, "remarks": None}
-        return {**kind, **asdict(self.report), "problems": list(self.problems), "remarks": list(self.remarks)}
+            return {
+                **kind,
+                **dict.fromkeys(inspection.NAMES),
+                "path": str(self.path),
+                "problems": None,
+                "remarks": None,
+            }
+        return {**kind, **self.report.as_dict(), "problems": list(self.problems), "remarks": list(self.remarks)}
 
 
 @with_help

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from rich.console import Console
 
 from socialx.errors import SettingsError
 from socialx.files import time_axis
-from socialx.files.checks import CHECKS, failed, parse, problems, remarks
+from socialx.files.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
 from socialx.files.hdf5_layout import Sensors
 from socialx.files.inspect import Report, examine, inspect
 from socialx.files.store import open_store
@@ -27,6 +27,7 @@ from socialx.views.file_tables import print_report
 from socialx.views.terminal import percent
 from tests.data_files import (
     IDS,
+    altered,
     block,
     convert,
     made_up,
@@ -50,7 +51,7 @@ def test_a_good_file_has_no_problems(tmp_path: Path) -> None:
     )
     assert (report.gaps, report.largest_gap_minutes, report.duplicates) == (0, 0, 0)
     assert (report.unit, report.checksum) == ("mph", open_store(path).checksum)
-    assert json.loads(json.dumps(asdict(report))) == asdict(report)
+    assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
 
 
 def test_shares_outages_and_gaps(tmp_path: Path) -> None:
@@ -299,7 +300,7 @@ def test_the_hour_that_autumn_repeats(tmp_path: Path) -> None:
     times = timestamps(72, "2012-11-04T00:00:00")
     assert clock(reported(tmp_path, moving(72), times, timezone="America/Los_Angeles")) == (0, 0, 12)
     report = reported(tmp_path, moving(72), times, timezone="America/Los_Angeles")
-    assert json.loads(json.dumps(asdict(report))) == asdict(report)
+    assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Taipei"])
@@ -468,29 +469,29 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
 
 def test_the_table_of_checks(clean: Report) -> None:
     assert list(FAILS) == list(CHECKS)
-    assert [name for name, check in CHECKS.items() if check.severity == "problem"] == list(FAILS)[:6]
+    assert list(PROBLEMS) == list(FAILS)[:6]
     assert problems(clean) == remarks(clean) == failed(clean, ["all"]) == []
 
 
 @pytest.mark.parametrize("name", FAILS)
 def test_a_check_fails_when_it_should_and_alone(clean: Report, name: str) -> None:
     change, line = FAILS[name]
-    report, line = replace(clean, **change), line.replace("FILE", clean.path)
+    report, line = altered(clean, **change), line.replace("FILE", clean.path)
     assert [other for other in CHECKS if failed(report, [other])] == [name]
     assert failed(report, [name]) == failed(report, ["all"]) == [line]
-    severe = CHECKS[name].severity == "problem"
+    severe = name in PROBLEMS
     assert (problems(report), remarks(report)) == (([line], []) if severe else ([], [line]))
 
 
 def test_what_no_check_minds(clean: Report) -> None:
     fine = {"longest_outage_steps": 288, "declared_rows": None, "wrong_epochs": None, "nonexistent_rows": 12}
-    assert failed(replace(clean, **fine), ["all"]) == []
-    unknown = replace(clean, timezone="Mars/Base", nonexistent_rows=None)
+    assert failed(altered(clean, **fine), ["all"]) == []
+    unknown = altered(clean, timezone="Mars/Base", nonexistent_rows=None)
     assert failed(unknown, ["all"]) == ["its time zone 'Mars/Base' is not in this machine's time zone data"]
 
 
 def test_failed_asks_only_what_is_named(clean: Report) -> None:
-    report = replace(clean, duplicates=1, dead_sensors=["c"], **GAP)
+    report = altered(clean, duplicates=1, dead_sensors=["c"], **GAP)
     assert failed(report, []) == failed(report, ["rows", "stuck"]) == []
     assert failed(report, ["dead", "duplicates"]) == ["1 row has the time of an earlier row", FAILS["dead"][1]]
     assert len(failed(report, ["all", "dead"])) == 3
@@ -524,7 +525,7 @@ def test_the_printed_report_is_compact(clean: Report) -> None:
 
 
 def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
-    report = replace(
+    report = altered(
         clean,
         dead_sensors=["a", "b"],
         stuck_sensors={"c": 12.5},
@@ -549,9 +550,9 @@ def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
         "a 100.0%, b <0.1%",
     ):
         assert words in text
-    assert "time zone not stored" in printed(replace(clean, timezone=None, nonexistent_rows=None))
-    assert "Mars/Base not known here" in printed(replace(clean, timezone="Mars/Base", nonexistent_rows=None))
-    assert "none; 0 share" in printed(replace(clean, extent_km=None))
+    assert "time zone not stored" in printed(altered(clean, timezone=None, nonexistent_rows=None))
+    assert "Mars/Base not known here" in printed(altered(clean, timezone="Mars/Base", nonexistent_rows=None))
+    assert "none; 0 share" in printed(altered(clean, extent_km=None))
 
 
 def test_shares_that_are_small_do_not_look_like_none() -> None:
