@@ -182,7 +182,7 @@ def spoil_copies(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None])
             yield file
         spoil(path)
 
-    monkeypatch.setattr("socialx.files.amend.writing", badly)
+    monkeypatch.setattr("socialx.files.writer.writing", badly)
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from socialx.data.calendar import DAY_S
 from socialx.data.source import pages
 from socialx.disk import exclusive, version_of
 from socialx.errors import ITEM, Argument, Command, Message, SettingsError, SocialxError, counted, sample
-from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats.columns import QUANTITY_COLUMNS
@@ -43,16 +42,24 @@ from socialx.files.hdf5_layout import (
     read_lanes,
     read_text,
 )
-from socialx.files.ids import match_key, recased, repeated
-from socialx.files.locations import join, respelt
+from socialx.files.locations import ADVICE as LOCATIONS
+from socialx.files.locations import join, match_key, read_locations, recased, repeated, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
-from socialx.files.position_tables import ADVICE as LOCATIONS
-from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, as_text, as_timestamps, common_step, irregular, known_zone, lacking_times
-from socialx.files.writer import check_block, create_features, static_columns, write_column, write_sensors
+from socialx.files.writer import (
+    ADVICE,
+    WAIT_S,
+    amend,
+    check_block,
+    check_writable,
+    create_features,
+    static_columns,
+    write_column,
+    write_sensors,
+)
 from socialx.notebook import Shown
 from socialx.progress import note
 

@@ -28,9 +28,8 @@ from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
 from socialx.files.frames import FRAME, Frame, as_table
 from socialx.files.hdf5_layout import Readings
-from socialx.files.locations import centre
+from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
-from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import read
 from socialx.files.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
@@ -382,7 +381,7 @@ def inspect(
             write_report(report, where, Path(geojson))
             note(Message("", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}"))
         if plot is not None:
-            from socialx.views.file_picture import plot_report
+            from socialx.views.file_tables import plot_report
 
             plot_report(opened, report, Path(plot))
             note(Message("", f"drew {plot}"))

@@ -279,7 +279,7 @@ def test_what_an_earlier_backfill_left_is_completed(tmp_path: Path, name: str, i
 def test_a_slice_of_m0_without_a_zero_is_not_imputed(tmp_path: Path) -> None:
     path = without_zeros(cut(OLDER["M0"], tmp_path / "slice.h5", slice(5, 15)))
     plan = backfill(path, meta(tmp_path / "meta.csv"))
-    assert (plan.variant.name, plan.written["metadata"]) == ("M0", {"missing_value": 0.0})
+    assert (plan.variant.name, plan.actions[1:]) == ("M0", ("coord_crs EPSG:4326", "missing readings: 0"))
     assert open_store(path).imputed is False
     forget_rules(path)
     again = backfill(path)  # also with its positions in vd_info

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.files.ids import match_key
-from socialx.files.locations import join
-from socialx.files.position_tables import index_ids, read_ids, read_locations
+from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations
 from tests.commands import socialx as run
 from tests.data_files import IDS, refusal, write_locations, write_stations
 

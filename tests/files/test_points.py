@@ -11,7 +11,7 @@ import pytest
 
 import socialx
 from socialx.files.checks import far_from_zone
-from socialx.files.position_tables import read_locations
+from socialx.files.locations import read_locations
 from socialx.files.store import open_store
 from tests import frames
 from tests.commands import socialx as run
