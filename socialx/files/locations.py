@@ -247,7 +247,8 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
     width = len(names)
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
         names, rows = ["sensor_id", "latitude", "longitude"], [("", []), *rows]
-    choices = _choices(names, [[*cells, *[""] * width] for _, cells in rows[1:]])
+    filled = [[*cells, *[""] * width] for _, cells in rows[1:]]
+    choices = [*_of_degrees(names, filled), *_of_points(names, filled)]
     if not choices:
         found = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
         raise SocialxError(path, found, ADVICE)
@@ -301,11 +302,6 @@ class _Places:
         """Columns of degrees come first, whatever their names are."""
         fit = np.count_nonzero(within_degrees(*self.degrees.T))
         return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
-
-
-def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
-    """The columns of these names and rows that may hold positions: two of degrees, or one of points."""
-    return [*_of_degrees(names, rows), *_of_points(names, rows)]
 
 
 def _of_degrees(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
@@ -387,7 +383,8 @@ def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wante
     for place in free if wanted else ():
         cells = [row[place] for row, _ in rows]
         sure = _known(cells, rows, wanted)
-        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not _counts_rows(cells)):
+        numbers = any(cells == [str(first + row) for row in range(len(cells))] for first in (0, 1))
+        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not numbers):
             known[place] = sure
     most = max(map(len, known.values()), default=0)
     if most:
@@ -408,10 +405,6 @@ def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wante
         found = f"the same {names[first]} stands in many rows, as in a table of readings"
         raise SocialxError(path, found, "write one row for each sensor")
     return first, most
-
-
-def _counts_rows(cells: list[str]) -> bool:
-    return any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
 
 
 def _known(cells: list[str], rows: _Placed, wanted: set[str]) -> dict[str, tuple[float, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,15 +235,6 @@ def test_speeds_of_another_unit_are_noted(tmp_path: Path) -> None:
     assert "check that" not in run("append", path, tmp_path / "new.csv").stderr
 
 
-def test_a_number_that_stands_for_no_reading(tmp_path: Path) -> None:
-    frame = network().fillna(50.0)
-    path = file_of(frame[:30], tmp_path)
-    append(path, frame[30:].replace(0.0, -1.0), missing=-1)
-    expected = frame.to_numpy(np.float32).copy()
-    expected[30:][expected[30:] == 0] = np.nan
-    assert np.array_equal(open_store(path).values, expected, equal_nan=True)
-
-
 def test_flow_is_taken_where_the_file_holds_flow(tmp_path: Path) -> None:
     frame = network()
     path = file_of(frame[:30], tmp_path, quantity="flow", units="veh/h")
@@ -351,13 +341,6 @@ def test_a_file_that_cannot_grow_is_refused(tmp_path: Path, path: Path) -> None:
     changed(path, lambda file: file["metadata/feature_names"].__setitem__(1, "flow"))
     refusal(lambda: append(path, FRAME[30:]), "not one for each of avg_speed,flow", task="append")
     refusal(lambda: append(tmp_path / "city.csv", FRAME[30:]), "not an HDF5 file", task="append")
-
-
-def test_a_file_that_somebody_else_has_open_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.append.WAIT_S", 0.1)
-    with unchanged(path), path.open("rb") as other:
-        fcntl.flock(other, fcntl.LOCK_SH)
-        refusal(lambda: append(path, FRAME[30:]), "another process has it open", task="append")
 
 
 def test_a_disk_without_room_leaves_the_file_as_it_was(tmp_path: Path, path: Path) -> None:

@@ -66,8 +66,10 @@ def test_the_file_is_that_of_one_conversion(
 def test_rows_that_the_file_has_give_a_new_sensor_its_earlier_readings(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = append(path, grown()[20:], meta=tmp_path / "new_places.csv")
-    assert (done.rows, done.restored) == (30, 10)
+    grown()[20:].to_csv(tmp_path / "new.csv")
+    done = works("append", path, tmp_path / "new.csv", "--meta", tmp_path / "new_places.csv").stdout
+    said = "30 rows added and 10 rows of missing readings filled and 2 new sensors (15, 16), now 60 rows x 6 sensors"
+    assert said in done
     frame = grown()
     frame.loc[frame.index[:20], MORE] = np.nan
     assert numbers(content(path)) == numbers(whole(frame, tmp_path / "whole", monkeypatch))
@@ -102,13 +104,6 @@ def test_what_the_locations_file_says_of_a_new_sensor_is_kept(
     append(path, grown()[30:], meta=meta)
     np.testing.assert_array_equal(open_store(path).sensors.lanes, [np.nan] * 4 + [3, 1])
     assert open_store(path, "lanes").values[-1, -2:].tolist() == [3, 1]
-
-
-def test_the_command_says_it(tmp_path: Path, path: Path) -> None:
-    grown()[30:].to_csv(tmp_path / "new.csv")
-    result = works("append", path, tmp_path / "new.csv", "--meta", tmp_path / "new_places.csv")
-    assert "2 new sensors (15, 16)" in result.stdout
-    assert "60 rows x 6 sensors" in result.stdout
 
 
 def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:

@@ -23,7 +23,7 @@ from socialx.files.older.variants import ROWS_WITHOUT_ZERO
 from socialx.files.published import DATASETS
 from socialx.files.recognition import FileKind, kind_of
 from socialx.files.store import open_store
-from tests.commands import process, socialx
+from tests.commands import socialx
 from tests.data_files import (
     changed,
     digest,
@@ -66,6 +66,9 @@ STATED = {
     "TW0": TAIWAN,
     "TW1": TAIWAN,
 }
+
+
+COMPLETED = FileKind("current", "written or completed by socialx", None)
 
 
 def stored(path: Path) -> tuple[list[tuple[int, bytes]], str, tuple[int, ...]]:
@@ -139,6 +142,7 @@ def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name
     assert plan.actions[-len(stated) :] == stated
     assert bool(plan.actions[: -len(stated)]) == (name not in COMPLETE)
     after = digest(path)
+    assert kind_of(read_head(path)) == COMPLETED
     assert backfill(path).actions == ()
     assert digest(path) == after  # a second run changes nothing
     assert list(tmp_path.iterdir()) == [path]
@@ -150,20 +154,15 @@ def test_positions_that_only_the_locations_file_has(tmp_path: Path, name: str) -
     before, untouched = digest(path), stored(path)
     line = refusal(lambda: backfill(path), "4 of 4 sensors (400001, 400017, 400030, 400040)", "--meta")
     assert str(path) in line
+    few = meta(tmp_path / "meta.csv", IDS[:3])
+    refusal(lambda: backfill(path, few), "1 of 4 sensors (400040)")
     assert digest(path) == before
     backfill(path, meta(tmp_path / "meta.csv"))
+    assert kind_of(read_head(path)) == COMPLETED
     assert stored(path) == untouched
     assert positions(path).tolist() == np.stack([LATITUDE, LONGITUDE], axis=1).tolist()
     assert problems(inspect(path)) == []
     assert backfill(path, tmp_path / "meta.csv").actions == ()
-
-
-def test_a_locations_file_without_all_sensors_fails_and_leaves_the_file(tmp_path: Path) -> None:
-    path = OLDER["M0"](tmp_path / "old.h5")
-    with unchanged(path):
-        locations = meta(tmp_path / "meta.csv", IDS[:3])
-        refusal(lambda: backfill(path, locations), "1 of 4 sensors (400040)")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["meta.csv", "old.h5"]
 
 
 def test_sensors_may_stay_without_a_position_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -318,31 +317,15 @@ def test_more_rows_without_a_zero_than_metr_la_has_are_interpolated(tmp_path: Pa
         assert file["metadata"].attrs["imputed"] == (True if more else "unknown")
 
 
-def test_taiwan_speeds_are_in_kilometres_per_hour(tmp_path: Path) -> None:
-    for name in ("TW0", "TW1", "TW2"):
-        path = OLDER[name](tmp_path / f"{name}.h5")
-        refusal(lambda: open_store(path), f"socialx backfill {path}")  # noqa: B023
-        backfill(path, meta(tmp_path / "meta.csv"))
-        units = {feature: open_store(path, feature).unit for feature in ("avg_speed", "speed_std", "avg_occupancy")}
-        assert units == {"avg_speed": "km/h", "speed_std": "km/h", "avg_occupancy": "%"}
-        assert open_store(path, "total_volume").unit == "unknown"
-
-
-@pytest.mark.parametrize("said", ["km/h", "[1]", "5", '{"avg_occupancy": "share", "total_volume": "vehicles"}'])
-def test_units_that_a_file_states_stay_and_what_is_none_is_replaced(tmp_path: Path, said: str) -> None:
-    path = changed(OLDER["TW1"](tmp_path / "old.h5"), put("metadata/units", np.bytes_(said)))
-    backfill(path)
-    assert open_store(path).unit == "km/h"
+@pytest.mark.parametrize("name", ["TW0", "TW1", "TW2"])
+@pytest.mark.parametrize("said", ["", "km/h", "[1]", "5", '{"avg_occupancy": "share", "total_volume": "vehicles"}'])
+def test_units_that_a_file_states_stay_and_others_are_those_of_taiwan(tmp_path: Path, said: str, name: str) -> None:
+    path = changed(OLDER[name](tmp_path / "old.h5"), *([put("metadata/units", np.bytes_(said))] if said else []))
+    backfill(path, meta(tmp_path / "meta.csv"))
+    assert (open_store(path).unit, open_store(path, "speed_std").unit) == ("km/h", "km/h")
     occupancy, volume = (open_store(path, name).unit for name in ("avg_occupancy", "total_volume"))
     assert (occupancy, volume) == (("share", "vehicles") if "share" in said else ("%", "unknown"))
     assert backfill(path).actions == ()
-
-
-@pytest.mark.parametrize("name", ["P0", "M0", "M1", "TW2"])
-def test_what_a_file_is_after_backfill_is_true_of_it(tmp_path: Path, name: str) -> None:
-    path = OLDER[name](tmp_path / "old.h5")
-    backfill(path, meta(tmp_path / "meta.csv"))
-    assert kind_of(read_head(path)) == FileKind("current", "written or completed by socialx", None)
 
 
 def test_a_later_locations_file_tells_lanes_length_and_direction(tmp_path: Path) -> None:
@@ -625,14 +608,3 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
     (tmp_path / "empty").mkdir()
     assert "no .h5 or .hdf5 file" in socialx("backfill", tmp_path / "empty").stderr
-
-
-@pytest.mark.slow
-def test_the_next_command_of_a_strict_training_is_this_one(tmp_path: Path) -> None:
-    path, older = small_store(tmp_path / "new.h5"), OLDER["M0"](tmp_path / "old.h5")
-    with h5py.File(path, "r+") as file:
-        del file["metadata/vd_info"]
-    for data, command in ((path, f"socialx backfill {path} --meta "), (older, f"socialx backfill {older}\n")):
-        done = process("train", "--data", data, "--run-dir", tmp_path / "run")
-        assert done.returncode == 1
-        assert command in done.stderr

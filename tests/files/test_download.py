@@ -351,31 +351,9 @@ def test_addresses() -> None:
         assert all(file.url.startswith("https://") and file.url.endswith(f"/{file.name}") for file in files)
         assert all(file.md5 is None or len(bytes.fromhex(file.md5)) == 16 for file in files)
         assert all(file.md5 for file in files[:-1])  # a second run refuses what has none, and stops there
-    assert addresses("METR_LA", None) == addresses("metr-la", None)
-    refusal(lambda: addresses("metr-sf", None), "metr-sf", "metr-la or pems-bay")
+    for name, alias in (("metr-la", "METR_LA"), ("metr-la", "la"), ("metr-la", " metr-la "), ("pems-bay", "bay")):
+        assert addresses(alias, None) == addresses(name, None)
+    for name in ("metr-sf", "npy"):
+        refusal(lambda name=name: addresses(name, None), name, "metr-la or pems-bay")
     with pytest.raises(SettingsError):
         addresses("metr-sf", None)
-
-
-def test_addresses_know_the_aliases_that_convert_knows() -> None:
-    for name in ("la", "metrla", "METR_LA", " metr-la "):
-        assert addresses(name, None) == addresses("metr-la", None)
-    for name in ("bay", "pemsbay"):
-        assert addresses(name, None) == addresses("pems-bay", None)
-    refusal(lambda: addresses("npy", None), "metr-la or pems-bay")
-
-
-def test_a_folder_made_for_a_download_that_fails_goes_again(site: Site, tmp_path: Path) -> None:
-    site.statuses = [404]
-    refusal(lambda: get(site, tmp_path / "new/data"), "404")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_link_to_the_published_file_stays(site: Site, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    (folder / NAME).symlink_to(tmp_path / "real.csv")
-    get(site, folder)
-    assert (folder / NAME).is_symlink()
-    assert (tmp_path / "real.csv").read_bytes() == CONTENT
-    assert [path.name for path in folder.iterdir()] == [NAME]

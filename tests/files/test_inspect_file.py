@@ -20,7 +20,7 @@ from socialx.errors import SettingsError
 from socialx.files import time_axis
 from socialx.files.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
 from socialx.files.hdf5_layout import Sensors
-from socialx.files.inspect import Report, examine, inspect
+from socialx.files.inspect import Report, inspect
 from socialx.files.store import open_store
 from socialx.files.writer import create
 from socialx.views.file_tables import print_report
@@ -70,14 +70,6 @@ def test_shares_outages_and_gaps(tmp_path: Path) -> None:
     assert (report.all_missing_rows, report.longest_outage_steps) == (7, 5)
     assert (report.gaps, report.largest_gap_minutes) == (2, 15)
     assert problems(report) == []
-
-
-def test_only_the_worst_sensors_are_listed(tmp_path: Path) -> None:
-    ids = tuple(map(str, range(9)))
-    create(tmp_path / "out.h5", made_up([block(timestamps(9), np.tri(9) * np.nan)], ids))
-    report = inspect(tmp_path / "out.h5")
-    assert list(report.worst_sensors) == ["0", "1", "2", "3", "4"]
-    assert report.worst_sensors["1"] == pytest.approx(1.0)
 
 
 def _set_row(file: h5py.File, name: str, row: int, value: object) -> None:
@@ -173,6 +165,8 @@ def test_shares_of_every_sensor(tmp_path: Path) -> None:
     report = reported(tmp_path, values, missing=0.0)
     assert report.sensor_missing_share == pytest.approx({"a": 0.25, "b": 0.3, "c": 0})
     assert list(report.sensor_missing_share) == ["a", "b", "c"]
+    worst = reported(tmp_path, np.where(np.arange(9) == 7, np.nan, moving(20, 9))).worst_sensors
+    assert list(worst) == ["h", "a", "b", "c", "d"]  # only five are listed
 
 
 def test_dead_sensors(tmp_path: Path) -> None:
@@ -367,10 +361,6 @@ def test_sensors_far_from_all_others(tmp_path: Path, more: list[tuple[float, flo
     assert reported(tmp_path, moving(20, 5 + len(more)), degrees=LINE + more).outlier_sensors == expected
 
 
-def test_a_sensor_at_0_0_has_no_position(tmp_path: Path) -> None:
-    assert reported(tmp_path, moving(20, 6), degrees=[*LINE, (0, 0)]).without_position == ["f"]
-
-
 def test_far_is_measured_by_the_network_itself(tmp_path: Path) -> None:
     wide = [(34 + 20 * place * KM, -118.0) for place in range(5)]
     assert reported(tmp_path, moving(20, 6), degrees=[*wide, (34 + 270 * KM, -118.0)]).outlier_sensors == []
@@ -394,10 +384,6 @@ def test_units_and_features(tmp_path: Path) -> None:
     report = inspect(tmp_path / "out.h5")
     assert report.units == {"avg_speed": "unknown", "latitude": "degrees", "longitude": "unknown"}
     assert report.unit == "unknown"
-
-
-def test_an_open_file_gives_the_same_report(tmp_path: Path) -> None:
-    assert reported(tmp_path, moving(20)) == examine(open_store(tmp_path / "out.h5"))
 
 
 def test_rows_without_a_time_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -503,9 +489,6 @@ def test_names_of_checks_as_typed() -> None:
     for text, hint in (("positions,gap", "did you mean gaps?"), ("", "choose from these"), ("xyzzy", "choose from")):
         line = refusal(lambda text=text: parse(text), "rows, duplicates, positions", "timezone, all", hint)
         assert text.split(",")[-1] in line
-
-
-def test_an_unknown_check_is_a_wrong_setting(clean: Report) -> None:
     with pytest.raises(SettingsError, match=r"'possitions'.*did you mean positions"):
         parse(["rows", "possitions"])
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations
-from tests.commands import socialx as run
 from tests.data_files import IDS, refusal, write_locations, write_stations
 
 
@@ -132,12 +131,6 @@ def test_bad_locations(tmp_path: Path, case: str) -> None:
     refusal(lambda: join(("1", "2", "3"), read_locations(path), path, static=False), str(path), words)
 
 
-def test_unknown_sensors_are_counted_and_sampled(tmp_path: Path) -> None:
-    path = write_locations(tmp_path / "meta.csv")
-    ids = (*IDS, *map(str, range(1, 6)))
-    refusal(lambda: join(ids, read_locations(path), path, static=False), "5 of 8", "(1, 2, 3, ...)")
-
-
 def test_sensors_without_a_location_may_stay(tmp_path: Path) -> None:
     path = write_stations(tmp_path / "meta.csv")
     ids = ("1", IDS[1], "x")
@@ -244,21 +237,6 @@ def test_what_is_wrong_with_numbers_is_said(tmp_path: Path) -> None:
     refusal(lambda: read_locations(path), "look like metres", "EPSG:4326")
     (tmp_path / "a.xlsx").write_bytes(b"PK" + bytes(40))
     refusal(lambda: read_locations(tmp_path / "a.xlsx"), "no workbook that can be read")
-
-
-def test_an_exchange_within_range_is_seen(tmp_path: Path) -> None:
-    places, data, output = tmp_path / "places.csv", tmp_path / "a.csv", tmp_path / "a.h5"
-    times = pd.date_range("2024-01-31", periods=20, freq="5min", name="time")
-    pd.DataFrame(50.5, index=times, columns=["1", "2"]).to_csv(data)
-    asked = ["--meta-csv", places, "--output-h5", output, "--overwrite", "--timezone", "Europe/Berlin"]
-    for header, near in (("id,lat,lon", "near 48.1 N, 11.5 E"), ("id,lon,lat", "near 11.5 N, 48.1 E")):
-        places.write_text(f"{header}\n1,48.1,11.5\n2,48.1,11.5\n")
-        assert near in run("convert", "csv", data, *asked).stdout
-        assert near in run("inspect", output).stdout
-    places.write_text("id,lat,lon\n1,11.5,-48.2\n2,11.5,-48.2\n")
-    run("convert", "csv", data, *asked)
-    remark = "remark: its sensors are near 11.5 N, 48.2 W, far from its time zone Europe/Berlin"
-    assert remark in run("inspect", output).stdout
 
 
 def test_the_metadata_of_pems_as_the_clearinghouse_writes_them(tmp_path: Path) -> None:
