@@ -178,27 +178,26 @@ def append(path: Path, request: Request) -> Appended:
     store, table = grid.store, _read(grid, request, contents)
     change = _compared(grid, table)
     rows, restored = len(change.seconds) - len(change.gap), len(change.places) - len(change.seconds)
-    same = len(table.seconds) - rows - restored
-    absent = tuple(vdid for column, vdid in enumerate(grid.ids) if column not in table.columns)
-    _note(change, table, rows, same, absent)
+    new = grid.new.ids if len(change.places) else ()
+    done = Appended(
+        path=path,
+        rows=rows,
+        filled=len(change.gap),
+        restored=restored,
+        repeated=len(table.seconds) - rows - restored,
+        absent=tuple(vdid for column, vdid in enumerate(grid.ids) if column not in table.columns),
+        new=new,
+        total=len(store.rows) + len(change.seconds),
+        sensors=len(store.sensors.ids) + len(new),
+        last_timestamp=as_text(max(int(store.seconds[-1]), int(table.seconds[-1]))),
+    )
+    _note(done, change, table)
     if len(change.places):
         with exclusive(path, WAIT_S):
             if version_of(path) != store.version:
                 raise SocialxError(path, "it was changed while it was read", "run the command again")
             amend(path, partial(_extend, change), partial(_is_extended, change))
-    ids = grid.ids if len(change.places) else store.sensors.ids
-    return Appended(
-        path=path,
-        rows=rows,
-        filled=len(change.gap),
-        restored=restored,
-        repeated=same,
-        absent=absent,
-        new=ids[len(store.sensors.ids) :],
-        total=len(store.rows) + len(change.seconds),
-        sensors=len(ids),
-        last_timestamp=as_text(max(int(store.seconds[-1]), int(table.seconds[-1]))),
-    )
+    return done
 
 
 def _opened(path: Path, request: Request) -> _Grid:
@@ -395,19 +394,18 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
     return gap
 
 
-def _note(change: _Change, table: _Table, rows: int, same: int, absent: tuple[str, ...]) -> None:
+def _note(done: Appended, change: _Change, table: _Table) -> None:
     """Tell what of the new tables is left out, what is filled, and what may not be a reading, or in another unit.
 
-    rows: how many of the tables are behind those of the file.  same: how many rows the file has already.  The median of
-    speeds in another unit is far from that of the file's last week.
+    The median of speeds in another unit is far from that of the file's last week.
     """
-    grid, gap, where = change.grid, change.gap, table.path
-    store, values = grid.store, table.values[len(table.values) - rows :, :, 0]
+    grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
+    store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:
         note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already", "left out"))
-    if absent:
-        what = f"it lacks {len(absent)} of {counted(len(grid.ids), 'sensor')} of {store.path} ({sample(absent)})"
-        note(Message(where, what, "their readings are missing"))
+    if done.absent:
+        what = f"it lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
+        note(Message(where, what, "their readings are missing", done.absent))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
         found = f"{counted(len(gap), 'row is', 'rows are')} neither in it nor in {where} ({ends})"

@@ -197,6 +197,7 @@ REMARKS: dict[str, Check] = {
     "timezone": _timezone,
 }
 CHECKS = PROBLEMS | REMARKS
+OF_VALIDATE = (*PROBLEMS, *NO_READINGS)  # they fail ``convert --validate``
 
 
 def problems(report: Report) -> list[str]:
@@ -212,11 +213,6 @@ def remarks(report: Report, write: Write = python) -> list[str]:
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
     """What the named checks find."""
     return [Message(where, line) for name in names for line in _lines(report, [name])]
-
-
-def of_validate() -> list[str]:
-    """The checks that fail ``convert --validate``: the problems, and readings of which some cannot be any."""
-    return [*PROBLEMS, *NO_READINGS]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:

@@ -168,7 +168,7 @@ def _convert(
     untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
-        failing = checks.of_validate() if validate else []
+        failing = checks.OF_VALIDATE if validate else ()
         told = (*failing, "units")  # which the reader has told
         untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
         problems = tuple(checks.messages(report, target, failing)) if validate else None

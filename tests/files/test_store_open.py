@@ -223,16 +223,6 @@ def test_a_truncated_file(tmp_path: Path) -> None:
         refusal(lambda: open_store(path), str(path), "truncated or damaged")
 
 
-def test_a_flipped_byte_in_a_chunk_is_found(tmp_path: Path) -> None:
-    path = small_store(tmp_path / "out.h5", rows=400)
-    with h5py.File(path) as file:
-        chunk = file["data/features"].id.get_chunk_info(0)
-    data = bytearray(path.read_bytes())
-    data[chunk.byte_offset + chunk.size // 2] ^= 1
-    path.write_bytes(data)
-    refusal(lambda: open_store(path).values, str(path), "truncated or damaged")
-
-
 def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = small_store(tmp_path / "out.h5", rows=400)
     opened = open_store(path)
