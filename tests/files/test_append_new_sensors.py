@@ -123,19 +123,26 @@ def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(("new", "cell"), [(IDS, (29, 0, 0)), ([*IDS, *MORE], (35, 5, 0))])
 def test_a_disk_without_room_and_one_that_loses_what_is_written(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+    new: list[str], cell: tuple[int, ...], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with unchanged(path), room_for(path.stat().st_size + 1000), pytest.raises(socialx.SocialxError):
-        append(path, grown()[30:], meta=tmp_path / "new_places.csv")
+    meta = tmp_path / "new_places.csv" if new != IDS else None
+    grown()[30:][new].to_csv(tmp_path / "new.csv")
 
     def spoil(copy: Path) -> None:
         with h5py.File(copy, "r+") as file:
-            file["data/features"][35, 5, 0] += 1
+            file["data/features"][cell] += 1
 
-    spoil_copies(monkeypatch, spoil)
+    def fails(*words: str) -> None:
+        refusal(lambda: socialx.append(path, tmp_path / "new.csv", meta=meta), *words, task="append")
+
     with unchanged(path):
-        refusal(lambda: append(path, grown()[30:], meta=tmp_path / "new_places.csv"), "does not give back")
+        with room_for(path.stat().st_size + 1000):
+            fails("cannot be written", "its space")
+        spoil_copies(monkeypatch, spoil)
+        fails("the disk does not give back")
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_a_run_that_learnt_to_do_without_forecasts_it(tmp_path: Path) -> None:
