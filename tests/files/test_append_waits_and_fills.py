@@ -116,7 +116,8 @@ def test_what_some_sensors_lack_is_filled_and_no_reading_is_changed(path: Path) 
     path = file_of(full[:20], path.parent, "full")
     append(path, full[40:])
     append(path, full[20:30][["11"]])
-    assert append(path, full[20:40]).restored == 20
+    assert append(path, full[20:40][["12", "13", "14"]]).restored == 20
+    assert append(path, full[20:40]).restored == 10
     assert np.array_equal(open_store(path).values, full.to_numpy(np.float32))
     for other in (full[15:40].assign(**{"12": np.nan}), full[15:40] + 1):
         with unchanged(path):

@@ -145,6 +145,7 @@ def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name
     assert store.missing == (None if taiwan else 0.0)
     assert np.array_equal(rules["missing_value"], np.nan if taiwan else 0.0, equal_nan=True)
     assert rules.get("imputed") == {"M1": True, "M2": True, "M4": "unknown"}.get(name)
+    assert rules.get("epoch_basis") == ("naive-utc" if taiwan else None)
     stated = STATED.get(name, ("missing readings: 0",))
     assert plan.actions[-len(stated) :] == stated
     assert bool(plan.actions[: -len(stated)]) == (name not in COMPLETE)
