@@ -21,6 +21,7 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats.contents import Format
 from socialx.files.hdf5_layout import Block, Readings, Sensors
+from socialx.files.inspect import Report
 from socialx.files.open_hdf5 import writing
 from socialx.files.readings import read
 from socialx.files.writer import Summary, create
@@ -181,7 +182,7 @@ def spoil_copies(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None])
             yield file
         spoil(path)
 
-    monkeypatch.setattr("socialx.files.amend.writing", badly)
+    monkeypatch.setattr("socialx.files.writer.writing", badly)
 
 
 @contextmanager
@@ -206,6 +207,11 @@ def unchanged(path: Path) -> Iterator[None]:
     before = digest(path)
     yield
     assert digest(path) == before
+
+
+def altered(report: Report, **findings: Any) -> Report:
+    """A report with other findings."""
+    return Report({"all": {**report.as_dict(), **findings}})
 
 
 def left_behind(folder: Path) -> list[str]:

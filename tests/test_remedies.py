@@ -272,17 +272,6 @@ def put_back(world: World) -> str:
     return world.says("append", named(world, "--timezone", "America/Los_Angeles"), new)
 
 
-def one_more(world: World) -> str:
-    """Later rows with a sensor that the file lacks, and its lanes, of which the file has none."""
-    header, *rows = world.fill["OLD"].read_text().splitlines()
-    fewer = [line.rpartition(",")[0] for line in (header, *rows[:300])]
-    new, places = world.folder / "new.csv", world.folder / "lanes.csv"
-    new.write_text("\n".join([header, *rows[300:]]) + "\n")
-    world.fill["OLD"].write_text("\n".join(fewer) + "\n")
-    pd.read_csv(LOCATIONS).assign(lanes=3).to_csv(places, index=False)
-    return world.says("append", named(world), new, "--meta", places)
-
-
 def exchanged(world: World) -> Path:
     """A file whose latitudes and longitudes were exchanged; the right ones are the locations."""
     data, wrong = others(world, ("a", "b", "c")), world.folder / "wrong.csv"
@@ -353,7 +342,6 @@ CASES: dict[str, Callable[[World], str]] = {
     "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
     "cli.training_commands.train#1": train,
     "files.append#1": overlap,
-    "files.append._new_sensors#1": one_more,
     "files.append._readings#1": put_back,
     "files.checks._timezone#1": lambda w: w.says("inspect", named(w)),
     "files.checks._units#1": lambda w: w.says("inspect", named(w)),

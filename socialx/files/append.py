@@ -1,7 +1,8 @@
 """Rows of new tables at the end of a socialx file, and columns for sensors that are new to it.
 
-The file is copied, the copy is extended and checked, and then takes the file's place in one step.
-T rows of the file, t new rows, N sensors, the new ones behind those of the file, F features.
+The file and the tables are two grids of readings, which are compared once.  Then a copy of the file is extended and
+checked, and takes the file's place in one step.
+T rows of the file, t rows of the tables, N sensors, the new ones behind those of the file, F measured features.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from socialx.data.calendar import DAY_S
 from socialx.data.source import pages
 from socialx.disk import exclusive, version_of
 from socialx.errors import ITEM, Argument, Command, Message, SettingsError, SocialxError, counted, sample
-from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats.columns import QUANTITY_COLUMNS
@@ -42,25 +42,32 @@ from socialx.files.hdf5_layout import (
     read_lanes,
     read_text,
 )
-from socialx.files.ids import match_key, recased, repeated
-from socialx.files.locations import join, respelt
+from socialx.files.locations import ADVICE as LOCATIONS
+from socialx.files.locations import join, match_key, read_locations, recased, repeated, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
-from socialx.files.position_tables import ADVICE as LOCATIONS
-from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
-from socialx.files.time_axis import JITTER_S, as_timestamps, common_step, irregular, known_zone, lacking_times
-from socialx.files.writer import check_block, create_features, static_columns, write_column, write_sensors
+from socialx.files.time_axis import JITTER_S, as_text, as_timestamps, common_step, irregular, known_zone, lacking_times
+from socialx.files.writer import (
+    ADVICE,
+    WAIT_S,
+    amend,
+    check_block,
+    check_writable,
+    create_features,
+    static_columns,
+    write_column,
+    write_sensors,
+)
 from socialx.notebook import Shown
 from socialx.progress import note
 
 WEEK_S = 7 * DAY_S
 UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
-WHOLE = Command("convert", "auto", "OLD", "NEW", meta="LOCATIONS.csv", output="OUT.h5")
-ADDED = ("lanes", "length", "direction")  # what a locations file may tell of a sensor besides its position
 NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
-ANEW = f"or convert all rows into a new file: {WHOLE}"
+WHOLE = Command("convert", "auto", "OLD", "NEW", meta="LOCATIONS.csv", output="OUT.h5")
+ANEW = f"convert all rows into a new file: {WHOLE}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,20 +116,50 @@ class _Grid:
         return self.stores[0]
 
     @property
+    def features(self) -> list[str]:
+        """The names of the F measured features."""
+        return [store.feature for store in self.stores]
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """The N sensors that the file has afterwards."""
         return (*self.store.sensors.ids, *self.new.ids)
+
+    def readings(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers in these rows int64 [t] of the file, float32 [t,N,F]; NaN for new sensors."""
+        values = np.full((len(rows), len(self.ids), len(self.stores)), np.nan, np.float32)
+        if len(rows):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            for feature, store in enumerate(self.stores):
+                values[:, : len(store.sensors.ids), feature] = store.read(part)[0][rows - rows[0]]
+        return values
+
+    def are_readings(self, values: np.ndarray) -> np.ndarray:
+        """Which numbers [t,N,F] are readings, bool of the same shape."""
+        each = [store.is_reading(values[..., feature]) for feature, store in enumerate(self.stores)]
+        return np.stack(each, axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The new tables: readings float32 [t,N,F] at these seconds int64 [t], of sensors in these columns of the file."""
+
+    path: Path
+    seconds: np.ndarray
+    values: np.ndarray
+    columns: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class _Change:
     """What is written: readings float32 [w,N,F] in the rows ``places`` int64 [w] of the grown file.
 
-    seconds: of the rows behind those of the file, int64 [a].
+    seconds: of the rows behind those of the file, int64 [a].  gap: those of them that no table has, int64 [g].
     """
 
     grid: _Grid
     seconds: np.ndarray
+    gap: np.ndarray
     places: np.ndarray
     values: np.ndarray
 
@@ -138,30 +175,29 @@ def append(path: Path, request: Request) -> Appended:
         read_head(request.meta, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(grid, request)
     grid = replace(grid, new=_new_sensors(grid, request, contents))
-    store, where = grid.store, request.data
-    seconds, values, columns = _read(grid, request, contents)
-    before = int((seconds <= store.seconds[-1]).sum())
-    holes, restored = _holes(grid, where, seconds[:before], values[:before], columns)
-    later, same = seconds[before:], before - len(holes)
-    gap = _gap(store, where, later)
-    absent = tuple(vdid for column, vdid in enumerate(grid.ids) if column not in columns)
-    _note(grid, where, values[before:], same, absent, gap)
-    changes = bool(len(later) or len(holes))
-    if changes:
-        added = np.sort(np.concatenate([gap, later]))
-        places = np.concatenate([holes, grid.rows + np.arange(len(added))])
-        rows = np.full((len(added), *values.shape[1:]), np.nan, np.float32)
-        rows[np.searchsorted(added, later)] = values[before:]
-        change = _Change(grid, added, places, np.concatenate([restored, rows]))
+    store, table = grid.store, _read(grid, request, contents)
+    change = _compared(grid, table)
+    rows, restored = len(change.seconds) - len(change.gap), len(change.places) - len(change.seconds)
+    new = grid.new.ids if len(change.places) else ()
+    done = Appended(
+        path=path,
+        rows=rows,
+        filled=len(change.gap),
+        restored=restored,
+        repeated=len(table.seconds) - rows - restored,
+        absent=tuple(vdid for column, vdid in enumerate(grid.ids) if column not in table.columns),
+        new=new,
+        total=len(store.rows) + len(change.seconds),
+        sensors=len(store.sensors.ids) + len(new),
+        last_timestamp=as_text(max(int(store.seconds[-1]), int(table.seconds[-1]))),
+    )
+    _note(done, change, table)
+    if len(change.places):
         with exclusive(path, WAIT_S):
             if version_of(path) != store.version:
                 raise SocialxError(path, "it was changed while it was read", "run the command again")
             amend(path, partial(_extend, change), partial(_is_extended, change))
-    counts = len(later), len(gap), len(holes), same
-    ids = grid.ids if changes else store.sensors.ids
-    last = as_timestamps(later[-1:])[0] if len(later) else store.timestamps[-1]
-    total = len(store.rows) + len(gap) + len(later)
-    return Appended(path, *counts, absent, ids[len(store.sensors.ids) :], total, len(ids), last.decode())
+    return done
 
 
 def _opened(path: Path, request: Request) -> _Grid:
@@ -181,9 +217,8 @@ def _opened(path: Path, request: Request) -> _Grid:
 
 
 def _new_sensors(grid: _Grid, request: Request, contents: Contents) -> Sensors:
-    """The sensors of the new tables that the file does not have, with their positions, where these are named.
+    """The sensors of the new tables that the file does not have, with what the locations file says of them.
 
-    Lanes, length and direction are kept where the file has them, of any sensor or as a feature; a note names others.
     Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
     """
     store, path = grid.store, grid.store.path
@@ -192,18 +227,12 @@ def _new_sensors(grid: _Grid, request: Request, contents: Contents) -> Sensors:
     if request.meta is None or not ids:
         return NO_SENSORS
     if grid.lanes is not None:
-        raise SocialxError(path, "its sensors are made of lanes, and such a file takes no new ones", ANEW[3:])
+        raise SocialxError(path, "its sensors are made of lanes, and such a file takes no new ones", ANEW)
     locations, _ = respelt(ids, read_locations(request.meta, ids, request.city))
     if lost := [vdid for vdid in ids if match_key(vdid) not in locations]:
         found = f"no position for {len(lost)} of {counted(len(ids), 'new sensor')} ({sample(lost)})"
         raise SocialxError(request.meta, found, "add them, or leave these sensors out of the tables")
-    sensors = join(ids, locations, request.meta, static=True)
-    kept = [name for name in ADDED if name in grid.names or getattr(store.sensors, name) is not None]
-    told = [name for name, known in static_columns(sensors).items() if known is not None and np.isfinite(known).any()]
-    if lost := [name for name in ADDED if name in told and name not in kept]:
-        found = f"{path} has no {' and no '.join(lost)}, so those of {counted(len(ids), 'new sensor')} are left out"
-        note(Message(request.meta, found, Command("backfill", path, meta=request.meta)))
-    return Sensors(ids, sensors.latitude, sensors.longitude, **{name: getattr(sensors, name) for name in kept})
+    return join(ids, locations, request.meta, static=True)
 
 
 def _contents(grid: _Grid, request: Request) -> Contents:
@@ -211,14 +240,21 @@ def _contents(grid: _Grid, request: Request) -> Contents:
 
     Their sensors have the ids of the file, and a note names those that are written in another case.
     """
-    store = grid.store
+    store, features = grid.store, grid.features
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
     asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta=None)
-    if len(grid.stores) > 1:
-        asked = replace(asked, channel=request.channel or ",".join(each.feature for each in grid.stores))
+    if len(features) > 1:
+        asked = replace(asked, channel=request.channel or ",".join(features))
     elif store.feature in QUANTITY_COLUMNS:
         asked = replace(asked, quantity=store.feature)
-    contents = FORMATS[CSV].read(asked)
+    try:
+        contents = FORMATS[CSV].read(asked)
+    except SettingsError as error:
+        lost = [name for name in features if error.args[0] == str(Argument("channel", name))]
+        if request.channel or not lost:
+            raise
+        found = f"it has no column of {lost[0]}, and {store.path} holds {' and '.join(features)}"
+        raise SocialxError(request.data, found, f"write a column of each, or {ANEW}") from None
     own = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: own[key] for vdid, key in recased(contents.ids or (), own).items()}
     if cased:
@@ -226,16 +262,13 @@ def _contents(grid: _Grid, request: Request) -> Contents:
     return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
 
 
-def _read(grid: _Grid, request: Request, contents: Contents) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The new tables in memory: seconds [t], values float32 [t,N,F], and the columns that have readings.
-
-    Numbers that stand for no reading are NaN.
-    """
-    store, features = grid.store, [each.feature for each in grid.stores]
+def _read(grid: _Grid, request: Request, contents: Contents) -> _Table:
+    """The new tables in memory; numbers that stand for no reading are NaN."""
+    store, features = grid.store, grid.features
     said = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(said) != features:
         found = f"its readings are {', '.join(said)}, and those of {store.path} {', '.join(features)}"
-        raise SocialxError(request.data, found, ANEW.removeprefix("or "))
+        raise SocialxError(request.data, found, ANEW)
     for each in grid.stores:
         if each.unit != "unknown" and said.get(each.feature, each.unit) not in (None, each.unit):
             found = f"its {each.feature} is in {said[each.feature]}, and that of {store.path} in {each.unit}"
@@ -249,7 +282,7 @@ def _read(grid: _Grid, request: Request, contents: Contents) -> tuple[np.ndarray
             seconds = np.concatenate([seconds, block.seconds])
             values.append(np.full((len(block.speeds), len(grid.ids), len(features)), np.nan, np.float32))
             values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(features))
-    return seconds, np.concatenate(values), columns
+    return _Table(request.data, seconds, np.concatenate(values), columns)
 
 
 def _readings(store: Store, request: Request, contents: Contents) -> Readings:
@@ -300,49 +333,46 @@ def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
         if found != lanes[column]:
             made = f"that of {path} is made of lanes {lanes[column]}"
             what = f"sensor {vdid} has {f'lanes {found}' if found else 'no lanes'}, and {made}"
-            raise SocialxError(where, what, f"write the same lanes, {ANEW}")
+            raise SocialxError(where, what, f"write the same lanes, or {ANEW}")
     return columns
 
 
-def _holes(
-    grid: _Grid, where: Path, seconds: np.ndarray, values: np.ndarray, columns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the file whose missing readings are in rows of the new tables: int64 [h], and float32 [h,N,F].
+def _compared(grid: _Grid, table: _Table) -> _Change:
+    """What the tables add to a file: rows behind those of the file, and readings that the file lacks.
 
     An earlier append left such readings where its tables had a gap.  No reading of the file is ever changed: refuses
     rows that have another one, or none.
     """
-    if not len(seconds):
-        return np.empty(0, np.int64), values
-    store, new = grid.store, values[:, columns]
-    places = np.searchsorted(store.seconds, seconds)
-    if (lost := store.seconds[places] != seconds).any():
+    store = grid.store
+    known = int(
+        np.searchsorted(table.seconds, store.seconds[-1], "right")
+    )  # rows that are not behind those of the file
+    early, later = table.seconds[:known], table.seconds[known:]
+    rows = np.searchsorted(store.seconds, early)
+    if (lost := store.seconds[rows] != early).any():
         before = counted(int(lost.sum()), "row is", "rows are")
         what = f"{before} before the end of {store.path}, which lacks the time"
-        times = as_timestamps(seconds[lost]).astype(str).tolist()
-        raise SocialxError(where, f"{what} ({sample(times)})", f"remove them, {ANEW}")
-    part = slice(int(places[0]), int(places[-1]) + 1)
-    read = [each.read(part)[0][places - places[0]] for each in grid.stores]
-    stored = np.pad(np.stack(read, axis=-1), ((0, 0), (0, len(grid.new.ids)), (0, 0)), constant_values=np.nan)
-    known = stored[:, columns]
-    has, given = (
-        np.stack([each.is_reading(values[..., feature]) for feature, each in enumerate(grid.stores)], axis=-1)
-        for values in (known, new)
-    )
-    differ = (known != new) & has
+        times = as_timestamps(early[lost]).astype(str).tolist()
+        raise SocialxError(table.path, f"{what} ({sample(times)})", f"remove them, or {ANEW}")
+    old, new = grid.readings(rows), table.values[:known]
+    read, given = grid.are_readings(old), grid.are_readings(new)
+    differ = ((old != new) & read)[:, table.columns]
     if differ.any():
-        first = [
-            f"{grid.ids[columns[column]]} at {as_timestamps(seconds[row : row + 1])[0].decode()} is "
-            f"{new[row, column, feature]}, not {known[row, column, feature]}"
-            for row, column, feature in np.argwhere(differ)[:2]
-        ]
+        first = []
+        for row, place, feature in np.argwhere(differ)[:2]:
+            cell = row, table.columns[place], feature
+            first.append(f"{grid.ids[cell[1]]} at {as_text(int(early[row]))} is {new[cell]}, not {old[cell]}")
         other = counted(int(differ.sum()), "reading is not that", "readings are not those")
         what = f"{other} of {store.path} ({'; '.join(first)})"
-        raise SocialxError(where, what, "remove these rows, or convert all rows again, each of them once")
-    late = given & ~has
-    stored[:, columns] = np.where(late, new, known)
+        raise SocialxError(table.path, what, "remove these rows, or convert all rows again, each of them once")
+    late = given & ~read
     fills = late.any(axis=(1, 2))
-    return store.rows[places[fills]], stored[fills]
+    gap = _gap(store, table.path, later)
+    added = np.sort(np.concatenate([gap, later]))
+    behind = np.full((len(added), *new.shape[1:]), np.nan, np.float32)
+    behind[np.searchsorted(added, later)] = table.values[known:]
+    places = np.concatenate([store.rows[rows[fills]], grid.rows + np.arange(len(added))])
+    return _Change(grid, added, gap, places, np.concatenate([np.where(late, new, old)[fills], behind]))
 
 
 def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
@@ -358,23 +388,24 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
         raise SocialxError(where, what, "give it the same step")
     gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
-        begins = as_timestamps(seconds[:1])[0].decode()
+        begins = as_text(int(seconds[0]))
         what = f"its first new row is at {begins}, and {len(gap):,} steps after the last one of {store.path} have none"
         raise SocialxError(where, what, f"check its dates, or say how they are written: {Argument('time_format')}")
     return gap
 
 
-def _note(grid: _Grid, where: Path, new: np.ndarray, same: int, absent: tuple[str, ...], gap: np.ndarray) -> None:
+def _note(done: Appended, change: _Change, table: _Table) -> None:
     """Tell what of the new tables is left out, what is filled, and what may not be a reading, or in another unit.
 
-    new: readings of later rows [t,N,F].  The median of speeds in another unit is far from that of the file's last week.
+    The median of speeds in another unit is far from that of the file's last week.
     """
-    store, values = grid.store, new[..., 0]
+    grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
+    store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:
         note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already", "left out"))
-    if absent:
-        what = f"it lacks {len(absent)} of {counted(len(grid.ids), 'sensor')} of {store.path} ({sample(absent)})"
-        note(Message(where, what, "their readings are missing"))
+    if done.absent:
+        what = f"it lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
+        note(Message(where, what, "their readings are missing", done.absent))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
         found = f"{counted(len(gap), 'row is', 'rows are')} neither in it nor in {where} ({ends})"

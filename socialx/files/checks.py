@@ -1,16 +1,15 @@
-"""What a report is asked: the names of the checks, what each finds and which of them fail a file, in one table."""
+"""What a report is asked: the names of the checks, what each finds and which of them fail a file, in two tables."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from socialx.errors import Argument, Command, Message, SettingsError, Write, counted, python, sample, written
-from socialx.files.hdf5_layout import ROWS_ATTR
+from socialx.files.hdf5_layout import ROWS_ATTR, UNKNOWN
 from socialx.files.inspect import Report
 from socialx.files.locations import near
 from socialx.files.quantities import LARGEST_SPEED, SPEED
@@ -23,42 +22,37 @@ FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
 ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest of large cities, is 1.25 h off its zone
 HABITABLE = 65.0  # degrees of latitude that have a network of sensors
 NO_READINGS = ("range", "negative", "odd_values")  # checks that find what cannot be readings
+# What is counted, of one and of several.
+TWICE, LATE, ODD = ("row has", "rows have"), ("row is", "rows are"), ("step is", "steps are")
 EPOCHS = ("of its timestamps_epoch is", "of its timestamps_epoch are")
+DAY_HOURS = 24
 ZERO_SHARE = 0.01  # of speeds that are exactly 0
-Severity = Literal["problem", "remark"]
+Check = Callable[[Report], Any]  # the line that says what is wrong; empty, 0 or None: nothing is
 
 
-@dataclass(frozen=True)
-class FileCheck:
-    """One question to a report: where ``test`` finds something, ``text`` says in one line what that is."""
-
-    severity: Severity  # of a problem no reading is the cause
-    test: Callable[[Report], Any]
-    text: Callable[[Report, Any], str]
-
-    def find(self, report: Report) -> str | None:
-        """What is wrong; None: nothing is."""
-        found = self.test(report)
-        return self.text(report, found) if found else None
-
-
-def _sensors(ids: Sequence[str], report: Report, one: str, several: str, wrong: str) -> str:
+def _sensors(report: Report, ids: Sequence[str], one: str, several: str, wrong: str) -> str:
     """``1 of 3 sensors has``, what is wrong, and their ids."""
-    return (
-        f"{len(ids)} of {counted(report.sensors, 'sensor')} {one if len(ids) == 1 else several} {wrong} ({sample(ids)})"
-    )
+    many = f"{len(ids)} of {counted(report.sensors, 'sensor')} {one if len(ids) == 1 else several}"
+    return f"{many} {wrong} ({sample(ids)})"
 
 
-def _vd_info(report: Report, _: object) -> str:
+def _rows(report: Report) -> str:
+    stored = report.rows + report.failed_rows
+    if report.declared_rows in (None, stored):
+        return ""
+    return f"it has {counted(stored, 'row')}, its attribute {ROWS_ATTR} says {report.declared_rows}"
+
+
+def _vd_info(report: Report) -> str:
     lost, unknown = report.without_info, report.unknown_info
-    parts = [_sensors(lost, report, "is", "are", "not in vd_info")] if lost else []
+    parts = [_sensors(report, lost, "is", "are", "not in vd_info")] if lost else []
     if unknown:
         foreign = counted(len(unknown), "sensor of vd_info is", "sensors of vd_info are")
         parts.append(f"{foreign} not in vdids ({sample(unknown)})")
     return "; ".join(parts)
 
 
-def _coordinates(report: Report, _: object) -> str:
+def _coordinates(report: Report) -> str:
     shared, far, parts = report.duplicate_positions, report.outlier_sensors, []
     if shared:
         groups = sample(["=".join(ids) for ids in shared])
@@ -68,16 +62,26 @@ def _coordinates(report: Report, _: object) -> str:
     return "; ".join(parts)
 
 
-def _gaps(report: Report, gaps: int) -> str:
+def _gaps(report: Report) -> str:
+    if not report.gaps:
+        return ""
     first = max(report.gap_list, key=lambda gap: gap["missing_rows"])
     ends, largest = f"{first['from']} .. {first['to']}", f"{report.largest_gap_minutes:g} min"
-    return f"{counted(gaps, 'gap')} in time, the largest {largest} ({ends})"
+    return f"{counted(report.gaps, 'gap')} in time, the largest {largest} ({ends})"
 
 
-def _range(report: Report, fast: int) -> str:
+def _stuck(report: Report) -> str:
+    runs = [f"{vdid} {hours:.1f} h" for vdid, hours in report.stuck_sensors.items()]
+    return _sensors(report, runs, "repeats", "repeat", "one value for hours") if runs else ""
+
+
+def _range(report: Report) -> str:
+    fast, sensors = report.fast_readings, report.fast_sensors
+    if not fast:
+        return ""
     limit = f"{LARGEST_SPEED[report.unit]:g} {report.unit}, up to {report.highest:g}"
-    readings = f"{counted(fast, 'reading')} of {counted(len(report.fast_sensors), 'sensor')}"
-    return f"{readings} {'is' if fast == 1 else 'are'} above {limit} ({sample(report.fast_sensors)})"
+    readings = f"{counted(fast, 'reading')} of {counted(len(sensors), 'sensor')} {'is' if fast == 1 else 'are'}"
+    return f"{readings} above {limit} ({sample(sensors)})"
 
 
 def _no_reading(report: Report, *values: float) -> str:
@@ -89,32 +93,38 @@ def _no_reading(report: Report, *values: float) -> str:
     return f"if it means no reading, convert again with {Argument('missing', missing)}"
 
 
-def _negative(report: Report, negative: int) -> str:
-    readings, value = f"{counted(negative, 'reading')} of {report.feature}", report.most_negative or 0.0
-    what = f"{readings} {'is' if negative == 1 else 'are'} below 0, most often {value:g}"
-    return f"{what}: {_no_reading(report, value)}"
+def _negative(report: Report) -> str:
+    if not report.negative_readings:
+        return ""
+    value = report.most_negative or 0.0
+    readings = counted(report.negative_readings, f"reading of {report.feature} is", f"readings of {report.feature} are")
+    return f"{readings} below 0, most often {value:g}: {_no_reading(report, value)}"
 
 
-def _zeros(report: Report, share: float) -> str:
-    return f"{100 * share:.1f} % of the readings are 0, a speed: {_no_reading(report, 0.0)}"
+def _zeros(report: Report) -> str:
+    if report.feature != SPEED or report.missing == 0 or report.zero_share < ZERO_SHARE:
+        return ""
+    return f"{100 * report.zero_share:.1f} % of the readings are 0, a speed: {_no_reading(report, 0.0)}"
 
 
-def _odd_values(report: Report, odd: Mapping[str, Mapping[str, float]]) -> str:
-    parts, values = [], list(dict.fromkeys(entry["value"] for entry in odd.values()))
+def _odd_values(report: Report) -> str:
+    odd, parts = report.odd_values, []
+    values = list(dict.fromkeys(entry["value"] for entry in odd.values()))
     for value in values:
         found = {vdid: entry["readings"] for vdid, entry in odd.items() if entry["value"] == value}
         readings, sensors = counted(int(sum(found.values())), "reading"), counted(len(found), "sensor")
         parts.append(f"{value:g} stands in {readings} of {sensors} ({sample(list(found))})")
-    return f"{'; '.join(parts)}, far from all others: {_no_reading(report, *values)}"
+    return f"{'; '.join(parts)}, far from all others: {_no_reading(report, *values)}" if parts else ""
 
 
-def _outage(report: Report, _: object) -> str:
-    hours = report.longest_outage_steps * report.step_minutes / 60
-    return f"no sensor has a reading for {hours:.1f} h ({counted(report.longest_outage_steps, 'row')})"
+def _outage(report: Report) -> str:
+    hours, rows = report.longest_outage_steps * report.step_minutes / 60, report.longest_outage_steps
+    return f"no sensor has a reading for {hours:.1f} h ({counted(rows, 'row')})" if hours > DAY_HOURS else ""
 
 
-def _units(report: Report, _: object) -> str:
-    return f"the unit of {report.feature} is not stored: {Command('backfill', report.path, units='UNIT')}"
+def _units(report: Report) -> str:
+    unknown = f"the unit of {report.feature} is not stored: {Command('backfill', report.path, units='UNIT')}"
+    return unknown if report.unit == UNKNOWN else ""
 
 
 def _timezone(report: Report) -> str | None:
@@ -160,84 +170,49 @@ def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str,
     return f"{found}; {fits}: if they are exchanged, exchange the columns and {completing}"
 
 
-CHECKS = {  # by name, in the order of their lines
-    "rows": FileCheck(
-        "problem",
-        lambda r: r.declared_rows not in (None, r.rows + r.failed_rows),
-        lambda r, _: (
-            f"it has {counted(r.rows + r.failed_rows, 'row')}, its attribute {ROWS_ATTR} says {r.declared_rows}"
-        ),
+PROBLEMS: dict[str, Check] = {  # of which no reading is the cause, in the order of their lines
+    "rows": _rows,
+    "duplicates": lambda r: r.duplicates and f"{counted(r.duplicates, *TWICE)} the time of an earlier row",
+    "positions": lambda r: r.without_position and _sensors(r, r.without_position, "has", "have", "no position"),
+    "vd_info": _vd_info,
+    "order": lambda r: r.backward_steps and f"{counted(r.backward_steps, *LATE)} not later than the row before",
+    "epochs": lambda r: (
+        r.wrong_epochs and f"{counted(r.wrong_epochs, *EPOCHS)} not the wall time of their row read as UTC"
     ),
-    "duplicates": FileCheck(
-        "problem",
-        lambda r: r.duplicates,
-        lambda _, rows: f"{counted(rows, 'row has', 'rows have')} the time of an earlier row",
-    ),
-    "positions": FileCheck(
-        "problem",
-        lambda r: r.without_position,
-        lambda r, ids: _sensors(ids, r, "has", "have", "no position"),
-    ),
-    "vd_info": FileCheck("problem", lambda r: r.without_info or r.unknown_info, _vd_info),
-    "order": FileCheck(
-        "problem",
-        lambda r: r.backward_steps,
-        lambda _, rows: f"{counted(rows, 'row is', 'rows are')} not later than the row before",
-    ),
-    "epochs": FileCheck(
-        "problem",
-        lambda r: r.wrong_epochs,
-        lambda _, rows: f"{counted(rows, *EPOCHS)} not the wall time of their row read as UTC",
-    ),
-    "coordinates": FileCheck("remark", lambda r: r.duplicate_positions or r.outlier_sensors, _coordinates),
-    "gaps": FileCheck("remark", lambda r: r.gaps, _gaps),
-    "regular": FileCheck(
-        "remark",
-        lambda r: r.irregular_steps,
-        lambda r, steps: f"{counted(steps, 'step is', 'steps are')} not a multiple of {r.step_minutes} min",
-    ),
-    "dead": FileCheck(
-        "remark",
-        lambda r: r.dead_sensors,
-        lambda r, ids: _sensors(ids, r, "has", "have", "never a valid reading"),
-    ),
-    "stuck": FileCheck(
-        "remark",
-        lambda r: [f"{vdid} {hours:.1f} h" for vdid, hours in r.stuck_sensors.items()],
-        lambda r, runs: _sensors(runs, r, "repeats", "repeat", "one value for hours"),
-    ),
-    "range": FileCheck("remark", lambda r: r.fast_readings, _range),
-    "negative": FileCheck("remark", lambda r: r.negative_readings, _negative),
-    "zeros": FileCheck(
-        "remark",
-        lambda r: r.feature == SPEED and r.missing != 0 and r.zero_share >= ZERO_SHARE and r.zero_share,
-        _zeros,
-    ),
-    "odd_values": FileCheck("remark", lambda r: r.odd_values, _odd_values),
-    "outage": FileCheck("remark", lambda r: r.longest_outage_steps * r.step_minutes > 24 * 60, _outage),
-    "units": FileCheck("remark", lambda r: r.unit == "unknown", _units),
-    "timezone": FileCheck("remark", _timezone, lambda _, line: line),
 }
+REMARKS: dict[str, Check] = {
+    "coordinates": _coordinates,
+    "gaps": _gaps,
+    "regular": lambda r: (
+        r.irregular_steps and f"{counted(r.irregular_steps, *ODD)} not a multiple of {r.step_minutes} min"
+    ),
+    "dead": lambda r: r.dead_sensors and _sensors(r, r.dead_sensors, "has", "have", "never a valid reading"),
+    "stuck": _stuck,
+    "range": _range,
+    "negative": _negative,
+    "zeros": _zeros,
+    "odd_values": _odd_values,
+    "outage": _outage,
+    "units": _units,
+    "timezone": _timezone,
+}
+CHECKS = PROBLEMS | REMARKS
+OF_VALIDATE = (*PROBLEMS, *NO_READINGS)  # they fail ``convert --validate``
 
 
 def problems(report: Report) -> list[str]:
     """What is wrong with a file whatever its readings are, one line each."""
-    return failed(report, _of_severity("problem"))
+    return failed(report, PROBLEMS)
 
 
 def remarks(report: Report, write: Write = python) -> list[str]:
     """What is worth knowing of a file without problems, one line each."""
-    return failed(report, _of_severity("remark"), write)
+    return failed(report, REMARKS, write)
 
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
     """What the named checks find."""
-    return [Message(where, line) for name in names if (line := CHECKS[name].find(report))]
-
-
-def of_validate() -> list[str]:
-    """The checks that fail ``convert --validate``: the problems, and readings of which some cannot be any."""
-    return [*_of_severity("problem"), *NO_READINGS]
+    return [Message(where, line) for name in names for line in _lines(report, [name])]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:
@@ -252,11 +227,10 @@ def parse(names: str | Sequence[str]) -> list[str]:
     return parsed
 
 
-def failed(report: Report, names: Sequence[str], write: Write = python) -> list[str]:
-    """The lines of those of the named checks that the file does not meet, in the table's order; "all" = every one."""
-    lines = [check.find(report) for name, check in CHECKS.items() if name in names or ALL in names]
-    return [written(line, write) for line in lines if line is not None]
+def failed(report: Report, names: Collection[str], write: Write = python) -> list[str]:
+    """The lines of those of the named checks that the file does not meet, in the order of CHECKS; "all" = every one."""
+    return [written(line, write) for line in _lines(report, CHECKS if ALL in names else names)]
 
 
-def _of_severity(severity: Severity) -> list[str]:
-    return [name for name, check in CHECKS.items() if check.severity == severity]
+def _lines(report: Report, names: Collection[str]) -> list[str]:
+    return [line for name, check in CHECKS.items() if name in names and (line := check(report))]

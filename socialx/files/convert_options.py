@@ -158,18 +158,11 @@ class Request:
     ] = None
     ids: Annotated[Path | None, Option("sensor ids in column order, where the data has none", "FILE", _path)] = None
     start: Annotated[
-        str | None,
-        Option("time of the first row, where the data has no dates", "TIME", example="YYYY-MM-DD HH:MM:SS"),
+        str | None, Option("time of the first row, where the data has no dates", "TIME", example="YYYY-MM-DD HH:MM:SS")
     ] = None
     step_s: Annotated[
         int | None,
-        Option(
-            "time between rows, where the times do not tell",
-            "5min",
-            parse_freq,
-            example="5min",
-            name="freq",
-        ),
+        Option("time between rows, where the times do not tell", "5min", parse_freq, example="5min", name="freq"),
     ] = None
     channel: Annotated[
         str | None,
@@ -186,8 +179,7 @@ class Request:
         str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
     ] = None
     decimal: Annotated[
-        str | None,
-        Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True),
+        str | None, Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True)
     ] = None
     quantity: Annotated[
         str | None, Option("what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity)
@@ -205,10 +197,7 @@ class Request:
         ),
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
-    resample: Annotated[
-        int | None,
-        Option("average finer rows to steps of this length", "5min", _resample),
-    ] = None
+    resample: Annotated[int | None, Option("average finer rows to steps of this length", "5min", _resample)] = None
     transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
     time_column: Annotated[
         tuple[str, ...],

@@ -13,7 +13,7 @@ from socialx import __version__
 from socialx.disk import check_output, replacing
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.files import published
-from socialx.files.position_tables import read_locations
+from socialx.files.locations import read_locations
 from socialx.files.published import PublishedFile
 from socialx.progress import note, work
 

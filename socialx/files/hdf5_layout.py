@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -46,18 +47,11 @@ class Sensors:
     def select(self, columns: np.ndarray) -> Sensors:
         """These columns, in this order."""
 
-        def numbers(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[columns]
+        def chosen(values: Any) -> Any:
+            return tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
 
-        chosen = columns.tolist()
-        return Sensors(
-            ids=tuple(self.ids[column] for column in chosen),
-            latitude=self.latitude[columns],
-            longitude=self.longitude[columns],
-            lanes=numbers(self.lanes),
-            length=numbers(self.length),
-            direction=None if self.direction is None else tuple(self.direction[column] for column in chosen),
-        )
+        known = {name: values for name, values in vars(self).items() if values is not None}
+        return replace(self, **{name: chosen(values) for name, values in known.items()})
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,73 +50,35 @@ ODD_SHARE, ODD_GAP, ODD_OTHERS, ODD_NUMBERS, ODD_COUNT = 0.1, 0.25, 10, 3, 5
 # A working day that is so much nearer to Saturdays or Sundays than to working days.  0.6 finds Memorial Day alone in
 # METR-LA (0.19; Good Friday has 0.77), and Martin Luther King Day (0.42) and Memorial Day (0.16) in PEMS-BAY-74.
 UNUSUAL, HOURS, DAYS_OF_A_KIND = 0.6, 24, 2
-CLOCK = ("nonexistent_rows", "nonexistent_rows_read", "first_nonexistent_read", "ambiguous_rows")
 FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
+IN_JSON = """path dataset feature unit features units timezone local_zone missing imputed checksum rows declared_rows
+failed_rows sensors first_timestamp last_timestamp step_minutes gaps largest_gap_minutes gap_list irregular_steps
+duplicates nonexistent_rows nonexistent_rows_read first_nonexistent_read ambiguous_rows missing_share zero_share lowest
+median mean highest fast_readings fast_sensors negative_readings most_negative odd_values missing_codes
+sensor_missing_share sensor_mean worst_sensors dead_sensors stuck_sensors unusual_days all_missing_rows
+longest_outage_steps sensor_longest_outage without_position duplicate_positions outlier_sensors centre extent_km
+without_info unknown_info backward_steps wrong_epochs"""
+NAMES = IN_JSON.split()  # of all findings, in this order
 
 
 @dataclass(frozen=True, repr=False)
 class Report(Shown):
-    """Findings as plain numbers and texts, ready for JSON; None where the file does not say.  Shares are 0 to 1."""
+    """Findings as plain numbers and texts, ready for JSON; None where the file does not say.  Shares are 0 to 1.
 
-    path: str
-    dataset: str
-    feature: str
-    unit: str
-    features: list[str]
-    units: dict[str, str]  # feature -> unit, or "unknown"
-    timezone: str | None
-    local_zone: str | None  # by whose clock people live, beside times in UTC
-    missing: float | None
-    imputed: bool | None  # None = whether zeros had been replaced cannot be told
-    checksum: str
-    rows: int
-    declared_rows: int | None
-    failed_rows: int  # stored rows without a time, which are left out of all else
-    sensors: int
-    first_timestamp: str
-    last_timestamp: str
-    step_minutes: int
-    gaps: int
-    largest_gap_minutes: float  # between the two rows around it; 0 without a gap
-    gap_list: list[dict[str, str | int]]  # the 20 largest in order of time: from and to (rows around it), missing_rows
-    irregular_steps: int  # steps between two rows that are not a multiple of the common step
-    duplicates: int  # rows whose time an earlier row has
-    nonexistent_rows: int | None  # rows in an hour that daylight saving skips; None = no timezone, or an unknown one
-    nonexistent_rows_read: int | None  # how many of these have any reading
-    first_nonexistent_read: str | None  # time of the first of these
-    ambiguous_rows: int | None  # rows in an hour that daylight saving repeats
-    missing_share: float
-    zero_share: float
-    lowest: float | None  # valid reading; None where there is none
-    median: float | None
-    mean: float | None
-    highest: float | None
-    fast_readings: int  # valid speeds above 200 km/h; 0 for other quantities and unknown units
-    fast_sensors: list[str]  # ids that have some, the most first
-    negative_readings: int  # valid readings below 0, of a quantity that cannot be; 0 for any other
-    most_negative: float | None  # the most frequent number among them
-    odd_values: dict[
-        str, dict[str, float]
-    ]  # id -> value, readings, share: a number that may stand for none; most first
-    missing_codes: list[float]  # further numbers that stood for no reading when the file was made; they are NaN in it
-    sensor_missing_share: dict[str, float]  # id -> share of rows without a valid reading, all N in column order
-    sensor_mean: dict[str, float | None]  # id -> mean of its valid readings; None = it has none
-    worst_sensors: dict[str, float]  # id -> share of missing readings, the worst first
-    dead_sensors: list[str]  # ids without any valid reading
-    stuck_sensors: dict[str, float]  # id -> hours of its longest stuck run, the longest first
-    unusual_days: dict[str, str]  # working day -> Saturday or Sunday, whose readings it resembles
-    all_missing_rows: int
-    longest_outage_steps: int  # the longest run of rows in which no sensor has a reading
-    sensor_longest_outage: dict[str, str | int] | None  # sensor, steps, first_timestamp; None = no reading is missing
-    without_position: list[str]  # ids whose latitude or longitude is absent, not finite or out of range
-    duplicate_positions: list[list[str]]  # ids that share exactly one position
-    outlier_sensors: list[str]  # ids far from all others
-    centre: list[float] | None  # latitude and longitude of the middle of the network
-    extent_km: list[float] | None  # width and height; None = no sensor has a position
-    without_info: list[str]  # ids of the data that vd_info does not have
-    unknown_info: list[str]  # ids of vd_info that the data does not have
-    backward_steps: int  # rows that are not later than the row before, by the stored epochs where there are some
-    wrong_epochs: int | None  # stored seconds that are not their row's time read as UTC; None = none are stored
+    sections: findings by their names, which are attributes of the report too.
+    """
+
+    sections: dict[str, dict[str, Any]]
+
+    def __getattr__(self, name: str) -> Any:
+        for section in self.__dict__.get("sections", {}).values():
+            if name in section:
+                return section[name]
+        raise AttributeError(name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All findings by their names."""
+        return {name: getattr(self, name) for name in NAMES}
 
     def headline(self) -> str:
         """The file, its size and its span."""
@@ -126,7 +88,7 @@ class Report(Shown):
 
     def table(self) -> list[dict[str, Any]]:
         """All numbers and texts that are not lists."""
-        plain = {name: value for name, value in asdict(self).items() if not isinstance(value, list | dict)}
+        plain = {name: value for name, value in self.as_dict().items() if not isinstance(value, list | dict)}
         return [{"what": name.replace("_", " "), "value": value} for name, value in plain.items()]
 
 
@@ -138,30 +100,17 @@ def inspect(path: Path) -> Report:
 def examine(store: Store) -> Report:
     """The same of a file that is open already; what a ``Store`` does not keep is read from its path again."""
     return Report(
-        path=str(store.path),
-        dataset=store.dataset_name,
-        feature=store.feature,
-        unit=store.unit,
-        timezone=store.timezone,
-        local_zone=store.local_zone,
-        missing=store.missing,
-        imputed=store.imputed,
-        checksum=store.checksum,
-        rows=len(store.timestamps),
-        sensors=len(store.sensors.ids),
-        first_timestamp=store.timestamps[0].decode(),
-        last_timestamp=store.timestamps[-1].decode(),
-        step_minutes=store.step_minutes,
-        **_described(store),
-        **_time_axis(store),
-        **_readings(store),
-        **_doubtful(store),
-        **_runs_of_readings(store),
-        **_positions(store.sensors),
+        {
+            "file": _file(store),
+            "times": _times(store) | _clock(store),
+            "readings": _readings(store) | _doubtful(store),
+            "runs": _runs_of_readings(store),
+            "positions": _positions(store.sensors),
+        }
     )
 
 
-def _described(store: Store) -> dict[str, Any]:
+def _file(store: Store) -> dict[str, Any]:
     """What the file says of itself: names, units, counts, seconds."""
     with open_hdf5(store.path, ADVICE) as file:
         declared = file.attrs.get(ROWS_ATTR)
@@ -184,38 +133,42 @@ def _described(store: Store) -> dict[str, Any]:
         wrong = int((stored != store.seconds).sum()) if stored.shape == store.seconds.shape else stored.size
     ids = store.sensors.ids
     return {
+        "path": str(store.path),
+        "dataset": store.dataset_name,
+        "feature": store.feature,
+        "unit": store.unit,  # or "unknown"
         "features": names,
         "units": {name: units[name] for name in names},
-        "missing_codes": codes,
+        "timezone": store.timezone,
+        "local_zone": store.local_zone,  # by whose clock people live, beside times in UTC
+        "missing": store.missing,
+        "missing_codes": codes,  # further numbers that stood for no reading when the file was made; they are NaN in it
+        "imputed": store.imputed,  # None: whether zeros had been replaced cannot be told
+        "checksum": store.checksum,
+        "rows": len(store.timestamps),
         "declared_rows": None if declared is None else int(number[0]),
-        "failed_rows": len(timed) - int(timed.sum()),
-        "without_info": [vdid for vdid in ids if vdid not in described],
-        "unknown_info": sorted(described - set(ids)),
+        "failed_rows": len(timed) - int(timed.sum()),  # stored rows without a time, which are left out of all else
+        "sensors": len(ids),
+        "first_timestamp": store.timestamps[0].decode(),
+        "last_timestamp": store.timestamps[-1].decode(),
+        "step_minutes": store.step_minutes,
+        "without_info": [vdid for vdid in ids if vdid not in described],  # ids of the data that vd_info does not have
+        "unknown_info": sorted(described - set(ids)),  # ids of vd_info that the data does not have
+        # Rows that are not later than the row before, by the stored seconds where there are some.
         "backward_steps": int((np.diff(store.seconds if stored is None else stored) <= 0).sum()),
-        "wrong_epochs": wrong,
+        "wrong_epochs": wrong,  # stored seconds that are not their row's time read as UTC; None: none are stored
     }
 
 
-def _time_axis(store: Store) -> dict[str, Any]:
-    """Gaps, repeated times, steps that fit no grid, and rows whose wall time the clocks skip or show twice.
-
-    A crawler's clock may jitter by ``JITTER_S``.
-    """
-    clock: dict[str, Any] = dict.fromkeys(CLOCK)
-    if (zone := known_zone(store.timezone)) is not None:
-        skipped, repeated = skips(store.seconds, store.timezone), np.zeros(len(store.seconds), bool)
-        for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY_S)):
-            repeated |= (store.seconds >= moment + after) & (store.seconds < moment + before)
-        read = np.flatnonzero(skipped & store.valid.any(axis=1))
-        first = store.timestamps[read[0]].decode() if len(read) else None
-        clock = dict(zip(CLOCK, (int(skipped.sum()), len(read), first, int(repeated.sum())), strict=True))
+def _times(store: Store) -> dict[str, Any]:
+    """Gaps, repeated times and steps that fit no grid; a crawler's clock may jitter by ``JITTER_S``."""
     common = common_step(store.seconds)
     places, missing = gaps(store.seconds, store.timezone)
     listed = np.sort(np.argsort(-missing, kind="stable")[:GAPS_LISTED])
     return {
         "gaps": len(places),
-        "largest_gap_minutes": float(missing.max(initial=0)) / 60,
-        "gap_list": [
+        "largest_gap_minutes": float(missing.max(initial=0)) / 60,  # between the two rows around it; 0 without a gap
+        "gap_list": [  # the largest ones in order of time, with the rows around them
             {
                 "from": store.timestamps[places[gap]].decode(),
                 "to": store.timestamps[places[gap] + 1].decode(),
@@ -223,9 +176,24 @@ def _time_axis(store: Store) -> dict[str, Any]:
             }
             for gap in listed
         ],
-        "irregular_steps": len(irregular(store.seconds)),
-        "duplicates": len(store.seconds) - len(np.unique(store.seconds)),
-        **clock,
+        "irregular_steps": len(irregular(store.seconds)),  # that are not a multiple of the common step
+        "duplicates": len(store.seconds) - len(np.unique(store.seconds)),  # rows whose time an earlier row has
+    }
+
+
+def _clock(store: Store) -> dict[str, Any]:
+    """Rows whose wall time the clocks of the time zone skip or show twice; None without a known zone."""
+    if (zone := known_zone(store.timezone)) is None:
+        return dict.fromkeys(("nonexistent_rows", "nonexistent_rows_read", "first_nonexistent_read", "ambiguous_rows"))
+    skipped, repeated = skips(store.seconds, store.timezone), np.zeros(len(store.seconds), bool)
+    for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY_S)):
+        repeated |= (store.seconds >= moment + after) & (store.seconds < moment + before)
+    read = np.flatnonzero(skipped & store.valid.any(axis=1))
+    return {
+        "nonexistent_rows": int(skipped.sum()),
+        "nonexistent_rows_read": len(read),  # of these, rows with any reading
+        "first_nonexistent_read": store.timestamps[read[0]].decode() if len(read) else None,
+        "ambiguous_rows": int(repeated.sum()),
     }
 
 
@@ -237,7 +205,7 @@ def _readings(store: Store) -> dict[str, Any]:
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
     fast = (store.valid & (store.values > store.largest)).sum(axis=0)
-    return {
+    return {  # numbers are None where no reading is valid
         "missing_share": float(1.0 - store.valid.mean()),
         "zero_share": float((store.values == 0).mean()),
         "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
@@ -248,7 +216,7 @@ def _readings(store: Store) -> dict[str, Any]:
         "median": float(np.median(readings)) if len(readings) else None,
         "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
         "highest": float(readings.max()) if len(readings) else None,
-        "fast_readings": int(fast.sum()),
+        "fast_readings": int(fast.sum()),  # 0 for other quantities and unknown units
         "fast_sensors": [ids[place] for place in np.argsort(-fast, kind="stable") if fast[place]],
     }
 
@@ -282,7 +250,7 @@ def _doubtful(store: Store) -> dict[str, Any]:
             entries[vdid] = {"value": odd[vdid], "readings": count, "share": count / readings}
     return {
         "negative_readings": below.total(),
-        "most_negative": below.most_common(1)[0][0] if below else None,
+        "most_negative": below.most_common(1)[0][0] if below else None,  # the most frequent of them
         "odd_values": dict(sorted(entries.items(), key=lambda item: -item[1]["share"])),
     }
 
@@ -393,9 +361,9 @@ def _positions(sensors: Sensors) -> dict[str, Any]:
         far |= np.hypot(*(xy - np.median(xy[place], axis=0)).T) > ASTRAY_KM
     middle = centre(sensors.latitude, sensors.longitude)
     return {
-        "centre": None if middle is None else list(middle),
+        "centre": None if middle is None else list(middle),  # latitude and longitude
         "without_position": ids[~known].tolist(),
         "duplicate_positions": [ids[known][place == shared].tolist() for shared in np.flatnonzero(count > 1)],
         "outlier_sensors": ids[known][far[place]].tolist(),
-        "extent_km": np.ptp(xy, axis=0).tolist() if len(xy) else None,
+        "extent_km": np.ptp(xy, axis=0).tolist() if len(xy) else None,  # width and height
     }

@@ -6,7 +6,7 @@ import errno
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -55,23 +55,15 @@ def writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str])
     """Open for writing a file that is thrown away where the block fails.
 
     HDF5 must never meet a full disk: after a write that fails it keeps the file open, tries again when the process
-    ends, and crashes.  So the block calls ``reserve`` before it writes.  Where it fails, the descriptor is turned to
-    the null device, which takes whatever HDF5 still has to write, and the file is closed.
+    ends, and crashes.  So the block calls ``reserve`` before it writes.
 
     Raises WriteFailed, which ``disk.replacing`` makes one line.
     """
     try:
-        file = h5py.File(path, mode, libver=libver)
-        descriptor = file.id.get_vfd_handle()
-        opened = os.fstat(descriptor)
-        try:
+        with h5py.File(path, mode, libver=libver) as file:
             reserve(file, 0)
             yield file
             file.flush()
-            file.close()
-        except BaseException:
-            _let_go(file, descriptor, opened)
-            raise
         _cut(path)
     except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
         raise WriteFailed from error
@@ -102,16 +94,6 @@ def _cut(path: Path) -> None:
         size_of_offsets, end = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}.get(head[8], (0, 0))
         if end and head[size_of_offsets] == 8:
             file.truncate(int.from_bytes(head[end : end + 8], "little"))
-
-
-def _let_go(file: h5py.File, descriptor: int, opened: os.stat_result) -> None:
-    with suppress(OSError):  # the descriptor is closed, and no more than a number
-        if os.path.samestat(opened, os.fstat(descriptor)):
-            null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, descriptor)
-            os.close(null)
-    with suppress(Exception):
-        file.close()
 
 
 def _words(error: BaseException) -> str:

@@ -30,9 +30,7 @@ from socialx.files.formats.walltimes import (
     rounded,
 )
 from socialx.files.hdf5_layout import DIRECTIONS, UNKNOWN, Block, Readings, Sensors, is_code
-from socialx.files.ids import match_key
-from socialx.files.locations import join, respelt
-from socialx.files.position_tables import ADVICE, index_ids, read_ids, read_locations
+from socialx.files.locations import ADVICE, index_ids, join, match_key, read_ids, read_locations, respelt
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import find, is_table, recognise

@@ -107,11 +107,7 @@ def lacking_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.nd
     pairs = zip(seconds[places].tolist(), seconds[places + 1].tolist(), strict=True)
     parts = [np.arange(before + step, after - JITTER_S, step) for before, after in pairs]
     times = np.concatenate([np.empty(0, np.int64), *parts])
-    zone = known_zone(timezone)
-    if zone is not None and len(times):
-        for moment, old, new in clock_changes(zone, np.unique(times // DAY_S)):
-            times = times[(times < moment + old) | (times >= moment + new)]
-    return times
+    return times[~skips(times, timezone)]
 
 
 def skips(seconds: np.ndarray, timezone: str | None) -> np.ndarray:

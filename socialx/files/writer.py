@@ -1,11 +1,13 @@
-"""Writing the canonical HDF5 file.  T rows, N sensors, F features, t rows of one block."""
+"""Writing the canonical HDF5 file, and changing one.  T rows, N sensors, F features, t rows of one block."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
@@ -17,7 +19,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from socialx.disk import check_output, replacing
+from socialx.disk import check_output, replacing, version_of
 from socialx.errors import SocialxError, sample
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
@@ -40,6 +42,7 @@ from socialx.files.hdf5_layout import (
     Block,
     Readings,
     Sensors,
+    check_parts,
     fixed_texts,
     plain_text,
 )
@@ -49,6 +52,8 @@ from socialx.files.time_axis import as_text, as_timestamps, common_step, gaps, r
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
 CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
 ID = re.compile(r"(?![.]+$)[^\s/]{1,64}")
+ADVICE = "convert its source again"
+WAIT_S = 10.0  # for a reader of the file that is changed
 ENTRIES = 100  # of vd_info, for which room is kept at once
 
 
@@ -265,3 +270,33 @@ def write_sensors(file: h5py.File, sensors: Sensors) -> None:
                 attributes[name] = column[index]
         if sensors.direction is not None and sensors.direction[index]:
             attributes["direction"] = sensors.direction[index]
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that the system does not let be written."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise SocialxError(path, "read-only", "make it writable, or work on a copy")
+
+
+def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.File, h5py.File], bool]) -> None:
+    """Patch a copy of a file and put it in the file's place; the caller holds the file ``exclusive``.
+
+    patch: writes into the copy, whose new objects are in the oldest form that HDF5 knows, so that every reader reads
+    them.  check: whether the copy, opened as the second file, gives back what the first one held and what was written.
+    Raises SocialxError, and leaves the file as it was, where the file is damaged or the disk fails.
+    """
+    before = version_of(path)
+    with replacing(path) as temporary:
+        shutil.copyfile(path, temporary)
+        try:
+            with writing(temporary, "r+", ("earliest", "v110")) as file:
+                check_parts(path, file)  # of the very file that is written
+                patch(file)
+        except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
+            raise SocialxError(path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
+        with open_hdf5(path, ADVICE, locking=False) as old, open_hdf5(temporary, ADVICE) as new:
+            same = check(old, new)
+        if version_of(path) != before:  # by somebody who takes no lock
+            raise SocialxError(path, "it was changed meanwhile", "run the command again")
+        if not same:
+            raise SocialxError(path, "the disk does not give back what was written", "check the disk")

@@ -17,8 +17,8 @@ from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
 from socialx.environment import commit
 from socialx.errors import Argument, Command, SocialxError, fall_back, sample, shortened
-from socialx.files.distances import distances_checksum
 from socialx.files.holidays import as_dates
+from socialx.files.neighbours import distances_checksum
 from socialx.files.time_axis import is_utc, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"

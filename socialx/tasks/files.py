@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,9 +28,8 @@ from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
 from socialx.files.frames import FRAME, Frame, as_table
 from socialx.files.hdf5_layout import Readings
-from socialx.files.locations import centre
+from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
-from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import read
 from socialx.files.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
@@ -169,7 +168,7 @@ def _convert(
     untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
-        failing = checks.of_validate() if validate else []
+        failing = checks.OF_VALIDATE if validate else ()
         told = (*failing, "units")  # which the reader has told
         untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
         problems = tuple(checks.messages(report, target, failing)) if validate else None
@@ -338,9 +337,14 @@ class Inspection(Shown):
         following = None if self.kind.next is None else python(self.kind.next)
         kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_is": self.kind.why, "next": following}
         if self.report is None:
-            absent = dict.fromkeys(field.name for field in fields(inspection.Report))
-            return {**kind, **absent, "path": str(self.path), "problems": None, "remarks": None}
-        return {**kind, **asdict(self.report), "problems": list(self.problems), "remarks": list(self.remarks)}
+            return {
+                **kind,
+                **dict.fromkeys(inspection.NAMES),
+                "path": str(self.path),
+                "problems": None,
+                "remarks": None,
+            }
+        return {**kind, **self.report.as_dict(), "problems": list(self.problems), "remarks": list(self.remarks)}
 
 
 @with_help
@@ -378,7 +382,7 @@ def inspect(
             write_features(Path(geojson), points_of(where, report.unit, missing_share=missing, mean=mean))
             note(Message("", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}"))
         if plot is not None:
-            from socialx.views.file_picture import plot_report
+            from socialx.views.file_tables import plot_report
 
             plot_report(opened, report, Path(plot))
             note(Message("", f"drew {plot}"))

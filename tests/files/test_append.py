@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import Result
 
 import socialx
 from socialx.errors import SettingsError
@@ -20,7 +20,7 @@ from socialx.files.append import Appended
 from socialx.files.store import open_store
 from tests import frames
 from tests.commands import socialx as run
-from tests.data_files import changed, digest, put, refusal, room_for, spoil_copies, unchanged
+from tests.data_files import changed, digest, put, refusal, unchanged
 
 IDS = ["11", "12", "13", "14"]
 PLACES = pd.DataFrame({"id": IDS, "lat": [48.1, 48.2, 48.3, 48.4], "lon": [11.1, 11.2, 11.3, 11.4], "lanes": 2})
@@ -56,6 +56,12 @@ def append(path: Path, frame: pd.DataFrame, **options: Any) -> Appended:
     """Append a table under the name of the first one's neighbour."""
     frame.to_csv(path.parent / "new.csv")
     return socialx.append(path, path.parent / "new.csv", **options)
+
+
+def told(path: Path, frame: pd.DataFrame, *options: str) -> Result:
+    """What the command says that appends a table."""
+    frame.to_csv(path.parent / "new.csv")
+    return run("append", path, path.parent / "new.csv", *options)
 
 
 def content(path: Path) -> dict[str, Any]:
@@ -115,31 +121,27 @@ def test_appending_is_converting_all_at_once(
 
 
 def test_several_tables_at_once(tmp_path: Path) -> None:
-    frame = network()
-    whole = content(file_of(frame, tmp_path))
-    grown = file_of(frame[:20], tmp_path)
-    frame[40:].to_csv(tmp_path / "b.csv")
-    frame[20:40].to_csv(tmp_path / "c.csv")
+    whole = content(file_of(FRAME, tmp_path))
+    grown = file_of(FRAME[:20], tmp_path)
+    FRAME[40:].to_csv(tmp_path / "b.csv")
+    FRAME[20:40].to_csv(tmp_path / "c.csv")
     assert socialx.append(grown, [tmp_path / "b.csv", tmp_path / "c.csv"]).rows == 40
     assert content(grown) == whole
 
 
-def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path) -> None:
-    frame = network()
-    whole = content(file_of(frame, tmp_path))
-    path = file_of(frame[:30], tmp_path)
+def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path, path: Path) -> None:
     with h5py.File(path, "r+") as file:  # as files were written before
         for name in ("metadata/timestamps", "metadata/timestamps_epoch"):
             values = file[name][:]
             del file[name]
             file.create_dataset(name, data=values, chunks=True, compression="gzip")
-    append(path, frame[30:])
-    assert content(path) == whole
+    append(path, FRAME[30:])
+    grown = content(path)
+    assert grown == content(file_of(FRAME, tmp_path))
 
 
-def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(tmp_path: Path, path: Path) -> None:
-    FRAME[28:][["13", "12"]].to_csv(tmp_path / "new.csv")
-    done = run("append", path, tmp_path / "new.csv")
+def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> None:
+    done = told(path, FRAME[28:][["13", "12"]])
     assert "it lacks 2 of 4 sensors of" in done.stderr
     assert "(11, 14): their readings are missing" in done.stderr
     assert f"{path}: 30 rows added, now 60 rows x 4 sensors up to 2024-02-01 00:55:00" in done.stdout
@@ -148,29 +150,20 @@ def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(tmp_path: Path,
     assert np.array_equal(values[:, [1, 2]], FRAME[["12", "13"]].to_numpy(np.float32), equal_nan=True)
 
 
-def test_a_gap_is_filled_with_missing_readings(tmp_path: Path, path: Path) -> None:
-    FRAME[36:].to_csv(tmp_path / "new.csv")
-    done = run("append", path, tmp_path / "new.csv")
-    assert "6 rows are neither in it nor in" in done.stderr
-    assert "(2024-01-31 22:30:00 .. 2024-01-31 22:55:00): filled with missing readings" in done.stderr
-    assert "24 rows added and 6 of missing readings, now 60 rows" in done.stdout
-    store = open_store(path)
+def test_a_gap_is_filled_with_missing_readings(path: Path) -> None:
+    done = told(path, FRAME[36:].drop(FRAME.index[[40, 41, 45]]))
+    assert "9 rows are neither in it nor in" in done.stderr
+    assert "(2024-01-31 22:30:00 .. 2024-01-31 23:45:00): filled with missing readings" in done.stderr
+    assert "21 rows added and 9 of missing readings, now 60 rows" in done.stdout
+    store, lost = open_store(path), [*range(30, 36), 40, 41, 45]
     assert store.timestamps.tolist() == [str(time).encode() for time in FRAME.index]
-    assert np.isnan(store.values[30:36]).all()
-    assert not store.valid[30:36].any()
+    assert np.isnan(store.values[lost]).all()
+    assert not store.valid[lost].any()
     with h5py.File(path) as file:
         positions = file["data/features"][:, :, 1:]
     assert (positions == positions[:1])[~np.isnan(positions)].all()
-    assert np.isfinite(positions[30:36, :, -3:-1]).all()
-
-
-def test_rows_that_the_new_table_lacks_are_filled(tmp_path: Path, path: Path) -> None:
-    done = append(path, FRAME[37:].drop(FRAME.index[[40, 41, 45]]))
-    assert (done.rows, done.filled) == (20, 10)
-    store = open_store(path)
-    assert store.timestamps.tolist() == [str(time).encode() for time in FRAME.index]
-    assert not store.valid[[*range(30, 37), 40, 41, 45]].any()
-    assert append(path, FRAME[36:47]).restored == 4
+    assert np.isfinite(positions[lost, :, -3:-1]).all()
+    assert append(path, FRAME[36:47]).restored == 3
     assert open_store(path).timestamps.tolist() == store.timestamps.tolist()
 
 
@@ -199,11 +192,10 @@ def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
     path = file_of(wall[:48], tmp_path)
     append(path, wall[48:52], timezone="Europe/Berlin")
     append(path, zoned[52:56])
-    plain[56:].to_csv(tmp_path / "new.csv")
     with unchanged(path):
-        refused = run("append", path, tmp_path / "new.csv")
-        assert "is in UTC: --timezone Europe/Berlin says it, or --timezone UTC" in refused.stderr
-    assert run("append", path, tmp_path / "new.csv", "--timezone", "UTC").exit_code == 0
+        says = "is in UTC: --timezone Europe/Berlin says it, or --timezone UTC"
+        assert says in told(path, plain[56:]).stderr
+    assert told(path, plain[56:], "--timezone", "UTC").exit_code == 0
     assert content(path) == whole
 
 
@@ -228,21 +220,9 @@ def test_the_hour_that_comes_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_speeds_of_another_unit_are_noted(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path, units="mph")
-    (1.609 * frame[30:45]).to_csv(tmp_path / "new.csv")
-    assert "check that they are in mph" in run("append", path, tmp_path / "new.csv").stderr
-    frame[45:].to_csv(tmp_path / "new.csv")
-    assert "check that" not in run("append", path, tmp_path / "new.csv").stderr
-
-
-def test_a_number_that_stands_for_no_reading(tmp_path: Path) -> None:
-    frame = network().fillna(50.0)
-    path = file_of(frame[:30], tmp_path)
-    append(path, frame[30:].replace(0.0, -1.0), missing=-1)
-    expected = frame.to_numpy(np.float32).copy()
-    expected[30:][expected[30:] == 0] = np.nan
-    assert np.array_equal(open_store(path).values, expected, equal_nan=True)
+    path = file_of(FRAME[:30], tmp_path, units="mph")
+    assert "check that they are in mph" in told(path, 1.609 * FRAME[30:45]).stderr
+    assert "check that" not in told(path, FRAME[45:]).stderr
 
 
 def test_flow_is_taken_where_the_file_holds_flow(tmp_path: Path) -> None:
@@ -256,42 +236,34 @@ def test_flow_is_taken_where_the_file_holds_flow(tmp_path: Path) -> None:
     assert np.array_equal(store.values, frame.to_numpy(np.float32), equal_nan=True)
 
 
-def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame, tmp_path)
+def test_a_table_of_one_quantity_does_not_go_on_with_a_file_of_two(tmp_path: Path) -> None:
+    rows = frames.long(network())
+    rows[:120].to_csv(tmp_path / "two.csv", index=False)
+    path = tmp_path / "two.h5"
+    socialx.convert("csv", tmp_path / "two.csv", path, channel="speed,volume", without_positions=True)
+    rows[120:].drop(columns="volume").to_csv(tmp_path / "new.csv", index=False)
+    with unchanged(path):
+        line = refusal(lambda: socialx.append(path, tmp_path / "new.csv"), task="append")
+    assert f"it has no column of flow, and {path} holds avg_speed and flow: write a column of each" in line
+    assert "--channel" not in line
+
+
+def test_nothing_new_leaves_the_file_alone(path: Path) -> None:
     before, moment = digest(path), path.stat().st_mtime_ns
-    frame[40:50].to_csv(tmp_path / "new.csv")
-    done = run("append", path, tmp_path / "new.csv")
+    done = told(path, FRAME[10:20])
     assert done.stdout == f"{path}: no new row, unchanged\n"
     assert "10 rows are in" in done.stderr
     assert (digest(path), path.stat().st_mtime_ns) == (before, moment)
 
 
-def other_ids(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.rename(columns={"12": "99"})
-
-
-def altered(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(**{"13": frame["13"].fillna(0.0) + 1})
-
-
-def infinite(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(**{"13": 1e39})
-
-
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
     "unknown ids": (
-        lambda f: other_ids(f)[30:],
+        lambda f: f.rename(columns={"12": "99"})[30:],
         ("lacks 1 of its 4 sensors", "(99)", "--meta LOCATIONS.csv adds them, or leave them out (--drop 99)"),
     ),
     "another reading": (
-        lambda f: altered(f)[20:],
-        (
-            "10 readings are not those of",
-            "13 at 2024-01-31 21:40:00 is ",
-            ", not ",
-            "remove these rows, or convert all rows again",
-        ),
+        lambda f: f.fillna(0.0).add(f.columns == "13")[20:],
+        ("readings are not those of", "13 at 2024-01-31 21:40:00 is ", ", not ", "remove these rows, or convert all"),
     ),
     "only older rows": (lambda f: f.shift(freq="-1D"), ("60 rows are before the end", "2024-01-30 20:00:00")),
     "between two rows": (lambda f: f[20:25].shift(freq="1min"), ("5 rows are before the end", "21:41:00")),
@@ -299,7 +271,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]
     "another step": (lambda f: f[30::3], ("not 5 min apart", "give it the same step")),
     "back in time": (lambda f: f[30:][::-1], ("not in order of time",)),
     "far away": (lambda f: f[30:].shift(freq="30D"), ("2024-03-01 22:30:00", "8,640 steps after", "check its dates")),
-    "infinite": (lambda f: infinite(f)[30:][IDS[::-1]], ("row 1 of sensor 13 is infinite or too large",)),
+    "infinite": (lambda f: f.assign(**{"13": 1e39})[30:][IDS[::-1]], ("row 1 of sensor 13 is infinite or too large",)),
 }
 
 
@@ -339,27 +311,3 @@ def test_a_file_that_cannot_grow_is_refused(tmp_path: Path, path: Path) -> None:
     changed(path, lambda file: file["metadata/feature_names"].__setitem__(1, "flow"))
     refusal(lambda: append(path, FRAME[30:]), "not one for each of avg_speed,flow", task="append")
     refusal(lambda: append(tmp_path / "city.csv", FRAME[30:]), "not an HDF5 file", task="append")
-
-
-def test_a_file_that_somebody_else_has_open_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.append.WAIT_S", 0.1)
-    with unchanged(path), path.open("rb") as other:
-        fcntl.flock(other, fcntl.LOCK_SH)
-        refusal(lambda: append(path, FRAME[30:]), "another process has it open", task="append")
-
-
-def test_a_disk_without_room_leaves_the_file_as_it_was(tmp_path: Path, path: Path) -> None:
-    FRAME[30:].to_csv(tmp_path / "new.csv")
-    with unchanged(path), room_for(path.stat().st_size + 1000):
-        refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "cannot be written", "its space", task="append")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["city.csv", "city.h5", "new.csv", "places.csv"]
-
-
-def test_a_copy_that_does_not_give_back_the_rows_is_thrown_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil(copy: Path) -> None:
-        with h5py.File(copy, "r+") as file:
-            file["data/features"][29, 0, 0] += 1
-
-    with unchanged(path):
-        spoil_copies(monkeypatch, spoil)
-        refusal(lambda: append(path, FRAME[30:]), "the disk does not give back", task="append")

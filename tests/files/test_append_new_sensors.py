@@ -66,8 +66,10 @@ def test_the_file_is_that_of_one_conversion(
 def test_rows_that_the_file_has_give_a_new_sensor_its_earlier_readings(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = append(path, grown()[20:], meta=tmp_path / "new_places.csv")
-    assert (done.rows, done.restored) == (30, 10)
+    grown()[20:].to_csv(tmp_path / "new.csv")
+    done = works("append", path, tmp_path / "new.csv", "--meta", tmp_path / "new_places.csv").stdout
+    said = "30 rows added and 10 rows of missing readings filled and 2 new sensors (15, 16), now 60 rows x 6 sensors"
+    assert said in done
     frame = grown()
     frame.loc[frame.index[:20], MORE] = np.nan
     assert numbers(content(path)) == numbers(whole(frame, tmp_path / "whole", monkeypatch))
@@ -86,33 +88,22 @@ def test_later_appends_know_it(tmp_path: Path, path: Path) -> None:
     assert store.sensors.direction == (*"NES", "", "W", "")
 
 
-def test_what_a_file_has_no_place_for_is_said_and_kept_where_it_has_one(
+def test_what_the_locations_file_says_of_a_new_sensor_is_kept(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "has no lanes and no length and no direction, so those of 2 new sensors are left out"
+    meta = tmp_path / "new_places.csv"
     monkeypatch.setattr("tests.files.test_append.PLACES", PLACES[["id", "lat", "lon"]])
     plain = file_of(FRAME[:30], tmp_path, "plain")
-    grown()[30:].to_csv(tmp_path / "new.csv")
-    meta = tmp_path / "new_places.csv"
-    line = f"{meta}: {plain} {said}: socialx backfill {plain} --meta {meta}"
-    told = works("append", plain, tmp_path / "new.csv", "--meta", meta).stderr
-    assert line in " ".join(told.split())
-    assert open_store(plain).sensors.lanes is None
-    socialx.backfill(plain, meta=meta)
-    np.testing.assert_array_equal(open_store(plain).sensors.lanes, [np.nan] * 4 + [3, 1])
+    append(plain, grown()[30:], meta=meta)
+    sensors = open_store(plain).sensors
+    np.testing.assert_array_equal(sensors.lanes, [np.nan] * 4 + [3, 1])
+    assert sensors.direction == ("", "", "", "", "W", "")
     unknown = PLACES.assign(lanes=np.nan, length=np.nan)
     monkeypatch.setattr("tests.files.test_append.PLACES", unknown)  # the file has the columns, and no number in them
     path = file_of(FRAME[:30], tmp_path, "unknown")
-    assert said not in works("append", path, tmp_path / "new.csv", "--meta", meta).stderr
+    append(path, grown()[30:], meta=meta)
     np.testing.assert_array_equal(open_store(path).sensors.lanes, [np.nan] * 4 + [3, 1])
     assert open_store(path, "lanes").values[-1, -2:].tolist() == [3, 1]
-
-
-def test_the_command_says_it(tmp_path: Path, path: Path) -> None:
-    grown()[30:].to_csv(tmp_path / "new.csv")
-    result = works("append", path, tmp_path / "new.csv", "--meta", tmp_path / "new_places.csv")
-    assert "2 new sensors (15, 16)" in result.stdout
-    assert "60 rows x 6 sensors" in result.stdout
 
 
 def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:
@@ -132,19 +123,26 @@ def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(("new", "cell"), [(IDS, (29, 0, 0)), ([*IDS, *MORE], (35, 5, 0))])
 def test_a_disk_without_room_and_one_that_loses_what_is_written(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+    new: list[str], cell: tuple[int, ...], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with unchanged(path), room_for(path.stat().st_size + 1000), pytest.raises(socialx.SocialxError):
-        append(path, grown()[30:], meta=tmp_path / "new_places.csv")
+    meta = tmp_path / "new_places.csv" if new != IDS else None
+    grown()[30:][new].to_csv(tmp_path / "new.csv")
 
     def spoil(copy: Path) -> None:
         with h5py.File(copy, "r+") as file:
-            file["data/features"][35, 5, 0] += 1
+            file["data/features"][cell] += 1
 
-    spoil_copies(monkeypatch, spoil)
+    def fails(*words: str) -> None:
+        refusal(lambda: socialx.append(path, tmp_path / "new.csv", meta=meta), *words, task="append")
+
     with unchanged(path):
-        refusal(lambda: append(path, grown()[30:], meta=tmp_path / "new_places.csv"), "does not give back")
+        with room_for(path.stat().st_size + 1000):
+            fails("cannot be written", "its space")
+        spoil_copies(monkeypatch, spoil)
+        fails("the disk does not give back")
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_a_run_that_learnt_to_do_without_forecasts_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""append beside a reader waits; the hole that an earlier append left is filled by a later one."""
+"""append waits for a reader, fills the hole of an earlier one, and knows the numbers that stand for no reading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,50 +18,40 @@ from socialx.errors import SocialxError
 from socialx.files.store import open_store
 from tests import frames
 from tests.commands import socialx as run
-from tests.data_files import refusal, room_for, spoil_copies, unchanged
+from tests.commands import works
+from tests.data_files import changed, refusal, room_for, spoil_copies, unchanged
+from tests.files.test_append import FRAME, IDS, append, content, file_of
 
-FRAME = frames.network(60)
+CODES = "missing_codes"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return file_of(FRAME[:20], tmp_path / "city.h5")
+    """The first third of ``FRAME``."""
+    return file_of(FRAME[:20], tmp_path)
 
 
-def file_of(frame: pd.DataFrame, output: Path) -> Path:
-    frame.to_csv(output.with_suffix(".csv"))
-    socialx.convert("csv", output.with_suffix(".csv"), output, units="km/h", without_positions=True)
-    return output
+def table(path: Path, frame: pd.DataFrame) -> Path:
+    """A table beside a file."""
+    frame.to_csv(path.parent / "new.csv")
+    return path.parent / "new.csv"
 
 
-def table(folder: Path, frame: pd.DataFrame) -> Path:
-    frame.to_csv(folder / "new.csv")
-    return folder / "new.csv"
-
-
-def features(path: Path) -> np.ndarray:
-    with h5py.File(path) as file:
-        return file["data/features"][:]
-
-
-def test_append_waits_for_a_reader(tmp_path: Path, path: Path) -> None:
+def test_append_waits_for_a_reader(path: Path) -> None:
     code = "import h5py, sys, time\nwith h5py.File(sys.argv[1]): print('open', flush=True); time.sleep(1)"
     with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
         reader.stdout.readline()
-        done = run("append", path, table(tmp_path, FRAME[20:]))
-    assert done.exit_code == 0, done.stderr
+        done = works("append", path, table(path, FRAME[20:]))
     assert f"{path}: another process has it open: waiting up to 10 s" in done.stderr
     assert len(open_store(path).rows) == 60
 
 
-def test_a_reader_that_stays_is_refused_after_the_wait(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_stays_is_refused_after_the_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.append.WAIT_S", 0.3)
     started = time.monotonic()
     with unchanged(path), exclusive(path):  # flock of another descriptor
-        refusal(lambda: socialx.append(path, table(tmp_path, FRAME[20:])), task="append")
+        refusal(lambda: append(path, FRAME[20:]), "another process", task="append")
     assert time.monotonic() - started < 5
 
 
@@ -90,93 +79,141 @@ def test_whoever_waits_gets_the_file_and_never_the_one_that_was_replaced(path: P
 
 
 @pytest.mark.parametrize("part", [slice(20, 40), slice(22, 30), slice(18, 40), slice(20, 45), slice(20, 60)])
-def test_a_hole_is_filled_by_a_later_append(tmp_path: Path, path: Path, part: slice) -> None:
-    socialx.append(path, table(tmp_path, FRAME[40:]))
-    done = socialx.append(path, table(tmp_path, FRAME[part]))
-    hole = range(max(20, part.start), min(40, part.stop))
-    assert (done.restored, done.rows) == (len(hole), 0)
-    assert done.repeated == part.stop - part.start - len(hole)
+def test_a_hole_is_filled_by_a_later_append(path: Path, part: slice) -> None:
+    append(path, FRAME[40:])
     wanted = FRAME.to_numpy(np.float32).copy()
+    hole = range(max(20, part.start), min(40, part.stop))
+    filled = [row for row in hole if np.isin(FRAME.iloc[row], [0.0, np.nan]).sum() < len(IDS)]
+    done = append(path, FRAME[part])
+    assert (done.restored, done.rows) == (len(filled), 0)
+    assert done.repeated == part.stop - part.start - len(filled)
     wanted[[row for row in range(20, 40) if row not in hole]] = np.nan
-    assert np.array_equal(open_store(path).values, wanted, equal_nan=True)
+    found = open_store(path)
+    assert np.array_equal(found.values[found.valid], wanted[np.isfinite(wanted) & (wanted != 0)])
 
 
-def test_the_command_says_it_and_the_file_is_that_of_one_conversion(tmp_path: Path, path: Path) -> None:
-    run("append", path, table(tmp_path, FRAME[40:50]))
-    done = run("append", path, table(tmp_path, FRAME[20:]))
-    assert done.stdout == (
-        f"{path}: 10 rows added and 20 rows of missing readings filled, now 60 rows x 4 sensors up to "
-        "2024-02-01 00:55:00\n"
-    )
-    assert np.array_equal(features(path), features(file_of(FRAME, tmp_path / "whole.h5")), equal_nan=True)
-    done = run("append", path, table(tmp_path, FRAME[20:]))
-    assert done.stdout == f"{path}: no new row, unchanged\n"
+@pytest.mark.parametrize(
+    ("first", "part", "said"),
+    [
+        (slice(40, 50), slice(20, 60), "10 rows added and 20 rows of missing readings filled, now 60 rows"),
+        (slice(40, 50), slice(30, 35), "5 rows of missing readings filled, now 50 rows"),
+    ],
+)
+def test_the_command_says_what_it_did(path: Path, first: slice, part: slice, said: str) -> None:
+    full = FRAME.fillna(50.0).replace(0.0, 50.0)
+    path = file_of(full[:20], path.parent, "full")
+    append(path, full[first])
+    last = str(open_store(path).timestamps[-1].decode()) if part.stop < 50 else "2024-02-01 00:55:00"
+    done = works("append", path, table(path, full[part]))
+    assert done.stdout == f"{path}: {said} x 4 sensors up to {last}\n"
+    if part.stop == 60:
+        assert content(path)["data/features"] == content(file_of(full, path.parent, "whole"))["data/features"]
+        assert run("append", path, table(path, full[part])).stdout == f"{path}: no new row, unchanged\n"
 
 
-def test_only_the_hole_is_filled(tmp_path: Path, path: Path) -> None:
-    socialx.append(path, table(tmp_path, FRAME[40:50]))
-    done = run("append", path, table(tmp_path, FRAME[30:35]))
-    assert (
-        done.stdout == f"{path}: 5 rows of missing readings filled, now 50 rows x 4 sensors up to 2024-02-01 00:05:00\n"
-    )
+def test_what_some_sensors_lack_is_filled_and_no_reading_is_changed(path: Path) -> None:
+    full = frames.network(60, ids=IDS).fillna(50.0)
+    path = file_of(full[:20], path.parent, "full")
+    append(path, full[40:])
+    append(path, full[20:30][["11"]])
+    assert append(path, full[20:40][["12", "13", "14"]]).restored == 20
+    assert append(path, full[20:40]).restored == 10
+    assert np.array_equal(open_store(path).values, full.to_numpy(np.float32))
+    for other in (full[15:40].assign(**{"12": np.nan}), full[15:40] + 1):
+        with unchanged(path):
+            refusal(lambda other=other: append(path, other), "readings are not those of", task="append")
 
 
-def test_what_some_sensors_lack_is_filled_and_no_reading_is_changed(tmp_path: Path, path: Path) -> None:
-    socialx.append(path, table(tmp_path, FRAME[40:]))
-    socialx.append(path, table(tmp_path, FRAME[20:30][["4001"]]))
-    assert socialx.append(path, table(tmp_path, FRAME[20:40])).restored == 20
-    assert np.array_equal(open_store(path).values, FRAME.to_numpy(np.float32), equal_nan=True)
-    with unchanged(path):
-        gone = FRAME[15:40].assign(**{"4002": np.nan})
-        refusal(lambda: socialx.append(path, table(tmp_path, gone)), "readings are not those of", task="append")
-    with unchanged(path):
-        other = FRAME[15:40].fillna(0.0) + 1
-        refusal(lambda: socialx.append(path, table(tmp_path, other)), "readings are not those of", task="append")
-
-
-def test_a_long_hole_over_many_chunks(tmp_path: Path) -> None:
-    frame = frames.network(2000)
-    path = file_of(frame[:700], tmp_path / "city.h5")
-    socialx.append(path, table(tmp_path, frame[1390:]))
-    done = socialx.append(path, table(tmp_path, frame[600:1500]))
+def test_a_long_hole_over_many_chunks_and_a_disk_without_room_for_it(tmp_path: Path) -> None:
+    frame = frames.network(2000, ids=IDS)
+    path = file_of(frame[:700], tmp_path)
+    append(path, frame[1390:])
+    new, size = table(path, frame[700:1390]), path.stat().st_size
+    for room in range(0, 40_000, 4_000):
+        with unchanged(path), room_for(size + room):
+            refusal(lambda: socialx.append(path, new), "cannot be written", task="append")
+    done = append(path, frame[600:1500])
     assert (done.restored, done.repeated) == (690, 210)
     assert np.array_equal(open_store(path).values, frame.to_numpy(np.float32), equal_nan=True)
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 @pytest.mark.parametrize("task", ["append", "backfill"])
 def test_a_file_that_somebody_replaces_meanwhile_stays_theirs(
-    tmp_path: Path, path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs = file_of(FRAME[5:25], tmp_path / "theirs.h5").read_bytes()
+    theirs, moved = file_of(FRAME[5:25], path.parent, "theirs", timezone=None).read_bytes(), path.with_name("moved.h5")
+    path.write_bytes(theirs)
 
     def replace(copy: Path) -> None:
-        (tmp_path / "moved.h5").write_bytes(theirs)
-        (tmp_path / "moved.h5").replace(path)
+        moved.write_bytes(theirs)
+        moved.replace(path)
 
     spoil_copies(monkeypatch, replace)
-    new = table(tmp_path, FRAME[20:])
-    works = {"append": lambda: socialx.append(path, new), "backfill": lambda: socialx.backfill(path, timezone="UTC")}
+    works = {"append": lambda: append(path, FRAME[25:]), "backfill": lambda: socialx.backfill(path, timezone="UTC")}
     refusal(works[task], "it was changed meanwhile", "run the command again", task=task)
     assert path.read_bytes() == theirs
-    assert not [each for each in tmp_path.iterdir() if each.suffix == ".tmp"]
+    assert not list(path.parent.glob("*.tmp"))
 
 
-def test_convert_does_not_overwrite_a_file_that_is_write_protected(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_convert_does_not_overwrite_a_file_that_is_write_protected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)  # whoever runs this may be root
-    options = {"units": "km/h", "without_positions": True, "overwrite": True}
     with unchanged(path):
-        refusal(lambda: socialx.convert("csv", tmp_path / "city.csv", path, **options), "read-only")
+        refusal(lambda: file_of(FRAME, path.parent), "read-only")
 
 
-def test_a_disk_without_room_leaves_a_hole_as_it_was(tmp_path: Path) -> None:
-    frame = frames.network(2000)
-    path = file_of(frame[:700], tmp_path / "city.h5")
-    socialx.append(path, table(tmp_path, frame[1390:]))
-    new, size = table(tmp_path, frame[700:1390]), path.stat().st_size
-    for room in range(0, 40_000, 4_000):
-        with unchanged(path), room_for(size + room):
-            refusal(lambda: socialx.append(path, new), "cannot be written", task="append")
-    assert socialx.append(path, new).restored == 690
-    assert not [each for each in tmp_path.iterdir() if each.suffix == ".tmp"]
+def coded(rows: int = 60) -> pd.DataFrame:
+    """Speeds of which some are -1, some 0 and some 255."""
+    frame = frames.network(rows, ids=IDS).fillna(50.0).round(1)
+    chance = np.random.default_rng(1).random(frame.shape)
+    return frame.mask(chance < 0.3, 255.0).mask(chance < 0.2, 0.0).mask(chance < 0.1, -1.0)
+
+
+def codes(path: Path) -> str | None:
+    """The further numbers that a file says to stand for no reading."""
+    return content(path).get(f"metadata@{CODES}")
+
+
+def noted(path: Path, frame: pd.DataFrame) -> str:
+    """What append says of a table."""
+    return works("append", path, table(path, frame)).stderr
+
+
+@pytest.mark.parametrize("missing", ["-1,0", "-1,0,255", "0,-1,255", "255,-1"])
+def test_append_applies_all_codes_of_the_conversion(tmp_path: Path, missing: str) -> None:
+    frame = coded()
+    whole = content(file_of(frame, tmp_path, missing=missing))
+    path = file_of(frame[:20], tmp_path, missing=missing)
+    append(path, frame[18:40])
+    append(path, frame[40:])
+    assert content(path) == whole
+    unread = [float(code) for code in missing.split(",")]
+    assert open_store(path).valid.sum() == np.isin(frame, unread, invert=True).sum()
+
+
+def test_append_keeps_the_codes_that_it_is_given(tmp_path: Path) -> None:
+    frame = coded().replace({0.0: 50.0})
+    path = file_of(frame[:20].replace(255.0, 50.0), tmp_path, missing="-1")
+    append(path, frame[20:40], missing="-1,255")
+    append(path, frame[40:])
+    assert codes(path) == "[255.]"
+    assert not (open_store(path).values == 255).any()
+    assert codes(file_of(coded(), tmp_path, missing="0")) is None
+
+
+def test_zeros_that_the_file_never_had_are_noted(tmp_path: Path) -> None:
+    frame = coded()
+    zeros = int((frame[30:] == 0).to_numpy().sum())
+    path = file_of(frame[:30].replace(0.0, 50.0), tmp_path, missing="-1")
+    said = f"{zeros} zeros count as readings, and {path} had none: --missing 0 if they stand for none"
+    assert said in noted(path, frame[30:])
+    assert "zeros count" not in noted(path, coded(80)[60:])  # it has some now
+    for missing in ("0", "-1,0"):
+        path = file_of(frame[:30].replace(0.0, 50.0), tmp_path, missing=missing)
+        assert "zeros count" not in noted(path, frame[30:])
+
+
+def test_codes_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    path = file_of(coded()[:30], tmp_path, missing="-1,0")
+    changed(path, lambda file: file["metadata"].attrs.__setitem__(CODES, "none"))
+    refusal(lambda: append(path, coded()[30:]), CODES, task="append")

@@ -18,12 +18,12 @@ import pytest
 from socialx.files.checks import problems
 from socialx.files.file_head import read_head
 from socialx.files.inspect import inspect
-from socialx.files.older.backfill import backfill, expand
+from socialx.files.older.backfill import Plan, backfill, expand
 from socialx.files.older.variants import ROWS_WITHOUT_ZERO
 from socialx.files.published import DATASETS
 from socialx.files.recognition import FileKind, kind_of
 from socialx.files.store import open_store
-from tests.commands import process, socialx
+from tests.commands import socialx
 from tests.data_files import (
     changed,
     digest,
@@ -105,16 +105,27 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
+def completed(path: Path, *arguments: Path, **options: bool) -> Plan:
+    """What backfill did: it left all readings as they lie in the file, no problem, and nothing for a second run."""
+    before = stored(path)
+    plan = backfill(path, *arguments, **options)
+    assert stored(path) == before
+    assert kind_of(read_head(path)) == FileKind("current", "written or completed by socialx", None)
+    assert options or problems(inspect(path)) == []
+    with unchanged(path):
+        assert backfill(path, *arguments, **options).actions == ()
+    return plan
+
+
+TRUTH = np.stack([LATITUDE, LONGITUDE], axis=1)
+ROUNDED = TRUTH.astype(np.float32).astype(np.float64)
+
+
 @pytest.mark.parametrize("name", [name for name in OLDER if name not in (*REWRITTEN, *UNPLACED)])
 def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name: str) -> None:
     path = OLDER[name](tmp_path / "old.h5")
-    before = stored(path)
-    plan = backfill(path)
-    assert stored(path) == before
-    in_columns = name in ("P0", "M1")
-    truth = np.stack([LATITUDE, LONGITUDE], axis=1)
-    expected = truth.astype(np.float32).astype(np.float64) if in_columns else truth
-    assert (positions(path) == expected).all()
+    plan = completed(path)
+    assert (positions(path) == (ROUNDED if name in ("P0", "M1") else TRUTH)).all()
     with h5py.File(path) as file:
         info = file["metadata/vd_info"]
         assert info.attrs["coord_crs"] == "EPSG:4326"
@@ -127,75 +138,52 @@ def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name
             assert info[IDS[0]].attrs["road_name"] == "\u8def"
         epochs = file["metadata/timestamps_epoch"][:]
         rules = dict(file["metadata"].attrs)
-    store = open_store(path)
+    store, taiwan = open_store(path), name.startswith("TW")
     assert epochs.dtype == np.int64
     assert (epochs[epochs != np.iinfo(np.int64).min] == store.seconds).all()
-    assert problems(inspect(path)) == []
     assert store.imputed is (None if name == "M4" else name in ("M1", "M2"))
-    assert store.missing == (None if name.startswith("TW") else 0.0)
-    assert np.array_equal(rules["missing_value"], np.nan if name.startswith("TW") else 0.0, equal_nan=True)
+    assert store.missing == (None if taiwan else 0.0)
+    assert np.array_equal(rules["missing_value"], np.nan if taiwan else 0.0, equal_nan=True)
     assert rules.get("imputed") == {"M1": True, "M2": True, "M4": "unknown"}.get(name)
+    assert rules.get("epoch_basis") == ("naive-utc" if taiwan else None)
     stated = STATED.get(name, ("missing readings: 0",))
     assert plan.actions[-len(stated) :] == stated
     assert bool(plan.actions[: -len(stated)]) == (name not in COMPLETE)
-    after = digest(path)
-    assert backfill(path).actions == ()
-    assert digest(path) == after  # a second run changes nothing
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("name", UNPLACED)
 def test_positions_that_only_the_locations_file_has(tmp_path: Path, name: str) -> None:
     path = OLDER[name](tmp_path / "old.h5")
-    before, untouched = digest(path), stored(path)
-    line = refusal(lambda: backfill(path), "4 of 4 sensors (400001, 400017, 400030, 400040)", "--meta")
-    assert str(path) in line
-    assert digest(path) == before
-    backfill(path, meta(tmp_path / "meta.csv"))
-    assert stored(path) == untouched
-    assert positions(path).tolist() == np.stack([LATITUDE, LONGITUDE], axis=1).tolist()
-    assert problems(inspect(path)) == []
-    assert backfill(path, tmp_path / "meta.csv").actions == ()
-
-
-def test_a_locations_file_without_all_sensors_fails_and_leaves_the_file(tmp_path: Path) -> None:
-    path = OLDER["M0"](tmp_path / "old.h5")
     with unchanged(path):
-        locations = meta(tmp_path / "meta.csv", IDS[:3])
-        refusal(lambda: backfill(path, locations), "1 of 4 sensors (400040)")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["meta.csv", "old.h5"]
+        words = "4 of 4 sensors (400001, 400017, 400030, 400040)", "--without-positions"
+        refusal(lambda: backfill(path), str(path), *words, "--meta", task="backfill")
+        refusal(lambda: backfill(path, meta(tmp_path / "meta.csv", IDS[:3])), "1 of 4 sensors (400040)")
+    completed(path, meta(tmp_path / "meta.csv"))
+    assert positions(path).tolist() == TRUTH.tolist()
 
 
 def test_sensors_may_stay_without_a_position_where_that_is_asked_for(tmp_path: Path) -> None:
     path = OLDER["M0"](tmp_path / "old.h5")
-    before = stored(path)
-    assert "--without-positions" in refusal(lambda: backfill(path), "4 of 4 sensors", task="backfill")
-    assert stored(path) == before
-    backfill(path, without_positions=True)
-    store = open_store(path)
-    assert store.sensors.ids == IDS
-    assert np.isnan(store.sensors.latitude).all()
-    assert backfill(path, meta(tmp_path / "meta.csv")).actions[0] == "vd_info: 4 positions from the locations file"
-    assert open_store(path).sensors.latitude.tolist() == LATITUDE.tolist()
+    completed(path, without_positions=True)
+    assert open_store(path).sensors.ids == IDS
+    assert np.isnan(positions(path)).all()
+    assert completed(path, meta(tmp_path / "meta.csv")).actions == ("vd_info: 4 positions from the locations file",)
+    assert positions(path).tolist() == TRUTH.tolist()
 
 
 def test_the_locations_file_makes_rounded_positions_exact(tmp_path: Path) -> None:
     path = OLDER["P0"](tmp_path / "old.h5")
-    backfill(path)
-    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    completed(path)
+    plan = completed(path, meta(tmp_path / "meta.csv"))
     assert plan.actions[0].startswith("vd_info: 4 positions from the locations file, moved by up to 0.")
-    assert positions(path).tolist() == np.stack([LATITUDE, LONGITUDE], axis=1).tolist()
-    assert backfill(path, tmp_path / "meta.csv").actions == ()
+    assert positions(path).tolist() == TRUTH.tolist()
 
 
 def test_an_incomplete_vd_info_is_completed(tmp_path: Path) -> None:
     path = partial(tmp_path / "old.h5")
-    before = stored(path)
-    plan = backfill(path)
-    assert plan.actions == ("vd_info: 3 positions from the file's columns", "missing readings: 0")
-    assert stored(path) == before
-    rounded = LATITUDE.astype(np.float32).astype(np.float64)
-    assert open_store(path).sensors.latitude.tolist() == [*rounded[:3], LATITUDE[3]]
+    assert completed(path).actions == ("vd_info: 3 positions from the file's columns", "missing readings: 0")
+    assert positions(path).tolist() == [*ROUNDED[:3].tolist(), TRUTH[3].tolist()]
 
 
 def test_entries_under_another_spelling_are_found(tmp_path: Path) -> None:
@@ -218,18 +206,11 @@ def test_columns_out_of_range_or_that_move_are_no_positions(tmp_path: Path, wron
 
 
 def test_epochs_of_another_zone_are_corrected(tmp_path: Path) -> None:
-    def shift() -> None:
+    path = OLDER["P2"](tmp_path / "old.h5")
+    for more in (("missing readings: 0",), ()):
         with h5py.File(path, "r+") as file:
             file["metadata/timestamps_epoch"][...] = file["metadata/timestamps_epoch"][:] + 8 * 3600
-
-    path, corrected = OLDER["P2"](tmp_path / "old.h5"), f"timestamps_epoch corrected in {ROWS} rows"
-    shift()
-    assert backfill(path).actions == (corrected, "missing readings: 0")
-    assert problems(inspect(path)) == []
-    shift()
-    assert problems(inspect(path)) != []
-    assert backfill(path).actions == (corrected,)
-    assert problems(inspect(path)) == []
+        assert completed(path).actions == (f"timestamps_epoch corrected in {ROWS} rows", *more)
 
 
 def test_other_coordinates_than_degrees_are_refused(tmp_path: Path) -> None:
@@ -241,11 +222,8 @@ def test_other_coordinates_than_degrees_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["P0", "P2", "M0", "M1", "M3"])
 def test_slices_are_of_their_parents_kind(tmp_path: Path, name: str) -> None:
     path = cut(OLDER[name], tmp_path / "slice.h5", slice(5, 25))
-    before = stored(path)
-    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    plan = completed(path, meta(tmp_path / "meta.csv"))
     assert (plan.variant.name, plan.rows) == (name, 20)
-    assert stored(path) == before
-    assert problems(inspect(path)) == []
 
 
 def without_zeros(path: Path) -> Path:
@@ -266,37 +244,30 @@ def forget_rules(path: Path) -> None:
 def test_what_an_earlier_backfill_left_is_completed(tmp_path: Path, name: str, imputed: bool | None) -> None:
     path = OLDER[name](tmp_path / "old.h5")
     backfill(path)
-    before, checksum = stored(path), open_store(path).checksum
+    checksum = open_store(path).checksum
     forget_rules(path)
     assert refusal(lambda: open_store(path), "an older file").endswith(f": socialx backfill {path}")
-    assert backfill(path).actions == ("missing readings: 0",)
-    assert stored(path) == before
-    assert (open_store(path).imputed, open_store(path).missing) == (imputed, 0.0)
-    assert open_store(path).checksum == checksum
-    assert backfill(path).actions == ()
+    assert completed(path).actions == ("missing readings: 0",)
+    store = open_store(path)
+    assert (store.imputed, store.missing, store.checksum) == (imputed, 0.0, checksum)
 
 
 def test_a_slice_of_m0_without_a_zero_is_not_imputed(tmp_path: Path) -> None:
-    path = without_zeros(cut(OLDER["M0"], tmp_path / "slice.h5", slice(5, 15)))
-    plan = backfill(path, meta(tmp_path / "meta.csv"))
-    assert (plan.variant.name, plan.written["metadata"]) == ("M0", {"missing_value": 0.0})
-    assert open_store(path).imputed is False
-    forget_rules(path)
-    again = backfill(path)  # also with its positions in vd_info
-    assert (again.variant.name, again.actions) == ("M0", ("missing readings: 0",))
-    assert open_store(path).imputed is False
+    path, first = without_zeros(cut(OLDER["M0"], tmp_path / "slice.h5", slice(5, 15))), ["coord_crs EPSG:4326"]
+    for _ in range(2):  # the second time with its positions in vd_info
+        plan = completed(path, meta(tmp_path / "meta.csv"))
+        assert (plan.variant.name, list(plan.actions[-len(first) - 1 :])) == ("M0", [*first, "missing readings: 0"])
+        assert open_store(path).imputed is False
+        forget_rules(path)
+        first = []
 
 
 def test_what_cannot_be_told_of_a_slice_of_m3_is_left_open_and_said(tmp_path: Path) -> None:
     path = without_zeros(cut(OLDER["M3"], tmp_path / "slice.h5", slice(5, 15)))
-    before = stored(path)
-    refusal(lambda: open_store(path), f"socialx backfill {path}")
     done = socialx("backfill", path)
     assert done.stdout == f"{path}: missing readings: 0; marked as perhaps imputed\n"
     assert "not known whether its zeros were filled in" in done.stderr
     assert "cannot be told" in done.stderr
-    assert stored(path) == before
-    assert open_store(path).imputed is None
     assert json.loads(socialx("inspect", path, "--json").stdout)["imputed"] is None
     assert "perhaps with its zeros filled in" in socialx("inspect", path).stdout
 
@@ -304,45 +275,24 @@ def test_what_cannot_be_told_of_a_slice_of_m3_is_left_open_and_said(tmp_path: Pa
 @pytest.mark.parametrize("more", [0, 1])
 def test_more_rows_without_a_zero_than_metr_la_has_are_interpolated(tmp_path: Path, more: int) -> None:
     path, sensors, rows = OLDER["M4"](tmp_path / "old.h5"), DATASETS["metr-la"].sensors, ROWS_WITHOUT_ZERO + more
-    ids = [str(716328 + sensor) for sensor in range(sensors)]
     changed(
         path,
         drop("metadata/timestamps_epoch"),
         put("data/features", np.full((rows, sensors, 3), 34.5, np.float32)),
-        put("metadata/vdids", np.array(ids, "S64")),
+        put("metadata/vdids", np.array([str(716328 + sensor) for sensor in range(sensors)], "S64")),
         put("metadata/timestamps", np.array(timestamps(rows), "S19")),
     )
     assert backfill(path).variant.name == ("M4" if more else "M3/M4")
     assert open_store(path).imputed is (True if more else None)
-    with h5py.File(path) as file:
-        assert file["metadata"].attrs["imputed"] == (True if more else "unknown")
 
 
-def test_taiwan_speeds_are_in_kilometres_per_hour(tmp_path: Path) -> None:
-    for name in ("TW0", "TW1", "TW2"):
-        path = OLDER[name](tmp_path / f"{name}.h5")
-        refusal(lambda: open_store(path), f"socialx backfill {path}")  # noqa: B023
-        backfill(path, meta(tmp_path / "meta.csv"))
-        units = {feature: open_store(path, feature).unit for feature in ("avg_speed", "speed_std", "avg_occupancy")}
-        assert units == {"avg_speed": "km/h", "speed_std": "km/h", "avg_occupancy": "%"}
-        assert open_store(path, "total_volume").unit == "unknown"
-
-
-@pytest.mark.parametrize("said", ["km/h", "[1]", "5", '{"avg_occupancy": "share", "total_volume": "vehicles"}'])
-def test_units_that_a_file_states_stay_and_what_is_none_is_replaced(tmp_path: Path, said: str) -> None:
-    path = changed(OLDER["TW1"](tmp_path / "old.h5"), put("metadata/units", np.bytes_(said)))
-    backfill(path)
-    assert open_store(path).unit == "km/h"
-    occupancy, volume = (open_store(path, name).unit for name in ("avg_occupancy", "total_volume"))
-    assert (occupancy, volume) == (("share", "vehicles") if "share" in said else ("%", "unknown"))
-    assert backfill(path).actions == ()
-
-
-@pytest.mark.parametrize("name", ["P0", "M0", "M1", "TW2"])
-def test_what_a_file_is_after_backfill_is_true_of_it(tmp_path: Path, name: str) -> None:
-    path = OLDER[name](tmp_path / "old.h5")
-    backfill(path, meta(tmp_path / "meta.csv"))
-    assert kind_of(read_head(path)) == FileKind("current", "written or completed by socialx", None)
+@pytest.mark.parametrize("name", ["TW0", "TW1", "TW2"])
+@pytest.mark.parametrize("said", ["", "km/h", "[1]", "5", '{"avg_occupancy": "share", "total_volume": "vehicles"}'])
+def test_units_that_a_file_states_stay_and_others_are_those_of_taiwan(tmp_path: Path, said: str, name: str) -> None:
+    path = changed(OLDER[name](tmp_path / "old.h5"), *([put("metadata/units", np.bytes_(said))] if said else []))
+    completed(path, meta(tmp_path / "meta.csv"))
+    units = [open_store(path, each).unit for each in ("avg_speed", "speed_std", "avg_occupancy", "total_volume")]
+    assert units == ["km/h", "km/h", *(("share", "vehicles") if "share" in said else ("%", "unknown"))]
 
 
 def test_a_later_locations_file_tells_lanes_length_and_direction(tmp_path: Path) -> None:
@@ -359,18 +309,13 @@ def test_a_later_locations_file_tells_lanes_length_and_direction(tmp_path: Path)
     with h5py.File(path, "r+") as file:
         first, second = (entry for _, entry in list(info(file))[:2])
         first.attrs["lanes"], second.attrs["lanes"] = np.nan, 9.0
-    before = stored(path)
-    plan = backfill(path, stations)
+    plan = completed(path, stations)
     assert plan.actions == ("vd_info: lanes, length, direction of 3 sensors from the locations file",)
-    assert stored(path) == before
     with h5py.File(path) as file:
         wanted = {"position_lat", "position_lon", "lanes", "length", "direction"}
         assert all(set(entry.attrs) == wanted for _, entry in info(file))
         assert [entry.attrs["lanes"] for _, entry in info(file)].count(9.0) == 1  # what it had stays
         assert all(np.isfinite(entry.attrs["lanes"]) for _, entry in info(file))
-    after = digest(path)
-    assert backfill(path, stations).actions == ()
-    assert digest(path) == after
 
 
 def info(file: h5py.File) -> list[tuple[str, h5py.Group]]:
@@ -455,10 +400,7 @@ def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, nam
     store = open_store(path)
     assert store.timestamps.astype(str).tolist() == timestamps(ROWS, "2017-01-01T00:00:00")
     assert (store.unit, store.missing, store.sensors.ids) == ("mph", 0.0, IDS)
-    assert problems(inspect(path)) == []
-    after = digest(path)
-    assert backfill(path, rewrite=True).actions == ()
-    assert digest(path) == after
+    assert completed(path).actions == ()
 
 
 def test_a_flat_file_whose_shapes_disagree(tmp_path: Path) -> None:
@@ -625,14 +567,3 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
     (tmp_path / "empty").mkdir()
     assert "no .h5 or .hdf5 file" in socialx("backfill", tmp_path / "empty").stderr
-
-
-@pytest.mark.slow
-def test_the_next_command_of_a_strict_training_is_this_one(tmp_path: Path) -> None:
-    path, older = small_store(tmp_path / "new.h5"), OLDER["M0"](tmp_path / "old.h5")
-    with h5py.File(path, "r+") as file:
-        del file["metadata/vd_info"]
-    for data, command in ((path, f"socialx backfill {path} --meta "), (older, f"socialx backfill {older}\n")):
-        done = process("train", "--data", data, "--run-dir", tmp_path / "run")
-        assert done.returncode == 1
-        assert command in done.stderr

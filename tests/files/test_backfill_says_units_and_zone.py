@@ -29,6 +29,8 @@ def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
     path = file_of(tmp_path)
     before = open_store(path)
     assert (before.unit, before.timezone, len(before.checksum)) == ("unknown", None, 64)
+    with unchanged(path):
+        assert "unit of avg_speed: mph" in works("backfill", path, "--units", "mph", "--dry-run").stdout
     said = works("backfill", path, "--units", "kmh", "--timezone", "Europe/Berlin").stdout
     assert said == f"{path}: time zone Europe/Berlin; unit of avg_speed: km/h\n"
     after = open_store(path)
@@ -36,20 +38,6 @@ def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
     assert after.checksum == before.checksum
     again = works("backfill", path, "--units", "km/h", "--timezone", "Europe/Berlin").stdout
     assert "nothing is missing, unchanged" in again
-
-
-def test_it_is_the_file_that_convert_writes_with_both(tmp_path: Path) -> None:
-    path = file_of(tmp_path)
-    works("backfill", path, "--units", "mph", "--timezone", "Europe/Berlin")
-    grown = {field: getattr(open_store(path), field) for field in ("unit", "timezone", "missing", "step_minutes")}
-    whole = open_store(file_of(tmp_path, units="mph", timezone="Europe/Berlin"))
-    assert grown == {field: getattr(whole, field) for field in grown}
-
-
-def test_a_dry_run_tells_it(tmp_path: Path) -> None:
-    path = file_of(tmp_path)
-    with unchanged(path):
-        assert "unit of avg_speed: mph" in works("backfill", path, "--units", "mph", "--dry-run").stdout
 
 
 @pytest.mark.parametrize(
@@ -89,22 +77,6 @@ def test_the_unit_of_flow_is_free(tmp_path: Path) -> None:
     path = file_of(tmp_path, quantity="flow")
     works("backfill", path, "--units", "veh/5min")
     assert open_store(path).unit == "veh/5min"
-
-
-def test_remarks_of_inspect_name_the_command_and_it_works(tmp_path: Path) -> None:
-    path = file_of(tmp_path)
-    shown = works("inspect", path).stdout
-    assert f"remark: the unit of avg_speed is not stored: socialx backfill {path} --units UNIT\n" in shown
-    zone = "remark: it does not say in which time zone its wall times are: socialx backfill"
-    assert f"{zone} {path} --timezone ZONE\n" in shown
-    works("backfill", path, "--units", "mph", "--timezone", "Europe/Berlin")
-    assert "remark: " not in works("inspect", path).stdout
-
-
-def test_the_note_of_convert_names_it(tmp_path: Path) -> None:
-    frames.network().to_csv(tmp_path / "city.csv")
-    done = works("convert", "csv", tmp_path / "city.csv", "--without-positions", "--output-h5", tmp_path / "o.h5")
-    assert "socialx backfill OUT.h5 --units UNIT" in done.stderr
 
 
 def test_an_older_file_takes_its_zone(tmp_path: Path) -> None:

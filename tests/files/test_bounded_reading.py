@@ -14,10 +14,10 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files import position_tables
+from socialx.files import locations
 from socialx.files.convert_options import Request
-from socialx.files.distances import read_distances
 from socialx.files.file_head import read_head
+from socialx.files.neighbours import read_distances
 from socialx.files.older.backfill import backfill
 from socialx.files.readings import read
 from socialx.files.recognition import kind_of
@@ -55,8 +55,8 @@ def test_what_is_not_a_plain_file_is_refused_before_it_is_opened(tmp_path: Path)
             found = "a device, a pipe or a socket, not a file"
             refusal(lambda odd=odd: kind_of(read_head(odd)), str(odd), found)
             refusal(lambda odd=odd: backfill(odd, dry_run=True), str(odd), found)
-            refusal(lambda odd=odd: position_tables.read_locations(odd), str(odd), found)
-            refusal(lambda odd=odd: position_tables.read_ids(odd), str(odd), found)
+            refusal(lambda odd=odd: locations.read_locations(odd), str(odd), found)
+            refusal(lambda odd=odd: locations.read_ids(odd), str(odd), found)
             refusal(lambda odd=odd: read_distances(odd, IDS), str(odd), found)
             for kind, clock in (("libcity", {}), ("matrix-csv", CLOCK), ("npy", CLOCK)):
                 request = Request(odd, without_positions=True, **clock)
@@ -117,7 +117,7 @@ def test_a_table_of_positions_is_small(tmp_path: Path, content: Callable[..., ob
         file.write("sensor_id,latitude,longitude\n")
         file.flush()
         content(file)
-    refusal(lambda: position_tables.read_locations(path), found)
+    refusal(lambda: locations.read_locations(path), found)
 
 
 def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | None = (288, 3, 1)) -> Path:

@@ -17,7 +17,7 @@ from socialx.files.formats import matrices, tables, text_cells
 from socialx.files.formats.columns import LANES, quantity_of
 from socialx.files.formats.contents import Contents
 from socialx.files.formats.words import BEHIND, CALENDAR, MAY_BE_SENSORS, NO_SENSOR, READING, ROW_NUMBER, SENSORS
-from socialx.files.ids import match_key
+from socialx.files.locations import match_key
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps, write_csv
 from tests.published_files import write_t_gcn

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from socialx.errors import Fallback
 from socialx.files.convert_options import Request
-from socialx.files.distances import read_distances
 from socialx.files.file_head import read_head
 from socialx.files.formats import text_cells
 from socialx.files.formats.registry import FORMATS
+from socialx.files.neighbours import read_distances
 from socialx.files.readings import SourceReadings
 from socialx.files.readings import read as read_any
 from socialx.files.recognition import recognise

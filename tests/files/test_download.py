@@ -137,13 +137,19 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_whole_file_in_one_request(site: Site, tmp_path: Path) -> None:
-    folder = tmp_path / "new" / "folder"
+@pytest.mark.parametrize("framing", ["length", "none", "chunks", "redirect"])
+def test_the_whole_file(site: Site, tmp_path: Path, framing: str, events: list[Event]) -> None:
+    folder, total = tmp_path / "new" / "folder", len(CONTENT) if framing in ("length", "redirect") else None
+    site.redirects = {f"/{NAME}": "/elsewhere/x"} if framing == "redirect" else {}
+    site.framing = "length" if framing == "redirect" else framing
     assert get(site, folder) == folder / NAME
     assert (folder / NAME).read_bytes() == CONTENT
     assert names(folder) == [NAME]
-    assert len(site.seen) == 1
+    assert [asked["path"] for asked in site.seen] == [f"/{NAME}", *site.redirects.values()]
     assert site.seen[0]["user-agent"].startswith("socialx/")
+    steps = [event for event in events if isinstance(event, Work)]
+    assert {(step.name, step.total, step.unit) for step in steps} == {(f"download {NAME}", total, "B")}
+    assert (steps[0].done, steps[-1].done, steps[-1].finished) == (0, len(CONTENT), True)
 
 
 @pytest.mark.parametrize("way", ["close", "reset", "stall"])
@@ -156,33 +162,39 @@ def test_a_cut_file_is_fetched_anew(site: Site, tmp_path: Path, way: str, events
     assert noted(events).count("trying again in 0 s") == 2
 
 
-def test_progress_counts_the_bytes(site: Site, tmp_path: Path, events: list[Event]) -> None:
-    get(site, tmp_path)
-    steps = [event for event in events if isinstance(event, Work)]
-    assert {(step.name, step.total, step.unit) for step in steps} == {(f"download {NAME}", len(CONTENT), "B")}
-    assert (steps[0].done, steps[-1].done, steps[-1].finished) == (0, len(CONTENT), True)
+# What a server does, what is said of it, and how often it is asked.
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
+    "always cut": ({"always_cut": 4000}, ("the connection was lost", "run the same"), 4),
+    "other content": ({"content": CONTENT[::-1]}, ("another file", MD5), 1),
+    "nothing": ({"content": b""}, ("another file", MD5), 1),
+    "a page": ({"content": b"\n<!DOCTYPE html><p>login</p>"}, ("a web page", MD5), 1),
+    "a pointer": (
+        {"content": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"},
+        ("a Git-LFS pointer",),
+        1,
+    ),
+    "too much": ({"content": CONTENT * 2}, ("more than 15,000 bytes",), 1),
+    "too much of unknown length": ({"content": CONTENT * 2, "framing": "none"}, ("more than 15,000 bytes",), 1),
+    "in trouble": ({"statuses": [500] * 10}, ("HTTP 500", "again"), 4),
+    **{str(status): ({"statuses": [status]}, (f"HTTP {status}",), 1) for status in (404, 403, 401, 410, 204)},
+    **{
+        to: ({"redirects": {f"/{NAME}": to}}, (to,), 1)
+        for to in ("ftp://127.0.0.1/x", "file:///etc/passwd", "data:text/plain,x")
+    },
+    "round in circles": ({"redirects": {f"/{NAME}": f"/{NAME}"}}, (), 31),
+    "to no address": ({"redirects": {f"/{NAME}": "http://["}}, (), 1),
+}
 
 
-def test_it_gives_up_where_every_try_is_cut(site: Site, tmp_path: Path) -> None:
-    site.always_cut = 4000
-    refusal(lambda: get(site, tmp_path, retries=3), site.url, "the connection was lost", "run the same", "--mirror")
-    assert len(site.seen) == 4
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        (CONTENT[::-1], "another file"),
-        (b"\n<!DOCTYPE html><p>login</p>", "a web page"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git-LFS pointer"),
-        (b"", "another file"),
-    ],
-)
-def test_a_wrong_md5_leaves_nothing(site: Site, tmp_path: Path, content: bytes, word: str) -> None:
-    site.content = content
-    got = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    refusal(lambda: get(site, tmp_path), word, got, MD5, "--mirror")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_the_file_is_refused_and_leaves_nothing(
+    site: Site, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    does, words, asked = REFUSED[case]
+    monkeypatch.setattr(download, "MOST_BYTES", 15_000)
+    vars(site).update(does)
+    refusal(lambda: get(site, tmp_path, retries=3), f"{site.url}/{NAME}", *words, "--mirror")
+    assert len(site.seen) == asked
     assert names(tmp_path) == []
 
 
@@ -221,23 +233,10 @@ def test_another_file_there_is_replaced_only_when_asked(site: Site, tmp_path: Pa
     assert names(tmp_path) == [NAME]
 
 
-@pytest.mark.parametrize("status", [404, 403, 401, 410, 204])
-def test_a_refusing_server_is_asked_once(site: Site, tmp_path: Path, status: int) -> None:
-    site.statuses = [status]
-    refusal(lambda: get(site, tmp_path), f"HTTP {status}", f"{site.url}/{NAME}", "--mirror")
-    assert len(site.seen) == 1
-    assert names(tmp_path) == []
-
-
 def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:
     site.statuses = [500, 503, 0]
     get(site, tmp_path)
     assert (tmp_path / NAME).read_bytes() == CONTENT
-    site.seen.clear()
-    site.statuses = [500] * 10
-    line = refusal(lambda: get(site, tmp_path, name="OTHER.csv", retries=2), "HTTP 500", "OTHER.csv", "again")
-    assert len(site.seen) == 3, line
-    assert names(tmp_path) == [NAME]
 
 
 def test_no_server(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
@@ -271,39 +270,6 @@ def test_a_network_that_went_away_may_come_back(
     get(site, tmp_path)
     assert "Name or service not known" in noted(events)
     assert (tmp_path / NAME).read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("framing", ["none", "chunks"])
-def test_a_length_is_not_needed(site: Site, tmp_path: Path, framing: str) -> None:
-    site.framing = framing
-    get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert names(tmp_path) == [NAME]
-
-
-def test_redirects_are_followed(site: Site, tmp_path: Path) -> None:
-    site.redirects = {f"/{NAME}": "/elsewhere/x"}
-    get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert [headers["path"] for headers in site.seen] == [f"/{NAME}", "/elsewhere/x"]
-
-
-@pytest.mark.parametrize("to", ["ftp://127.0.0.1/x", "file:///etc/passwd", "data:text/plain,x", f"/{NAME}", "http://["])
-def test_redirects_to_elsewhere_are_refused(site: Site, tmp_path: Path, to: str) -> None:
-    site.redirects = {f"/{NAME}": to}
-    line = refusal(lambda: get(site, tmp_path), f"{site.url}/{NAME}", "--mirror")
-    assert to in line or not to.startswith(("ftp", "file", "data")), line
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize("framing", ["length", "none"])
-def test_a_file_beyond_all_reason_is_refused(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framing: str
-) -> None:
-    monkeypatch.setattr(download, "MOST_BYTES", 5000)
-    site.framing = framing
-    refusal(lambda: get(site, tmp_path), "more than 5,000 bytes", "--mirror")
-    assert names(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
@@ -351,31 +317,9 @@ def test_addresses() -> None:
         assert all(file.url.startswith("https://") and file.url.endswith(f"/{file.name}") for file in files)
         assert all(file.md5 is None or len(bytes.fromhex(file.md5)) == 16 for file in files)
         assert all(file.md5 for file in files[:-1])  # a second run refuses what has none, and stops there
-    assert addresses("METR_LA", None) == addresses("metr-la", None)
-    refusal(lambda: addresses("metr-sf", None), "metr-sf", "metr-la or pems-bay")
+    for name, alias in (("metr-la", "METR_LA"), ("metr-la", "la"), ("metr-la", " metr-la "), ("pems-bay", "bay")):
+        assert addresses(alias, None) == addresses(name, None)
+    for name in ("metr-sf", "npy"):
+        refusal(lambda name=name: addresses(name, None), name, "metr-la or pems-bay")
     with pytest.raises(SettingsError):
         addresses("metr-sf", None)
-
-
-def test_addresses_know_the_aliases_that_convert_knows() -> None:
-    for name in ("la", "metrla", "METR_LA", " metr-la "):
-        assert addresses(name, None) == addresses("metr-la", None)
-    for name in ("bay", "pemsbay"):
-        assert addresses(name, None) == addresses("pems-bay", None)
-    refusal(lambda: addresses("npy", None), "metr-la or pems-bay")
-
-
-def test_a_folder_made_for_a_download_that_fails_goes_again(site: Site, tmp_path: Path) -> None:
-    site.statuses = [404]
-    refusal(lambda: get(site, tmp_path / "new/data"), "404")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_link_to_the_published_file_stays(site: Site, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    (folder / NAME).symlink_to(tmp_path / "real.csv")
-    get(site, folder)
-    assert (folder / NAME).is_symlink()
-    assert (tmp_path / "real.csv").read_bytes() == CONTENT
-    assert [path.name for path in folder.iterdir()] == [NAME]

@@ -30,7 +30,7 @@ def named(folder: Path, name: bytes) -> Path:
 
 
 @pytest.mark.slow
-def test_a_name_that_is_no_text_is_converted_inspected_and_backfilled(odd: Path) -> None:
+def test_a_name_that_is_no_text_is_converted_and_inspected(odd: Path) -> None:
     csv, locations = write_csv(named(odd, b"d\xe9.csv"), timestamps(40), speeds(40)), named(odd, b"l\xe9.csv")
     write_locations(locations)
     for output in (named(odd, b"o\xe9.h5"), odd.parent / "plain.h5"):
@@ -42,14 +42,11 @@ def test_a_name_that_is_no_text_is_converted_inspected_and_backfilled(odd: Path)
             assert file.attrs["source_data"].endswith("caf\ufffd/d\ufffd.csv")
             assert file["metadata/source"][()].decode().endswith("l\ufffd.csv")
     assert process("convert", "auto", csv).returncode == 0
-    older = OLDER["P0"](named(odd, b"old\xe9.h5"))
-    done = process("backfill", older, "--meta", meta(named(odd, b"m\xe9.csv")))
-    assert done.returncode == 0, done.stderr
-    assert inspect(older).sensors == len(IDS)
 
 
-def test_an_older_file_of_such_a_name_is_written_anew(odd: Path) -> None:
-    older = OLDER["V0"](named(odd, b"old\xe9.h5"))
-    done = process("backfill", older, "--rewrite", "--backup")
+@pytest.mark.parametrize("name", ["P0", "V0"])
+def test_an_older_file_of_such_a_name_is_completed(odd: Path, name: str) -> None:
+    older = OLDER[name](named(odd, b"old\xe9.h5"))
+    done = process("backfill", older, "--rewrite", "--backup", "--meta", meta(named(odd, b"m\xe9.csv")))
     assert done.returncode == 0, done.stderr
     assert inspect(older).sensors == len(IDS)

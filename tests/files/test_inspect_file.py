@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,22 @@ from rich.console import Console
 
 from socialx.errors import SettingsError
 from socialx.files import time_axis
-from socialx.files.checks import CHECKS, failed, parse, problems, remarks
+from socialx.files.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
 from socialx.files.hdf5_layout import Sensors
-from socialx.files.inspect import Report, examine, inspect
+from socialx.files.inspect import Report, inspect
 from socialx.files.store import open_store
 from socialx.files.writer import create
 from socialx.views.file_tables import print_report
 from socialx.views.terminal import percent
 from tests.data_files import (
     IDS,
+    altered,
     block,
-    convert,
+    changed,
     made_up,
     refusal,
     small_store,
     timestamps,
-    write_csv,
-    write_locations,
 )
 
 
@@ -50,37 +49,7 @@ def test_a_good_file_has_no_problems(tmp_path: Path) -> None:
     )
     assert (report.gaps, report.largest_gap_minutes, report.duplicates) == (0, 0, 0)
     assert (report.unit, report.checksum) == ("mph", open_store(path).checksum)
-    assert json.loads(json.dumps(asdict(report))) == asdict(report)
-
-
-def test_shares_outages_and_gaps(tmp_path: Path) -> None:
-    values = np.full((20, 3), 50.0)
-    values[3:8] = 0
-    values[10:12] = 0
-    values[15:, 1] = np.nan
-    times = timestamps(24)
-    data = write_csv(tmp_path / "data.csv", times[:5] + times[7:13] + times[15:], values)
-    convert("la", data, write_locations(tmp_path / "meta.csv"), tmp_path / "out.h5")
-    report = inspect(tmp_path / "out.h5")
-    assert report.missing_share == pytest.approx((7 * 3 + 5) / 60)
-    assert report.zero_share == pytest.approx(21 / 60)
-    assert report.worst_sensors == pytest.approx({IDS[1]: 12 / 20, IDS[0]: 7 / 20, IDS[2]: 7 / 20})
-    assert next(iter(report.worst_sensors)) == IDS[1]
-    assert (report.all_missing_rows, report.longest_outage_steps) == (7, 5)
-    assert (report.gaps, report.largest_gap_minutes) == (2, 15)
-    assert problems(report) == []
-
-
-def test_only_the_worst_sensors_are_listed(tmp_path: Path) -> None:
-    ids = tuple(map(str, range(9)))
-    create(tmp_path / "out.h5", made_up([block(timestamps(9), np.tri(9) * np.nan)], ids))
-    report = inspect(tmp_path / "out.h5")
-    assert list(report.worst_sensors) == ["0", "1", "2", "3", "4"]
-    assert report.worst_sensors["1"] == pytest.approx(1.0)
-
-
-def _set_row(file: h5py.File, name: str, row: int, value: object) -> None:
-    file[name][row] = value
+    assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
 
 
 def _lose_positions(file: h5py.File) -> None:
@@ -88,44 +57,27 @@ def _lose_positions(file: h5py.File) -> None:
         file["metadata/vd_info"][vdid].attrs["position_lat"] = np.nan
 
 
+def _repeat(file: h5py.File, name: str) -> None:
+    file[name][5] = file[name][4]
+
+
+INFO, EPOCHS = "metadata/vd_info", "metadata/timestamps_epoch"
+# A change to a good file, and the checks that fail it.
 CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
-    "rows": (
-        lambda f: f.attrs.__setitem__("num_timesteps", 39),
-        ["it has 40 rows, its attribute num_timesteps says 39"],
-    ),
-    "positions": (_lose_positions, ["2 of 3 sensors have no position (773869, 767541)"]),
-    "a group missing": (
-        lambda f: f.pop(f"metadata/vd_info/{IDS[0]}"),
-        ["1 of 3 sensors has no position (773869)", "1 of 3 sensors is not in vd_info (773869)"],
-    ),
-    "an empty group": (
-        lambda f: (f.pop(f"metadata/vd_info/{IDS[0]}"), f.create_group(f"metadata/vd_info/{IDS[0]}")),
-        ["1 of 3 sensors has no position (773869)"],
-    ),
-    "a strange group": (lambda f: f.create_group("metadata/vd_info/9"), ["1 sensor of vd_info is not in vdids (9)"]),
-    "no vd_info": (
-        lambda f: f.pop("metadata/vd_info"),
-        [f"3 of 3 sensors {what} (773869, 767541, 717447)" for what in ("have no position", "are not in vd_info")],
-    ),
-    "shifted epochs": (
-        lambda f: f["metadata/timestamps_epoch"].write_direct(f["metadata/timestamps_epoch"][:] + 28800),
-        ["40 of its timestamps_epoch are not the wall time of their row read as UTC"],
-    ),
-    "a repeated epoch": (
-        lambda f: _set_row(f, "metadata/timestamps_epoch", 5, f["metadata/timestamps_epoch"][4]),
-        [
-            "1 row is not later than the row before",
-            "1 of its timestamps_epoch is not the wall time of their row read as UTC",
-        ],
-    ),
+    "rows": (lambda f: f.attrs.__setitem__("num_timesteps", 39), ["rows"]),
+    "no rows": (lambda f: f.attrs.__setitem__("num_timesteps", 0), ["rows"]),
+    "positions": (_lose_positions, ["positions"]),
+    "a group missing": (lambda f: f.pop(f"{INFO}/{IDS[0]}"), ["positions", "vd_info"]),
+    "an empty group": (lambda f: (f.pop(f"{INFO}/{IDS[0]}"), f.create_group(f"{INFO}/{IDS[0]}")), ["positions"]),
+    "a strange group": (lambda f: f.create_group(f"{INFO}/9"), ["vd_info"]),
+    "no vd_info": (lambda f: f.pop(INFO), ["positions", "vd_info"]),
+    "shifted epochs": (lambda f: f[EPOCHS].write_direct(f[EPOCHS][:] + 28800), ["epochs"]),
+    "a repeated epoch": (lambda f: _repeat(f, EPOCHS), ["order", "epochs"]),
     "a repeated timestamp": (
-        lambda f: (
-            _set_row(f, "metadata/timestamps", 5, timestamps(40)[4].encode()),
-            f.pop("metadata/timestamps_epoch"),
-        ),
-        ["1 row has the time of an earlier row", "1 row is not later than the row before"],
+        lambda f: (_repeat(f, "metadata/timestamps"), f.pop(EPOCHS)),
+        ["duplicates", "order"],
     ),
-    "no epochs": (lambda f: f.pop("metadata/timestamps_epoch"), []),
+    "no epochs": (lambda f: f.pop(EPOCHS), []),
     "no count": (lambda f: f.attrs.pop("num_timesteps"), []),
 }
 
@@ -133,10 +85,9 @@ CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_fails_a_file(tmp_path: Path, case: str) -> None:
     change, expected = CASES[case]
-    path = small_store(tmp_path / "out.h5")
-    with h5py.File(path, "r+") as file:
-        change(file)
-    assert problems(inspect(path)) == expected
+    report = inspect(changed(small_store(tmp_path / "out.h5"), change))
+    assert [name for name in PROBLEMS if failed(report, [name])] == expected
+    assert len(problems(report)) == len(expected)
 
 
 def reported(
@@ -168,10 +119,14 @@ def test_shares_of_every_sensor(tmp_path: Path) -> None:
     values[:5, 0], values[3:5, 1], values[10:14, 1] = 0, np.nan, 0
     report = reported(tmp_path, values)
     assert report.sensor_missing_share == pytest.approx({"a": 0, "b": 0.1, "c": 0})  # nothing says that 0 is missing
-    assert report.zero_share == pytest.approx(9 / 60)
+    assert (report.zero_share, report.missing_share) == pytest.approx((9 / 60, 2 / 60))
     report = reported(tmp_path, values, missing=0.0)
     assert report.sensor_missing_share == pytest.approx({"a": 0.25, "b": 0.3, "c": 0})
+    assert report.missing_share == pytest.approx(11 / 60)
+    assert problems(report) == []
     assert list(report.sensor_missing_share) == ["a", "b", "c"]
+    worst = reported(tmp_path, np.where(np.arange(9) == 7, np.nan, moving(20, 9))).worst_sensors
+    assert list(worst) == ["h", "a", "b", "c", "d"]  # only five are listed
 
 
 def test_dead_sensors(tmp_path: Path) -> None:
@@ -299,7 +254,7 @@ def test_the_hour_that_autumn_repeats(tmp_path: Path) -> None:
     times = timestamps(72, "2012-11-04T00:00:00")
     assert clock(reported(tmp_path, moving(72), times, timezone="America/Los_Angeles")) == (0, 0, 12)
     report = reported(tmp_path, moving(72), times, timezone="America/Los_Angeles")
-    assert json.loads(json.dumps(asdict(report))) == asdict(report)
+    assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Taipei"])
@@ -366,10 +321,6 @@ def test_sensors_far_from_all_others(tmp_path: Path, more: list[tuple[float, flo
     assert reported(tmp_path, moving(20, 5 + len(more)), degrees=LINE + more).outlier_sensors == expected
 
 
-def test_a_sensor_at_0_0_has_no_position(tmp_path: Path) -> None:
-    assert reported(tmp_path, moving(20, 6), degrees=[*LINE, (0, 0)]).without_position == ["f"]
-
-
 def test_far_is_measured_by_the_network_itself(tmp_path: Path) -> None:
     wide = [(34 + 20 * place * KM, -118.0) for place in range(5)]
     assert reported(tmp_path, moving(20, 6), degrees=[*wide, (34 + 270 * KM, -118.0)]).outlier_sensors == []
@@ -393,10 +344,6 @@ def test_units_and_features(tmp_path: Path) -> None:
     report = inspect(tmp_path / "out.h5")
     assert report.units == {"avg_speed": "unknown", "latitude": "degrees", "longitude": "unknown"}
     assert report.unit == "unknown"
-
-
-def test_an_open_file_gives_the_same_report(tmp_path: Path) -> None:
-    assert reported(tmp_path, moving(20)) == examine(open_store(tmp_path / "out.h5"))
 
 
 def test_rows_without_a_time_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -468,29 +415,29 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
 
 def test_the_table_of_checks(clean: Report) -> None:
     assert list(FAILS) == list(CHECKS)
-    assert [name for name, check in CHECKS.items() if check.severity == "problem"] == list(FAILS)[:6]
+    assert list(PROBLEMS) == list(FAILS)[:6]
     assert problems(clean) == remarks(clean) == failed(clean, ["all"]) == []
 
 
 @pytest.mark.parametrize("name", FAILS)
 def test_a_check_fails_when_it_should_and_alone(clean: Report, name: str) -> None:
     change, line = FAILS[name]
-    report, line = replace(clean, **change), line.replace("FILE", clean.path)
+    report, line = altered(clean, **change), line.replace("FILE", clean.path)
     assert [other for other in CHECKS if failed(report, [other])] == [name]
     assert failed(report, [name]) == failed(report, ["all"]) == [line]
-    severe = CHECKS[name].severity == "problem"
+    severe = name in PROBLEMS
     assert (problems(report), remarks(report)) == (([line], []) if severe else ([], [line]))
 
 
 def test_what_no_check_minds(clean: Report) -> None:
     fine = {"longest_outage_steps": 288, "declared_rows": None, "wrong_epochs": None, "nonexistent_rows": 12}
-    assert failed(replace(clean, **fine), ["all"]) == []
-    unknown = replace(clean, timezone="Mars/Base", nonexistent_rows=None)
+    assert failed(altered(clean, **fine), ["all"]) == []
+    unknown = altered(clean, timezone="Mars/Base", nonexistent_rows=None)
     assert failed(unknown, ["all"]) == ["its time zone 'Mars/Base' is not in this machine's time zone data"]
 
 
 def test_failed_asks_only_what_is_named(clean: Report) -> None:
-    report = replace(clean, duplicates=1, dead_sensors=["c"], **GAP)
+    report = altered(clean, duplicates=1, dead_sensors=["c"], **GAP)
     assert failed(report, []) == failed(report, ["rows", "stuck"]) == []
     assert failed(report, ["dead", "duplicates"]) == ["1 row has the time of an earlier row", FAILS["dead"][1]]
     assert len(failed(report, ["all", "dead"])) == 3
@@ -502,9 +449,6 @@ def test_names_of_checks_as_typed() -> None:
     for text, hint in (("positions,gap", "did you mean gaps?"), ("", "choose from these"), ("xyzzy", "choose from")):
         line = refusal(lambda text=text: parse(text), "rows, duplicates, positions", "timezone, all", hint)
         assert text.split(",")[-1] in line
-
-
-def test_an_unknown_check_is_a_wrong_setting(clean: Report) -> None:
     with pytest.raises(SettingsError, match=r"'possitions'.*did you mean positions"):
         parse(["rows", "possitions"])
 
@@ -515,16 +459,8 @@ def printed(report: Report) -> str:
     return out.getvalue()
 
 
-def test_the_printed_report_is_compact(clean: Report) -> None:
-    text = printed(clean)
-    assert len(text.splitlines()) == 17
-    assert max(map(len, text.splitlines())) <= 100
-    assert "0 rows in skipped hours" in text
-    assert "latitude degrees, longitude degrees" in text
-
-
 def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
-    report = replace(
+    report = altered(
         clean,
         dead_sensors=["a", "b"],
         stuck_sensors={"c": 12.5},
@@ -538,6 +474,10 @@ def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
         failed_rows=5,
         worst_sensors={"a": 1.0, "b": 0.0001},
     )
+    text = printed(clean)
+    assert (len(text.splitlines()), max(map(len, text.splitlines())) <= 100) == (17, True)
+    assert "0 rows in skipped hours" in text
+    assert "latitude degrees, longitude degrees" in text
     text = printed(report)
     for words in (
         "2: a, b",
@@ -549,9 +489,9 @@ def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
         "a 100.0%, b <0.1%",
     ):
         assert words in text
-    assert "time zone not stored" in printed(replace(clean, timezone=None, nonexistent_rows=None))
-    assert "Mars/Base not known here" in printed(replace(clean, timezone="Mars/Base", nonexistent_rows=None))
-    assert "none; 0 share" in printed(replace(clean, extent_km=None))
+    assert "time zone not stored" in printed(altered(clean, timezone=None, nonexistent_rows=None))
+    assert "Mars/Base not known here" in printed(altered(clean, timezone="Mars/Base", nonexistent_rows=None))
+    assert "none; 0 share" in printed(altered(clean, extent_km=None))
 
 
 def test_shares_that_are_small_do_not_look_like_none() -> None:

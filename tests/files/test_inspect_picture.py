@@ -18,8 +18,8 @@ from socialx.files.hdf5_layout import Sensors
 from socialx.files.inspect import Report, examine
 from socialx.files.store import Store, open_store
 from socialx.files.writer import create
-from socialx.views import file_picture
-from socialx.views.file_picture import plot_report
+from socialx.views import file_tables
+from socialx.views.file_tables import plot_report
 from tests.data_files import block, left_behind, made_up, refusal, timestamps
 
 MONTH = 20 * 288  # rows: Thu 1 March 2012 to Tue 20 March
@@ -99,7 +99,7 @@ def week(store: Store) -> tuple[np.ndarray, float, str]:
     """Cells [C,N] of the picture of a week, the seconds that they span, and all texts beside them."""
     figure = Figure()
     axes = figure.subplots()
-    file_picture._draw_week(figure, axes, store)
+    file_tables._draw_week(figure, axes, store)
     (image,) = axes.get_images()
     words = "\n".join(text.get_text() for text in axes.findobj(Text))
     return np.ma.filled(image.get_array(), np.nan).T, image.get_extent()[1], words
@@ -139,7 +139,7 @@ def test_a_gap_is_grey(tmp_path: Path) -> None:
 
 def test_sensors_are_in_order_of_their_mean() -> None:
     cells = np.array([[5.0, np.nan, 1.0, 3.0], [np.nan, np.nan, 3.0, 3.5]])
-    rows, group = file_picture._sorted_rows(cells)
+    rows, group = file_tables._sorted_rows(cells)
     assert group == 1
     np.testing.assert_array_equal(rows, [[np.nan, 1, 3, 5], [np.nan, 3, 3.5, np.nan]])
 
@@ -147,7 +147,7 @@ def test_sensors_are_in_order_of_their_mean() -> None:
 def test_many_sensors_share_a_row() -> None:
     cells = np.arange(1000.0)[None].repeat(2, axis=0)
     cells[1, :4], cells[1, 0] = np.nan, 7  # their means are 3.5, 1, 2 and 3: the first comes after the other three
-    rows, group = file_picture._sorted_rows(cells)
+    rows, group = file_tables._sorted_rows(cells)
     assert (group, rows.shape) == (3, (2, 334))
     assert rows[0, [0, 1, 2, -1]] == pytest.approx([2, 3, 7, 999])
     assert rows[1, [0, 1, 2, -1]] == pytest.approx([np.nan, 16 / 3, 7, 999], nan_ok=True)

@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.files.ids import match_key
-from socialx.files.locations import join
-from socialx.files.position_tables import index_ids, read_ids, read_locations
-from tests.commands import socialx as run
+from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations
 from tests.data_files import IDS, refusal, write_locations, write_stations
 
 
@@ -49,28 +46,51 @@ def test_the_published_shapes(tmp_path: Path, text: str) -> None:
     assert sensors.direction is None
 
 
-def test_static_columns_are_joined_too(tmp_path: Path) -> None:
-    path = write_stations(tmp_path / "meta.csv")
-    sensors = join(IDS, read_locations(path), path, static=True)
-    assert sensors.direction == ("N", "E", "S")
-    assert (np.asarray(sensors.lanes).tolist(), np.asarray(sensors.length).tolist()) == ([2, 3, 4], [0.5, 1.5, 2.5])
+NAN = np.nan
+PEMS = "ID\tFwy\tDir\tDistrict\tCity\tState_PM\tAbs_PM\tLatitude\tLongitude\tLength\tType\tLanes\tName\n"
+ROW = '\t5\tS\t7\t\t.5\t1.2\t{place}\t.43\tML\t4\tPHOEBE "A"\n'
+LARGEST = "ID,Lat,Lng,District,County,Fwy,Lanes,Type,Direction,ID2\n"
+# A table of two sensors, 1 and 2; and their latitudes, lanes, lengths and directions.
+STATIC = {
+    "PEMS-BAY-META.csv": (
+        "sensor_id,Fwy,Dir,Latitude,Longitude,Length,Lanes\n2,17,E,37.5,-121,1.5,3\n1,17,n,37,-121,0.5,2\n",
+        ([37, 37.5], [2, 3], [0.5, 1.5], ("N", "E")),
+    ),
+    "the clearinghouse of PeMS": (
+        PEMS
+        + "".join(f"{n}{ROW.format(place=place)}" for n, place in ((1, "33.9\t-118.1"), (2, "34\t-118"), (3, "\t"))),
+        ([33.9, 34], [4, 4], [0.43, 0.43], ("S", "S")),
+    ),
+    "LargeST": (
+        LARGEST + "2,32.5,-117,11,San Diego,I5-S,4,Mainline,S,0\n1,32.6,-117.1,11,San Diego,SR9-E,2,Mainline,E,1\n",
+        ([32.6, 32.5], [2, 4], [NAN, NAN], ("E", "S")),
+    ),
+    "one of several cities": (
+        "detid,length,pos,road,citycode,lanes,long,lat\n"
+        '1,1,0,"A, B",GRAZ,1,15.4,47.1\n1,1,0,NA,bern,2,7.4,46.9\n2,1,0,NA,graz,3,15.5,47.2\n',
+        ([47.1, 47.2], [1, 3], [NAN, NAN], ("", "")),
+    ),
+    "what is none": (
+        "sensor_id,Dir,Latitude,Longitude,Length,Lanes\n1,X,34,-118,,two\n2,,35,-118,inf,\n",
+        ([34, 35], [NAN, NAN], [NAN, NAN], ("", "")),
+    ),
+}
 
 
-def test_static_columns_of_largest(tmp_path: Path) -> None:
-    header = "ID,Lat,Lng,District,County,Fwy,Lanes,Type,Direction,ID2\n"
-    rows = "317802,32.5,-117.0,11,San Diego,I5-S,4,Mainline,S,0\n312134,32.6,-117.1,11,San Diego,SR9-E,2,Mainline,E,1\n"
-    path = places(tmp_path / "ca_meta.csv", header + rows)
-    sensors = join(("312134", "317802"), read_locations(path), path, static=True)
-    assert (sensors.latitude.tolist(), sensors.longitude.tolist()) == ([32.6, 32.5], [-117.1, -117.0])
-    assert (np.asarray(sensors.lanes).tolist(), sensors.direction) == ([2, 4], ("E", "S"))
-    assert np.isnan(np.asarray(sensors.length)).all()
+@pytest.mark.parametrize("case", STATIC)
+def test_static_columns_are_joined_too(tmp_path: Path, case: str) -> None:
+    text, (latitude, lanes, length, direction) = STATIC[case]
+    path = places(tmp_path / "meta.csv", text)
+    sensors = join(("1", "2"), read_locations(path, ("1", "2"), "graz"), path, static=True)
+    assert (sensors.latitude.tolist(), sensors.direction) == (latitude, direction)
+    np.testing.assert_array_equal(sensors.lanes, lanes)
+    np.testing.assert_array_equal(sensors.length, length)
 
 
-def test_what_a_station_does_not_say_is_unknown(tmp_path: Path) -> None:
-    path = places(tmp_path / "meta.csv", "sensor_id,Dir,Latitude,Longitude,Length,Lanes\n1,X,34,-118,,two\n")
-    sensors = join(("1",), read_locations(path), path, static=True)
-    assert sensors.direction == ("",)
-    assert np.isnan([sensors.lanes, sensors.length]).all()
+def test_a_city_must_be_named_and_be_there(tmp_path: Path) -> None:
+    path = places(tmp_path / "detectors_public.csv", STATIC["one of several cities"][0])
+    refusal(lambda: read_locations(path), "two positions")
+    refusal(lambda: read_locations(path, ("1",), "basel"), "no sensors of basel, but of GRAZ, bern")
 
 
 @pytest.mark.parametrize("spelling", ["400001", "0400001", "400001.0", "400001.", " 400001 "])
@@ -104,6 +124,7 @@ BAD = {
     "no longitude": ("sensor_id,latitude\n1,34\n", "without sensor_id, latitude, longitude"),
     "lon before lat": ("1,-118.5,34.5\n", "line 1 has latitude '-118.5'"),
     "latitude": ("sensor_id,latitude,longitude\n1,90.5,0\n", "line 2 has latitude '90.5'"),
+    "unknown as nothing": ("id,lat,lon\n2,34,-118\n3,35,-118\n1,,\n", "no position for 1 of 3 sensors of the data (1)"),
     "unknown as 0, 0": ("2,34,-118\n3,35,-118\n1,0.0,0\n", "no position for 1 of 3 sensors of the data (1)"),
     "longitude": ("sensor_id,latitude,longitude\n1,9,180.5\n", "longitude '180.5'"),
     "nan": ("sensor_id,latitude,longitude\n1,nan,0\n", "line 2 has latitude 'nan'"),
@@ -132,12 +153,6 @@ def test_bad_locations(tmp_path: Path, case: str) -> None:
     path = tmp_path / "meta.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     refusal(lambda: join(("1", "2", "3"), read_locations(path), path, static=False), str(path), words)
-
-
-def test_unknown_sensors_are_counted_and_sampled(tmp_path: Path) -> None:
-    path = write_locations(tmp_path / "meta.csv")
-    ids = (*IDS, *map(str, range(1, 6)))
-    refusal(lambda: join(ids, read_locations(path), path, static=False), "5 of 8", "(1, 2, 3, ...)")
 
 
 def test_sensors_without_a_location_may_stay(tmp_path: Path) -> None:
@@ -246,42 +261,3 @@ def test_what_is_wrong_with_numbers_is_said(tmp_path: Path) -> None:
     refusal(lambda: read_locations(path), "look like metres", "EPSG:4326")
     (tmp_path / "a.xlsx").write_bytes(b"PK" + bytes(40))
     refusal(lambda: read_locations(tmp_path / "a.xlsx"), "no workbook that can be read")
-
-
-def test_an_exchange_within_range_is_seen(tmp_path: Path) -> None:
-    places, data, output = tmp_path / "places.csv", tmp_path / "a.csv", tmp_path / "a.h5"
-    times = pd.date_range("2024-01-31", periods=20, freq="5min", name="time")
-    pd.DataFrame(50.5, index=times, columns=["1", "2"]).to_csv(data)
-    asked = ["--meta-csv", places, "--output-h5", output, "--overwrite", "--timezone", "Europe/Berlin"]
-    for header, near in (("id,lat,lon", "near 48.1 N, 11.5 E"), ("id,lon,lat", "near 11.5 N, 48.1 E")):
-        places.write_text(f"{header}\n1,48.1,11.5\n2,48.1,11.5\n")
-        assert near in run("convert", "csv", data, *asked).stdout
-        assert near in run("inspect", output).stdout
-    places.write_text("id,lat,lon\n1,11.5,-48.2\n2,11.5,-48.2\n")
-    run("convert", "csv", data, *asked)
-    remark = "remark: its sensors are near 11.5 N, 48.2 W, far from its time zone Europe/Berlin"
-    assert remark in run("inspect", output).stdout
-
-
-def test_the_metadata_of_pems_as_the_clearinghouse_writes_them(tmp_path: Path) -> None:
-    header = "ID\tFwy\tDir\tDistrict\tCity\tState_PM\tAbs_PM\tLatitude\tLongitude\tLength\tType\tLanes\tName\n"
-    row = '\t5\tS\t7\t\t.5\t1.2\t{place}\t.43\tML\t4\tPHOEBE "A"\n'
-    rows = [f"{vdid}{row.format(place=place)}" for vdid, place in ((1, "33.9\t-118.1"), (2, "34\t-118"), (3, "\t"))]
-    path = places(tmp_path / "d07_text_meta_2024_01_05.txt", header + "".join(rows))
-    sensors = join(("2", "1"), read_locations(path), path, static=True)
-    assert (sensors.latitude.tolist(), sensors.longitude.tolist()) == ([34, 33.9], [-118, -118.1])
-    assert (np.asarray(sensors.lanes).tolist(), np.asarray(sensors.length).tolist()) == ([4, 4], [0.43, 0.43])
-    assert sensors.direction == ("S", "S")
-    refusal(lambda: join(("3",), read_locations(path), path, static=False), "no position for 1 of 1 sensors")
-
-
-def test_detectors_of_one_city_of_several(tmp_path: Path) -> None:
-    header = "detid,length,pos,fclass,road,limit,citycode,lanes,linkid,long,lat\n"
-    rows = 'D1,1,0,primary,"A, B",50,GRAZ,1,7,15.4,47.1\nD1,1,0,primary,NA,NA,bern,2,7,7.4,46.9\n'
-    path = places(tmp_path / "detectors_public.csv", header + rows)
-    for city, latitude, lanes in (("graz", 47.1, 1), ("bern", 46.9, 2)):
-        sensors = join(("D1",), read_locations(path, ("D1",), city), path, static=True)
-        assert (sensors.latitude.tolist(), np.asarray(sensors.lanes).tolist()) == ([latitude], [lanes])
-        assert np.isnan(np.asarray(sensors.length)).all()
-    refusal(lambda: read_locations(path), "two positions")
-    refusal(lambda: read_locations(path, ("D1",), "basel"), "no sensors of basel, but of GRAZ, bern")

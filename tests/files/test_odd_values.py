@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.distances import read_distances
 from socialx.files.file_head import read_head
+from socialx.files.neighbours import read_distances
 from socialx.files.older.backfill import backfill
 from socialx.files.recognition import recognise
 from socialx.files.store import open_store

@@ -14,7 +14,7 @@ from socialx.files.inspect import Report, inspect
 from socialx.files.writer import create
 from tests.commands import socialx as run
 from tests.commands import works
-from tests.data_files import block, made_up, timestamps
+from tests.data_files import altered, block, made_up, timestamps
 from tests.frames import network
 
 WRONG = re.compile(r"(?<![\d.,:-])1 [a-z]+s\b(?! of)|\b1 of [\d,]+ [a-z]+s (?:are|have)\b|\b1 of 1 [a-z]+s\b")
@@ -42,9 +42,7 @@ def report_of(path: Path, rows: int, sensors: int) -> Report:
 
 @pytest.mark.parametrize("sensors", [1, 3])
 def test_every_check_counts_one_in_the_singular(tmp_path: Path, sensors: int) -> None:
-    from dataclasses import replace
-
-    report = replace(
+    report = altered(
         report_of(tmp_path / "a.h5", 30, sensors),
         **{"declared_rows": 7, "failed_rows": 0, "rows": 1, "duplicates": 1, "without_position": ["0"]},
         **{"without_info": ["0"], "unknown_info": ["x"], "backward_steps": 1, "wrong_epochs": 1},

@@ -11,7 +11,7 @@ import pytest
 
 import socialx
 from socialx.files.checks import far_from_zone
-from socialx.files.position_tables import read_locations
+from socialx.files.locations import read_locations
 from socialx.files.store import open_store
 from tests import frames
 from tests.commands import socialx as run
@@ -210,6 +210,7 @@ def test_convert_and_inspect_name_the_exchange(tmp_path: Path) -> None:
     wanted = "near 48.1 N, 11.5 E fits it: if they are exchanged, exchange the columns and "
     wanted += f"socialx backfill {tmp_path / 'a.h5'} --meta LOCATIONS.csv"
     assert wanted in done.stderr
+    assert "near 11.5 N, 48.1 E" in done.stdout
     assert wanted in run("inspect", tmp_path / "a.h5").stdout
     (tmp_path / "at.csv").write_text("\n".join(["id,lon,lat", *rows]))
     assert run("backfill", tmp_path / "a.h5", "--meta", tmp_path / "at.csv").exit_code == 0

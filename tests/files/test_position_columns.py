@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from socialx.files.distances import read_distances
-from socialx.files.position_tables import index_ids, read_locations
+from socialx.files.locations import index_ids, read_locations
+from socialx.files.neighbours import read_distances
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from socialx.build import build
 from socialx.errors import Fallback
-from socialx.files.distances import read_distances
+from socialx.files.neighbours import read_distances
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from tests.commands import SMALL, edited, refused, small_file, small_run, socialx, works

@@ -41,7 +41,7 @@ from socialx.files.formats.text_cells import (
     refuse_cell,
     tell_below,
 )
-from socialx.files.ids import copies, match_key, repeated
+from socialx.files.locations import copies, match_key, repeated
 from socialx.files.workbooks import read_workbook
 
 if TYPE_CHECKING:

@@ -55,9 +55,7 @@ from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table
 from socialx.files.formats.words import ENDS, READING
 from socialx.files.hdf5_layout import Block
-from socialx.files.ids import match_key
-from socialx.files.locations import Location
-from socialx.files.position_tables import read_locations
+from socialx.files.locations import Location, match_key, read_locations
 from socialx.files.quantities import QUANTITIES, SPEED
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"

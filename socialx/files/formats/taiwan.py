@@ -31,8 +31,7 @@ from socialx.files.formats.known_tables import ISO, refuse_zone
 from socialx.files.formats.sheets import Sheet
 from socialx.files.formats.tables import read_tables
 from socialx.files.formats.walltimes import free_step
-from socialx.files.ids import match_key
-from socialx.files.locations import Location
+from socialx.files.locations import Location, match_key
 from socialx.files.time_axis import JITTER_S
 from socialx.progress import work
 

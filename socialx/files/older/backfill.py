@@ -19,10 +19,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from socialx.data.geo import EARTH_RADIUS_KM, on_earth
+from socialx.data.geo import on_earth, to_plane
 from socialx.disk import check_name, exclusive, replacing
 from socialx.errors import Argument, Command, Message, SocialxError, counted, sample
-from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.formats.arrays import float32
 from socialx.files.hdf5_layout import (
     CRS,
@@ -46,16 +45,14 @@ from socialx.files.hdf5_layout import (
     read_unit,
     read_units,
 )
-from socialx.files.ids import match_key
-from socialx.files.locations import Location, respelt
+from socialx.files.locations import Location, match_key, read_locations, respelt
 from socialx.files.older.variants import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
 from socialx.files.open_hdf5 import open_hdf5, reserve
-from socialx.files.position_tables import read_locations
 from socialx.files.published import DATASETS
 from socialx.files.quantities import SPEED, SPEED_UNITS
 from socialx.files.readings import stored_unit
 from socialx.files.time_axis import is_utc, timestamp_seconds
-from socialx.files.writer import ENTRIES, write
+from socialx.files.writer import ADVICE, ENTRIES, WAIT_S, amend, check_writable, write
 
 POSITION, MORE = ("position_lat", "position_lon"), ("lanes", "length")  # numbers that vd_info has of a sensor
 BAY = DATASETS["pems-bay"]  # which all files that are written anew are
@@ -72,6 +69,15 @@ CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the 
 Facts = dict[str, Any]  # what is known of a sensor, by its attribute in vd_info: numbers, and the letter of a direction
 
 
+@dataclass(frozen=True)
+class Lack:
+    """What a file lacks: what is said of it, and what is written, by the name of a group its new attributes, by that of
+    a dataset its values."""
+
+    action: str
+    written: Mapping[str, Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What ``backfill`` does, or would do, with one file; no actions = nothing is lacking."""
@@ -80,12 +86,20 @@ class Plan:
     variant: Variant
     rows: int
     sensors: int
-    actions: tuple[str, ...]
+    lacks: tuple[Lack, ...]
     unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
-    written: Mapping[str, Any]  # by the name of a group its new attributes, by that of a dataset its values
     meta: Path | None = None  # the locations file, and the next two options, as the caller gave them
     rewrite: bool = False
     without_positions: bool = False
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """What is done, a line each."""
+        return tuple(lack.action for lack in self.lacks if lack.action)
+
+    def new(self) -> list[tuple[str, Any]]:
+        """All names of groups and datasets, with what is written there."""
+        return [item for lack in self.lacks for item in lack.written.items()]
 
     def refusal(self) -> Message | None:
         """Why it cannot be done, with the command that does it; None where it can."""
@@ -175,54 +189,64 @@ def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location], told
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
     known, _ = respelt(ids, known)
     columns = cache(partial(_columns, features, ids, names, variant))
-    plan = partial(Plan, path, variant, len(timestamps), len(ids))
+    described = columns() if variant.rewrite else _described(path, file)
+    lacks, unplaced = _locate(ids, known, described, dict if variant.rewrite else columns)
     if variant.rewrite:
-        actions, places, unplaced = _locate(ids, known, columns(), dict)
         _told(path, {"timezone": BAY.timezone}, SPEED, BAY.units, told)
         anew = "written anew in the canonical layout: float32, directions in degrees"
-        return plan((anew, *actions), unplaced, places)
-
-    actions, places, unplaced = _locate(ids, known, _described(path, file), columns)
-    stated, rules = file["metadata"].attrs, Facts()
-    written: dict[str, Any] = {SENSOR_INFO: {CRS_ATTR: CRS}} | places | {"metadata": rules}
-    if SENSOR_INFO not in file or not read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, "")):
-        actions.append(f"{CRS_ATTR} {CRS}")
-    seconds, wrong = _seconds(path, file, timestamps)
-    if wrong:
-        actions.append(wrong)
-        rules["epoch_basis"], written[SECONDS] = "naive-utc", seconds
-    if MISSING_ATTR not in stated:
-        missing = rules[MISSING_ATTR] = missing_value(file)
-        actions.append(f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}")
-    if IMPUTED_ATTR not in stated and variant.imputed in IMPUTED:
-        rules[IMPUTED_ATTR], imputed = IMPUTED[variant.imputed]
-        actions.append(imputed)
-    units = lacking_units(file, names)
-    if units:
-        actions.append(f"units of {', '.join(units)}")
-    measured = [name for name in names if name not in STATIC_UNITS]
-    feature = SPEED if SPEED in measured or not measured else measured[0]
-    new = _told(path, stated, feature, units.get(feature, read_unit(file, feature)), told)
-    actions += [action for action, _ in new.values()]
-    rules |= {name: value for name, (_, value) in new.items() if name != "units"}
-    if "units" in new:
-        units[feature] = new["units"][1]
-    if units:
-        written[UNITS] = np.bytes_(json.dumps(read_units(file) | units))
-    return plan(tuple(actions), unplaced, written)
+        lacks.insert(0, Lack(anew, {}))
+    else:
+        lacks += _crs(file) + _seconds(path, file, timestamps) + _rules(file, variant)
+        lacks += _units_and_zones(path, file, names, told)
+    return Plan(path, variant, len(timestamps), len(ids), tuple(lacks), unplaced)
 
 
-def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tuple[np.ndarray, str]:
-    """The seconds of the rows, int64 [T], and what must be done to have them in the file; empty: it has them."""
+def _crs(file: h5py.File) -> list[Lack]:
+    """That positions are degrees."""
+    stated = SENSOR_INFO in file and read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, ""))
+    return [] if stated else [Lack(f"{CRS_ATTR} {CRS}", {SENSOR_INFO: {CRS_ATTR: CRS}})]
+
+
+def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[Lack]:
+    """The seconds of the rows, int64 [T]."""
     seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
     seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
+    new = {SECONDS: seconds, "metadata": {"epoch_basis": "naive-utc"}}
     stored = file.get(SECONDS)
     if not isinstance(stored, h5py.Dataset):
-        return seconds, "timestamps_epoch added"
+        return [Lack("timestamps_epoch added", new)]
     values, wrong = stored[()], len(seconds)
     if values.shape == seconds.shape and values.dtype.kind in "iuf":
         wrong = int(np.count_nonzero(values[timed] != seconds[timed]))
-    return seconds, f"timestamps_epoch corrected in {counted(wrong, 'row')}" if wrong else ""
+    return [Lack(f"timestamps_epoch corrected in {counted(wrong, 'row')}", new)] if wrong else []
+
+
+def _rules(file: h5py.File, variant: Variant) -> list[Lack]:
+    """What stands for no reading, and whether zeros had been replaced."""
+    stated, lacks = file["metadata"].attrs, []
+    if MISSING_ATTR not in stated:
+        missing = missing_value(file)
+        says = f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}"
+        lacks.append(Lack(says, {"metadata": {MISSING_ATTR: missing}}))
+    if IMPUTED_ATTR not in stated and variant.imputed in IMPUTED:
+        imputed, says = IMPUTED[variant.imputed]
+        lacks.append(Lack(says, {"metadata": {IMPUTED_ATTR: imputed}}))
+    return lacks
+
+
+def _units_and_zones(path: Path, file: h5py.File, names: list[str], told: Mapping[str, str | None]) -> list[Lack]:
+    """Units that the kind of file shows, and what the caller says."""
+    units = lacking_units(file, names)
+    lacks = [Lack(f"units of {', '.join(units)}", {})] if units else []
+    measured = [name for name in names if name not in STATIC_UNITS]
+    feature = SPEED if SPEED in measured or not measured else measured[0]
+    unit = units.get(feature, read_unit(file, feature))
+    for name, (action, value) in _told(path, file["metadata"].attrs, feature, unit, told).items():
+        lacks.append(Lack(action, {} if name == "units" else {"metadata": {name: value}}))
+        units |= {feature: value} if name == "units" else {}
+    if units:
+        lacks.append(Lack("", {UNITS: np.bytes_(json.dumps(read_units(file) | units))}))
+    return lacks
 
 
 def _told(
@@ -240,25 +264,18 @@ def _told(
     if local_zone is not None and not is_utc(zone or timezone):
         what = f"its times are of {zone or 'an unknown zone'}, and a local zone stands beside times in UTC"
         raise SocialxError(path, what, f"drop {Argument('local_zone')}, or {ADVICE}")
+    units = None if units is None else stored_unit(feature, units)
     unit = "" if unit == UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
     new = {}
-    for name, what, old, value, action in (
-        ("timezone", "its times are of", zone, timezone, "time zone "),
-        (LOCAL_ZONE_ATTR, "its days are of", local, local_zone, "local zone "),
-        (
-            "units",
-            f"{feature} is in",
-            unit,
-            None if units is None else stored_unit(feature, units),
-            f"unit of {feature}: ",
-        ),
+    for name, subject, of, old, value, action in (
+        ("timezone", "its times are", "of", zone, timezone, "time zone"),
+        (LOCAL_ZONE_ATTR, "its days are", "of", local, local_zone, "local zone"),
+        ("units", f"{feature} is", "in", unit, units, f"unit of {feature}:"),
     ):
-        if value is None or old == value:
-            continue
-        if old:
-            of = what.rpartition(" ")[2]
-            raise SocialxError(path, f"{what} {old}, not {of} {value}", f"drop {Argument(name)}, or {ADVICE}")
-        new[name] = f"{action}{value}", value
+        if value is not None and old not in ("", value):
+            raise SocialxError(path, f"{subject} {of} {old}, not {of} {value}", f"drop {Argument(name)}, or {ADVICE}")
+        if value is not None and not old:
+            new[name] = f"{action} {value}", value
     return new
 
 
@@ -320,8 +337,8 @@ def _locate(
     listed: Mapping[int | str, Location],
     described: Mapping[str, Facts],
     columns: Callable[[], Mapping[str, Facts]],
-) -> tuple[list[str], dict[str, Facts], tuple[str, ...]]:
-    """The actions, what is new in vd_info by the names of its groups, and the ids that stay without a position.
+) -> tuple[list[Lack], tuple[str, ...]]:
+    """What vd_info lacks, and the ids that stay without a position.
 
     The locations file wins over vd_info, and that over the file's own columns, which are read only if needed.
     """
@@ -350,7 +367,9 @@ def _locate(
         if old_place != new_place:
             new |= dict(zip(POSITION, new_place, strict=True))
             counts[origin] += 1
-            moved_km = max(moved_km, _distance_km(old_place, new_place))
+            if on_earth(*old_place):
+                before, after = to_plane(*np.transpose([old_place, new_place]))
+                moved_km = max(moved_km, float(np.hypot(*(after - before))))
         if new:
             places[f"{SENSOR_INFO}/{vdid}"] = new
     actions = [f"vd_info: {counted(count, 'position')} from {origin}" for origin, count in counts.items() if count]
@@ -359,15 +378,7 @@ def _locate(
     if added:
         names = [name for name in (*MORE, "direction") if any(name in new for new in added)]
         actions.append(f"vd_info: {', '.join(names)} of {counted(len(added), 'sensor')} from {LISTED}")
-    return actions, places, tuple(unplaced)
-
-
-def _distance_km(old: tuple[float, float], new: tuple[float, float]) -> float:
-    """Between two places that are near, exact to about 0.1 %; 0 from none."""
-    if not on_earth(*old):
-        return 0.0
-    (north, east), (latitude, _) = np.radians(np.subtract(new, old)), np.radians(old)
-    return float(EARTH_RADIUS_KM * np.hypot(north, east * np.cos(latitude)))
+    return [*(Lack(action, {}) for action in actions), Lack("", places)], tuple(unplaced)
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
@@ -386,8 +397,8 @@ def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], var
 
 
 def _patch(plan: Plan, file: h5py.File) -> None:
-    """Write what the plan adds."""
-    for index, (name, new) in enumerate(plan.written.items()):
+    """Write what the file lacks."""
+    for index, (name, new) in enumerate(plan.new()):
         if index % ENTRIES == 0:
             reserve(file, 0)
         if isinstance(new, dict):
@@ -402,7 +413,7 @@ def _patch(plan: Plan, file: h5py.File) -> None:
 def _is_patched(plan: Plan, old: h5py.File, new: h5py.File) -> bool:
     """Whether the features of a patched copy are the very bytes of the old file, and the plan is done in it."""
     same = _stored(old[FEATURES]) == _stored(new[FEATURES])
-    for name, values in plan.written.items():
+    for name, values in plan.new():
         if isinstance(values, dict):
             same &= all(read_text(new[name].attrs[key]) == str(value) for key, value in values.items())
         else:
@@ -430,7 +441,8 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
     """The readings of a file of one of the two oldest layouts, both PEMS-BAY, with the plan's positions."""
     features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
     columns = _columns(features, ids, names, plan.variant)
-    known = [columns[vdid] | plan.written.get(f"{SENSOR_INFO}/{vdid}", {}) for vdid in ids]
+    places = dict(plan.new())
+    known = [columns[vdid] | places.get(f"{SENSOR_INFO}/{vdid}", {}) for vdid in ids]
     latitude, longitude, lanes, length = (
         np.array([facts.get(name, np.nan) for facts in known]) for name in (*POSITION, *MORE)
     )
