@@ -8,6 +8,7 @@ An empty part is NaN with count 0.  Of several targets the first one counts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +16,15 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Target
-from socialx.data.calendar import WEEKDAYS
+from socialx.data.calendar import WEEKDAYS, slots_per_day
+from socialx.data.source import pages
+from socialx.dataset import Dataset
 
 BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
 HOURS = 24
 CONGESTED = 0.5  # of the free-flow speed: a truth below it is congested
+FREE_FLOW, FREE_FLOW_BYTES = 0.95, 1 << 26  # the quantile, and the most that is kept of the readings for it
+FREE_FLOW_DAYS = 28  # the latest, which tell the pace of a network
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,3 +104,37 @@ class RunningErrors:
         table = torch.cat(list(self.sums.values()), dim=1).cpu().numpy()
         parts = np.split(table, np.cumsum(sizes)[:-1], axis=1)
         return {by: Errors(*part) for by, part in zip(self.sums, parts, strict=True)}
+
+
+def free_flow_of(data: Dataset, span: slice | None = None) -> np.ndarray:
+    """The 95th percentile of the valid readings of each sensor, float32 [N,G]; span: rows, None: those of the training.
+
+    A sensor without any has the median of the others.  Of many rows every second, third ... one is taken.
+    """
+    span = span or data.learned_from
+    every = -(-(span.stop - span.start) * 4 * math.prod(data.target_source.shape) // FREE_FLOW_BYTES)
+    pieces = (data.target_source.read(rows) for rows in pages(span.start, span.stop))
+    kept = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
+    values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN goes to the end
+    count = np.isfinite(values).sum(axis=0)  # [N,G]
+    speeds = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]
+    for target in speeds.T:
+        known = np.isfinite(target)
+        target[~known] = np.median(target[known]) if known.any() else 0
+    return speeds
+
+
+def latest_free_flow(data: Dataset, before: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """That of each sensor [N,G] and of the network [G], the median, in 28 days.
+
+    They are those until the second ``before``, None: until the training rows end.  Less than a day tells that of the
+    network alone, and it is the upper quartile: an hour may be one in which half of the sensors are congested.
+    """
+    day, stop = slots_per_day(data.store.step_minutes), data.learned_from.stop
+    if before is not None:
+        stop = max(1, data.rows_until(before))
+    found = free_flow_of(data, slice(max(0, stop - FREE_FLOW_DAYS * day), stop))
+    if stop >= day:
+        return found, np.median(found, axis=0)
+    network = np.quantile(found, 0.75, axis=0)
+    return np.broadcast_to(network, found.shape), network

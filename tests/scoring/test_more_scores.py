@@ -17,7 +17,7 @@ import torch
 import socialx as api
 from socialx.batch import Target
 from socialx.errors import SettingsError, SocialxError
-from socialx.scoring.breakdown import RunningErrors
+from socialx.scoring.breakdown import RunningErrors, free_flow_of
 from socialx.scoring.difference import LEAST_DAYS, DailyErrors, difference
 from socialx.scoring.limits import failed, parse
 from socialx.scoring.scoring_pass import survey
@@ -69,7 +69,7 @@ def forecasts(run: Path, part: str) -> tuple[np.ndarray, ...]:
     joined = [np.concatenate(parts)[: loader.num_windows] for parts in zip(*kept.parts, strict=True)]
     forecast, truth, valid = (each[..., 0] for each in joined[:3])
     slot, weekday = (each[:, 12:] for each in joined[3:])
-    return forecast, truth, valid, slot * 5 // 60, weekday, problem.data.free_flow[:, 0]
+    return forecast, truth, valid, slot * 5 // 60, weekday, free_flow_of(problem.data)[:, 0]
 
 
 # --- by ---------------------------------------------------------------------------------------------------------------
