@@ -85,7 +85,7 @@ def compare(
     for impl in ("fused", "triton"):
         y, found = run(make(impl, *shape, scale=scale), x, low=low)
         errors[impl] = relative(y, exact), worst(found, exact_gradients, FLOOR)
-    for ours, fused, least in zip(errors["triton"], errors["fused"], (4e-6, 1e-4), strict=True):
+    for ours, fused, least in zip(errors["triton"], errors["fused"], (4e-6, 2e-4), strict=True):
         assert ours <= max(3 * fused, least), errors
 
 
