@@ -37,8 +37,7 @@ import yaml
 from torch import Tensor
 
 import socialx
-from benchmarks.common import RESULTS, head, known, line, machine, parser, write
-from socialx.dataset import open_dataset
+from benchmarks.common import RESULTS, head, known, line, machine, opened, parser, write
 from socialx.files.store import open_store
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.references import REFERENCES, references
@@ -81,17 +80,9 @@ def scored(runs: list[str], data: str) -> dict[str, dict[str, float]]:
 
 def cut(data: str, output: Path, days: int) -> None:
     """A file of the days before the first test window of another one."""
-    opened = open_dataset(
-        Path(data),
-        targets=("avg_speed",),
-        inputs=None,
-        history=12,
-        horizon=12,
-        device=torch.device("cpu"),
-        split="canonical",
-    )
-    end = int(opened.forecast_rows("test")[0][0])
-    rows = slice(max(0, end - days * 1440 // opened.store.step_minutes), end)
+    whole = opened(Path(data))
+    end = int(whole.forecast_rows("test")[0][0])
+    rows = slice(max(0, end - days * 1440 // whole.store.step_minutes), end)
     shutil.copy(data, output)
     with h5py.File(output, "r+") as file:
         for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):

@@ -9,19 +9,17 @@ it is, as a day like others and as the weekday that it resembles; nothing is cho
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from benchmarks.common import head, line, opened, parser
 from socialx.data import climatology
 from socialx.data.calendar import Calendar
 from socialx.data.climatology import PastDays
 from socialx.data.source import RowSource
-from socialx.dataset import Columns, Dataset, open_dataset
-from socialx.files.holidays import holidays_of
+from socialx.dataset import Columns
 
 DAYS = (1, 2, 3, 7, 14, 28, None)
 TRIED = {
@@ -55,12 +53,6 @@ def tried() -> Iterator[tuple[str, dict[str, float]]]:
                 yield f"{name} {value:g}", {name: value}
 
 
-def opened(path: Path, holidays: str | None = None) -> Dataset:
-    """A file with windows of an hour."""
-    names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12, "split": "canonical"}
-    return open_dataset(path, device=torch.device("cpu"), holidays=holidays and holidays_of(holidays), **names)  # type: ignore[arg-type]
-
-
 def table(path: Path) -> Iterator[Sequence[str]]:
     """A row per choice."""
     data = opened(path)
@@ -86,16 +78,15 @@ def of_holidays(path: Path, named: str) -> Iterator[Sequence[str]]:
 
 def main() -> None:
     """Print a table for each file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
-    parser.add_argument("--holidays", metavar="COUNTRY|FILE.csv")
-    given = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
+    arguments.add_argument("--holidays", metavar="COUNTRY|FILE.csv")
+    given = arguments.parse_args()
     for path in given.files:
         rows = of_holidays(path, given.holidays) if given.holidays else table(path)
-        for number, row in enumerate(rows):
-            print(f"| {' | '.join(row)} |", flush=True)
-            if not number:
-                print("|---|" + "---:|" * (len(row) - 1))
+        print(head(*next(rows)))
+        for row in rows:
+            print(line(row), flush=True)
 
 
 if __name__ == "__main__":

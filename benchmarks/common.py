@@ -19,8 +19,10 @@ import torch
 
 import socialx
 from socialx.cli.progress_bars import Show
+from socialx.dataset import Dataset, open_dataset
 from socialx.environment import cpu_field
 from socialx.files.hdf5_layout import Block, Readings, Sensors
+from socialx.files.holidays import holidays_of
 from socialx.files.writer import create
 from socialx.settings import Settings
 from socialx.settings_layers import ARGUMENT, Layers, flat
@@ -138,7 +140,14 @@ def processes_in_turns(
     return found
 
 
-# ---------------------------------------------------------------------------------------------------- trainings
+# -------------------------------------------------------------------------------------------- files and trainings
+
+
+def opened(path: Path, holidays: str | None = None) -> Dataset:
+    """A file with windows of an hour before and an hour ahead."""
+    names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12}
+    holidays_in_it = holidays and holidays_of(holidays)
+    return open_dataset(path, device=torch.device("cpu"), split="canonical", holidays=holidays_in_it, **names)
 
 
 def trained(folder: Path, layers: Layers) -> socialx.Run:

@@ -20,6 +20,7 @@ from benchmarks.common import METR_LA, RESULTS, parser, write
 from socialx.cli.progress_bars import Show
 from socialx.progress import listening
 from socialx.scoring import intervals
+from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
@@ -34,7 +35,7 @@ def errors_of(path: Path, data: Path) -> dict[str, Measured]:
     d, found = problem.data, {}
     for part in ("validation", "test"):
         loader = d.loader(part, problem.settings.loader.batch_size)
-        sums = intervals.SignedErrors(torch.from_numpy(d.free_flow).to(d.device), loader.num_windows, d.horizon)
+        sums = intervals.SignedErrors(torch.from_numpy(free_flow_of(d)).to(d.device), loader.num_windows, d.horizon)
         survey(problem.model, loader, problem.precision, sums, name=part)
         found[part] = sums.errors[..., 0], sums.groups[..., 0]
     return found

@@ -18,8 +18,7 @@ from socialx.conflicts import refuse_conflicts, unread
 from socialx.data.climatology import MET_DAYS
 from socialx.data.geo import itself
 from socialx.data.loaders import Loading
-from socialx.data.network import Network
-from socialx.data.normaliser import Moments
+from socialx.data.normaliser import Moments, Network
 from socialx.dataset import Dataset, open_dataset
 from socialx.environment import keep_freed_memory
 from socialx.errors import Argument, Command, SettingsError, SocialxError
@@ -28,6 +27,7 @@ from socialx.files.neighbours import neighbours_of
 from socialx.kinds import POOLINGS, OwnModel, model_of
 from socialx.model.pooling import Geometry, Social
 from socialx.precision import Precision, resolve_device, resolve_precision
+from socialx.scoring.free_flow import latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import ModelSettings, Settings
 
@@ -115,7 +115,7 @@ def build(
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
-    free_flow = data.latest_free_flow()[1].tolist()
+    free_flow = latest_free_flow(data)[1].tolist()
     protocol = ScoringProtocol.of(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
     return Problem(settings, precision, data, model, protocol)
 

@@ -19,19 +19,19 @@ import torch
 from socialx.data.augmentation import Augmented
 from socialx.data.calendar import WALL, Calendar, Holidays, following, slots_per_day
 from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
-from socialx.data.history import Histories
 from socialx.data.loaders import (
+    ALONE,
     READING_BYTES,
     ChunkLoader,
     Loader,
     Loading,
+    Order,
     ResidentLoader,
+    Share,
     WorkerLoader,
 )
-from socialx.data.network import Network
-from socialx.data.normaliser import Moments, measure
-from socialx.data.order import ALONE, Order, Share
-from socialx.data.series import Series
+from socialx.data.normaliser import Moments, Network, measure
+from socialx.data.series import Histories, Series
 from socialx.data.source import PAGE_ROWS, RowSource, pages
 from socialx.data.windows import Windows, split_windows
 from socialx.environment import free_bytes
@@ -47,8 +47,6 @@ GIB = 1 << 30
 WORTH_A_LINE = GIB
 RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
 CHUNK_SHARE = 0.125  # of the free memory; up to three chunks are there at a time, and two of the validation
-FREE_FLOW, FREE_FLOW_BYTES = 0.95, GIB // 16  # the quantile, and the most that is kept of the readings for it
-FREE_FLOW_DAYS = 28  # the latest, which tell the pace of a network
 AUGMENTED_SEED = 0
 CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make nothing faster
 
@@ -127,7 +125,7 @@ class Dataset:
         return self.windows
 
     @property
-    def _learned_from(self) -> slice:
+    def learned_from(self) -> slice:
         """The rows that training windows may look at; all rows of a file that was not split."""
         return self.windows.training_rows if self.windows else slice(0, len(self.store.seconds))
 
@@ -209,12 +207,12 @@ class Dataset:
         source, step = self.target_source, 60 * self.store.step_minutes
         length = len(source.seconds)
         if len(days) > 1:  # which training alone asks for
-            length = self._learned_from.stop
+            length = self.learned_from.stop
         ahead = following(int(source.seconds[-1]), self.store.step_minutes, self.horizon)
         seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
         issued = seconds - step * self.horizon
         if days == (UNTIL_TRAINED,):
-            issued, days = np.minimum(issued, source.seconds[self._learned_from.stop - 1]), (None,)
+            issued, days = np.minimum(issued, source.seconds[self.learned_from.stop - 1]), (None,)
         shape = len(days), len(seconds), *source.shape
         made = Usual(*(self._room(shape, kind) for kind in (np.float32, np.uint8)))
         past = self.past(max((each for each in days if each is not None), default=0))
@@ -386,49 +384,13 @@ class Dataset:
 
         Of a file that was not split: of all rows.
         """
-        source, span = self.target_source, self._learned_from
+        source, span = self.target_source, self.learned_from
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])
-
-    @cached_property
-    def free_flow(self) -> np.ndarray:
-        """The 95th percentile of the valid training readings of each sensor, float32 [N,G]."""
-        return self.free_flow_of(self._learned_from)
-
-    def free_flow_of(self, span: slice) -> np.ndarray:
-        """The 95th percentile of the valid readings of each sensor in these rows, float32 [N,G].
-
-        A sensor without any has the median of the others.  Of many rows every second, third ... one is taken.
-        """
-        every = -(-(span.stop - span.start) * 4 * math.prod(self.target_source.shape) // FREE_FLOW_BYTES)
-        pieces = (self.target_source.read(rows) for rows in pages(span.start, span.stop))
-        kept = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
-        values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN goes to the end
-        count = np.isfinite(values).sum(axis=0)  # [N,G]
-        speeds = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]
-        for target in speeds.T:
-            known = np.isfinite(target)
-            target[~known] = np.median(target[known]) if known.any() else 0
-        return speeds
 
     def rows_until(self, second: int) -> int:
         """How many rows of the file, from the first one on, are not later than a second."""
         return int(np.searchsorted(self.store.seconds, second, side="right"))
-
-    def latest_free_flow(self, before: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """That of each sensor [N,G] and of the network [G], the median, in 28 days.
-
-        They are those until the second ``before``, None: until the training rows end.  Less than a day tells that of
-        the network alone, and it is the upper quartile: an hour may be one in which half of the sensors are congested.
-        """
-        day, stop = slots_per_day(self.store.step_minutes), self._learned_from.stop
-        if before is not None:
-            stop = max(1, self.rows_until(before))
-        found = self.free_flow_of(slice(max(0, stop - FREE_FLOW_DAYS * day), stop))
-        if stop >= day:
-            return found, np.median(found, axis=0)
-        network = np.quantile(found, 0.75, axis=0)
-        return np.broadcast_to(network, found.shape), network
 
 
 HOST = torch.device("cpu")

@@ -15,13 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 def saved_bytes(run: Callable[[], Tensor], module: nn.Module) -> int:
     """Bytes that ``run`` leaves saved for the backward pass: every storage once, those of parameters not at all."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    own = {parameter.untyped_storage()._cdata for parameter in module.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

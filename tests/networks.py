@@ -11,10 +11,8 @@ from torch import nn
 
 from socialx.batch import Batch, Example
 from socialx.data import geo
-from socialx.data.loaders import Loader, ResidentLoader
-from socialx.data.network import Network
-from socialx.data.normaliser import Moments
-from socialx.data.order import Order
+from socialx.data.loaders import Loader, Order, ResidentLoader
+from socialx.data.normaliser import Moments, Network
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from socialx.data.calendar import Calendar
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after, pages
 
 BLOCK_ROWS = 255  # of one kind of detector: as in the file, smoother or noisier
@@ -27,28 +26,10 @@ class Augmented:
     def __init__(self, source: RowSource, seed: int, measured: Sequence[bool]) -> None:
         """measured: of each feature, whether it is of readings; others stay as they are."""
         self.source, self.seed, self.measured = source, seed, np.array(measured)
+        self.seconds, self.step_minutes = source.seconds, source.step_minutes
+        self.calendar, self.shape = source.calendar, source.shape
         self._carried = [source.latest_before(0)]  # the latest valid reading before each page, as far as it was asked
         self._last: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None  # the page that was made last
-
-    @property
-    def seconds(self) -> np.ndarray:
-        """The time of each row."""
-        return self.source.seconds
-
-    @property
-    def step_minutes(self) -> int:
-        """The time between two rows."""
-        return self.source.step_minutes
-
-    @property
-    def calendar(self) -> Calendar:
-        """Days whose traffic resembles that of another weekday."""
-        return self.source.calendar
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Sensors and features."""
-        return self.source.shape
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Values float32 and valid bool [t,N,C] of neighbouring rows."""

@@ -2,10 +2,11 @@
 
 ``ResidentLoader`` keeps the whole series on the device (5 bytes a reading: METR-LA 35 MB) and gathers
 rows: no Python per window, no copy per step, no worker.  ``ChunkLoader`` keeps a part of the series there and reads the
-next one in a thread meanwhile.  ``WorkerLoader`` has processes that make batches from pages of the file.
+next one in a thread meanwhile.  ``WorkerLoader`` has processes that make batches from pages of the file.  Which windows
+an epoch serves, and when, is a function of seed and epoch alone: ``Order``.
 """
 
-# Shape letters: B windows of a batch
+# Shape letters: W windows, B windows of a batch
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from socialx.batch import Batch, Example, Target
-from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS
 from socialx.environment import usable_cores
@@ -34,25 +34,84 @@ MOST_WORKERS = 8
 READING_BYTES = 5  # of a series, and of what is usual then
 
 
-class Loader(Protocol):
-    """What training and scoring need of a loader.
+@dataclass(frozen=True)
+class Share:
+    """Which of several processes this is: each takes its own windows of every batch."""
+
+    rank: int = 0
+    ranks: int = 1
+
+
+ALONE = Share()
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The windows of one part, and the order in which an epoch serves them, in batches for each process.
+
+    starts: the first row of each window, int64 [W], ascending.  batch_size: windows of a batch; the last is padded.
+    chunk: windows of a chunk.  The order serves one chunk after the other, so that only one or two of them must be in
+    memory; 0: all windows are one chunk.  A batch may hold windows of two chunks.
+    """
+
+    starts: np.ndarray
+    batch_size: int
+    shuffle: bool = False
+    seed: int = 0
+    chunk: int = 0
+    share: Share = ALONE
+
+    def __len__(self) -> int:
+        """Batches of each process in an epoch."""
+        return -(-len(self.starts) // (self.batch_size * self.share.ranks))
+
+    def places(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The windows of each batch of this process: places int64 and real bool [len,B].
+
+        Every window is counted as real exactly once over all processes.  The last window is repeated, and not real, to
+        fill the last batch.
+        """
+        windows = len(self.starts)
+        order = np.arange(windows)
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+
+            def drawn(size: int) -> np.ndarray:
+                return torch.randperm(size, generator=generator).numpy()
+
+            if 0 < self.chunk < windows:
+                firsts = np.arange(0, windows, self.chunk)
+                firsts = firsts[drawn(len(firsts))]
+                order = np.concatenate([first + drawn(min(self.chunk, windows - first)) for first in firsts])
+            else:
+                order = drawn(windows)
+        padding = len(self) * self.share.ranks * self.batch_size - windows
+        order = np.concatenate([order, np.repeat(order[-1:], padding)])
+        real = np.arange(len(order)) < windows
+        shape = (len(self), self.share.ranks, self.batch_size)
+        return order.reshape(shape)[:, self.share.rank], real.reshape(shape)[:, self.share.rank]
+
+
+class Loader:
+    """What training and scoring need: the windows of a part in order, in batches that are no larger than the part.
 
     num_windows: of all processes together.  chunk: windows of the chunks of which the order is made; 0: all are one.
     making_s: seconds of what was made last beside the loop: of each batch by workers, of each chunk by a thread.
     """
 
-    num_windows: int
-    batch_size: int
-    chunk: int
-    making_s: deque[float]
+    def __init__(self, order: Order) -> None:
+        self.starts, self.num_windows, self.chunk = order.starts, len(order.starts), order.chunk
+        self.batch_size = min(order.batch_size, -(-self.num_windows // order.share.ranks))
+        self.making_s: deque[float] = deque(maxlen=1000)
+        self.order = replace(order, batch_size=self.batch_size)
 
     def __len__(self) -> int:
         """Batches per epoch."""
-        ...
+        return len(self.order)
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
         """The batches of one epoch, from ``first_batch`` on; the order depends on the seed and the number alone."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -70,19 +129,6 @@ class Loading:
     pin_memory: bool = True
     persistent: bool = True
     timeout_s: int = 120
-
-
-class _InOrder:
-    """What all loaders know: the windows of their part in order, in batches that are no larger than the part."""
-
-    def __init__(self, order: Order) -> None:
-        self.starts, self.num_windows, self.chunk = order.starts, len(order.starts), order.chunk
-        self.batch_size = min(order.batch_size, -(-self.num_windows // order.share.ranks))
-        self.making_s: deque[float] = deque(maxlen=1000)
-        self.order = replace(order, batch_size=self.batch_size)
-
-    def __len__(self) -> int:
-        return len(self.order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +149,7 @@ class Selection:
         return self if self.series.device == device else self.gathered().to(device)
 
 
-class ResidentLoader(_InOrder):
+class ResidentLoader(Loader):
     """Batches of one part of the windows, gathered from a resident series."""
 
     def __init__(self, series: Series, order: Order) -> None:
@@ -123,7 +169,7 @@ class ResidentLoader(_InOrder):
             yield Selection(self.series, rows[batch], bool(real[batch].all()))
 
 
-class ChunkLoader(_InOrder):
+class ChunkLoader(Loader):
     """The same batches from two chunks of the series at a time: one in use, the next one read in a thread meanwhile."""
 
     def __init__(self, series_of: SeriesOf, length: int, device: torch.device, order: Order) -> None:
@@ -247,7 +293,7 @@ def _masked(example: Example, full: bool, kept: Tensor) -> Example:
     return Example(example.batch, example.target._replace(valid=valid))
 
 
-class WorkerLoader(_InOrder):
+class WorkerLoader(Loader):
     """The same batches, made by worker processes from pages of the file; each keeps the pages that it used last."""
 
     def __init__(

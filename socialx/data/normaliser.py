@@ -1,4 +1,7 @@
-"""Readings in the file's units -> normalised inputs, and back; only training rows decide mean and deviation."""
+"""Readings in the file's units -> normalised inputs, and back; only training rows decide mean and deviation.
+
+``Network`` is what a model must know of its data before it sees a batch.
+"""
 
 # Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets
 
@@ -6,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
+from socialx.data.geo import Neighbours
 from socialx.data.source import RowSource
 from socialx.errors import SocialxError
 from socialx.progress import work
@@ -98,3 +103,36 @@ class Normaliser(nn.Module):
     def from_mean(self, normalised: Tensor) -> Tensor:
         """A normalised forecast [B,P,N,G] in the file's units."""
         return self.target_mean + self.target_std * normalised.to(self.target_mean.dtype)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Sizes and moments of a network of N sensors: history T, horizon P, slots of a day, F inputs and G targets.
+
+    read: the place of each target among the inputs, None where it is no input.  find_neighbours: a function that
+    returns ``neighbours``.
+    """
+
+    sensors: int
+    history: int
+    horizon: int
+    slots: int
+    inputs: tuple[Moments, ...]
+    targets: tuple[Moments, ...]
+    read: tuple[int | None, ...] = ()
+    find_neighbours: Callable[[], Neighbours] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The neighbours of every sensor, by the settings of the section pooling; found when they are first asked for.
+
+        Raises ValueError for a network that was made without positions or roads, and SocialxError where the file has
+        sensors without a position and ``pooling.strict`` is on.
+        """
+        if self.find_neighbours is None:
+            raise ValueError("the neighbours of this network are not known")
+        return self.find_neighbours()
+
+    def normaliser(self) -> Normaliser:
+        """A normaliser of its inputs and targets."""
+        return Normaliser(self.inputs, self.targets)

@@ -1,4 +1,4 @@
-"""Attention with a bias of each pair, the same function in two ways.
+"""Tiled kernel of attention with a bias of each pair; the kinds of pooling that use it are in pooling.py.
 
     out_i = sum_j softmax_j(q_i . k_j + bias_ij) v_j
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.data.network import Network
-from socialx.data.normaliser import Normaliser
+from socialx.data.normaliser import Network, Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, kept
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
@@ -216,6 +215,26 @@ class Forecaster(nn.Module):
             heads = kept(self.sensor_heads, self.tokens.keep, 2)
             change = change + torch.einsum("bne,npe->bnp", hidden, heads)
         return change
+
+
+class Coarser(nn.Module):
+    """Reads T and forecasts P steps of a file with a model that reads k T and forecasts k P shorter ones."""
+
+    def __init__(self, model: nn.Module, steps: int) -> None:
+        """steps: k, how many of the model are one of the file."""
+        super().__init__()
+        self.model, self.steps = model, steps
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Batch of the file's step -> forecast [B,P,N,G] in the file's units."""
+        finer = {
+            name: getattr(batch, name).repeat_interleave(self.steps, dim=1)
+            for name in ("history", "valid", "slot", "weekday", "usual", "trust")
+        }
+        within = torch.arange(self.steps, device=batch.slot.device).repeat(batch.slot.shape[1])
+        finer["slot"] = finer["slot"] * self.steps + within
+        forecast = self.model(batch._replace(**finer))  # [B,k P,N,G]
+        return forecast.unflatten(1, (-1, self.steps)).mean(2)
 
 
 def social_forecaster(

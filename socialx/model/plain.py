@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.data.network import Network
-from socialx.data.normaliser import Normaliser
+from socialx.data.normaliser import Network, Normaliser
 
 
 class Linear(nn.Module):

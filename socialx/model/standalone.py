@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from socialx.batch import Batch
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY
 from socialx.data.climatology import HALF_LIFE_DAYS, KnownDays, near, usual_of
-from socialx.data.network import Network
+from socialx.data.normaliser import Network
 
 INPUTS, OUTPUT = ("history", "carried", "issued_at"), "forecast"
 

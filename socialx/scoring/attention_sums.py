@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from socialx.batch import Batch
 from socialx.files.hdf5_layout import Sensors
-from socialx.model.coarser import Coarser
-from socialx.model.forecaster import Forecaster
+from socialx.model.forecaster import Coarser, Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
 from socialx.scoring.metrics import ErrorOf, finite
 from socialx.scoring.results import Head, Layer, Neighbour, SensorErrors

@@ -36,6 +36,7 @@ from socialx.files.time_axis import JITTER_S
 from socialx.notebook import Shown
 from socialx.precision import Precision
 from socialx.progress import work
+from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import survey
 
@@ -262,8 +263,8 @@ def calibrated(
     days: how many before the day of issue are known; None: all.
     """
     loader = data.loader("validation", batch_size, days=days)
-    free_flow = torch.from_numpy(data.free_flow)
-    errors = SignedErrors(free_flow.to(precision.device), loader.num_windows, data.horizon)
+    flow = torch.from_numpy(free_flow_of(data))
+    errors = SignedErrors(flow.to(precision.device), loader.num_windows, data.horizon)
     survey(model, loader, precision, errors, name="calibrate")
     return _intervals_from(errors, data, protocol, weights)
 
@@ -289,8 +290,8 @@ def calibrated_before(
     histories = data.histories(JITTER_S)
     times = np.arange(last, first - 1, -PAST_EVERY_S)[::-1]
     times = times[histories.rows_at(times) >= 0]
-    free_flow = data.free_flow_of(slice(0, data.rows_until(issued)))
-    errors = SignedErrors(torch.from_numpy(free_flow).to(precision.device), len(times), data.horizon)
+    flow = free_flow_of(data, slice(0, data.rows_until(issued)))
+    errors = SignedErrors(torch.from_numpy(flow).to(precision.device), len(times), data.horizon)
     model.eval()
     with work("calibrate", len(times), "forecasts") as bar:
         for places, batch in histories.batches(times, batch_size):

@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect
 import socialx
 from socialx.build import Problem
 from socialx.errors import SocialxError
+from socialx.scoring.free_flow import free_flow_of
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped, said
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
@@ -130,7 +131,7 @@ class Service:
         latest.keep(issue, self.worker.forward(issue.batch))
         self.follow, self.latest = follow, latest
         if "speed" in self.problem.data.targets[0]:
-            self.free_flow = issue.problem.data.free_flow[:, 0]
+            self.free_flow = free_flow_of(issue.problem.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
         """Sensors with their positions and free-flow speeds, sizes and units."""

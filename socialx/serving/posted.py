@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from socialx.build import Problem
-from socialx.data.history import Histories
+from socialx.data.series import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
 from socialx.files.store import Store

@@ -18,7 +18,7 @@ import torch
 
 from socialx.batch import Batch
 from socialx.build import Problem
-from socialx.data.history import Histories
+from socialx.data.series import Histories
 from socialx.forecast import Forecast
 from socialx.tasks.prediction import Band, as_forecast
 

@@ -19,6 +19,7 @@ from socialx.data.normaliser import Normaliser
 from socialx.errors import Argument, Message, counted
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.progress import note
+from socialx.scoring.free_flow import latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
 
 
@@ -71,7 +72,7 @@ def read_at_own_pace(problem: Problem, then: ScoringProtocol, before: int | None
     normaliser = getattr(model, "normaliser", None)
     if now.network == then.network or not isinstance(normaliser, Normaliser):  # or a model of the user's own
         return
-    (flow, network), paces = data.latest_free_flow(before), {}
+    (flow, network), paces = latest_free_flow(data, before), {}
     for place, name in enumerate(data.targets):
         paces[name] = _paces(flow[:, place], now, then, name)
         if before is None and 2 * (changed := int((paces[name] != 1).sum())) > len(flow):

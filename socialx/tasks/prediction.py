@@ -16,7 +16,7 @@ import torch
 from socialx.build import Problem
 from socialx.conflicts import sensor_tables
 from socialx.data.calendar import DAY_S
-from socialx.data.history import Histories
+from socialx.data.series import Histories
 from socialx.data.source import pages
 from socialx.errors import (
     Argument,

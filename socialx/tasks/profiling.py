@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from socialx.build import Problem, build
-from socialx.data.loaders import Loader, ResidentLoader, WorkerLoader
-from socialx.data.order import Order
+from socialx.data.loaders import Loader, Order, ResidentLoader, WorkerLoader
 from socialx.dataset import series_bytes
 from socialx.environment import environment, free_bytes
 from socialx.errors import Message

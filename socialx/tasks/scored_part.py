@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from socialx.files.forecasts import Scored, read_forecasts
 from socialx.files.store import open_store
 from socialx.files.time_axis import JITTER_S, Time, as_text, wall_seconds
 from socialx.progress import note
+from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.metrics import RunningErrors, RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
@@ -99,10 +101,14 @@ class ScoredPart:
                 found[name] = ModelScores.of(sums.compute(), self.protocol)
         return found
 
+    @cached_property
+    def _free_flow(self) -> np.ndarray:
+        return free_flow_of(self.data)
+
     def errors(self, congestion: bool = False) -> RunningErrors:
         """The question where a model errs; congestion: also below half of the free-flow speed, which is measured."""
         data = self.data
-        free_flow = torch.from_numpy(data.free_flow).to(self.device) if congestion else None
+        free_flow = torch.from_numpy(self._free_flow).to(self.device) if congestion else None
         first = data.forecast_rows(self.part, self.places)[0]
         days = data.calendar.day(data.store.seconds[first[:, None] + np.arange(data.horizon)])  # [W,P]
         off = np.isin(days, list(data.calendar.holidays_among(days)))

@@ -16,9 +16,10 @@ from socialx.data.normaliser import Moments
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.files.store import Store, open_store
-from socialx.model.coarser import Coarser
+from socialx.model.forecaster import Coarser
 from socialx.model.state import check_state, for_sensors, starting_state
 from socialx.progress import note
+from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained, network_of
 from socialx.settings import SCORING, Settings
@@ -127,7 +128,7 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     paces = [pace_of(protocol, of_run.protocol, name) for name in protocol.targets]
     if not elsewhere:
         return of_run.times(paces), ""
-    flow = data.free_flow_of(slice(0, data.rows_until(issued)))
+    flow = free_flow_of(data, slice(0, data.rows_until(issued)))
     guess = f"{of_run.protocol.dataset}, where {path} was calibrated, as a first guess"
     few = f"{data.store.path} has too few readings of the week before"
     return of_run.elsewhere(data.sensors.ids, flow, paces, protocol), f"{guess}: {few}"

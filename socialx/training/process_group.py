@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from socialx.data.order import Share
+from socialx.data.loaders import Share
 from socialx.errors import Command, Fallback, SocialxError, in_short
 from socialx.progress import Callback, listening
 

@@ -17,7 +17,7 @@ from socialx.data.climatology import HALF_LIFE_DAYS, MET_DAYS, PastDays
 from socialx.data.loaders import Loading
 from socialx.data.source import Arrays
 from socialx.dataset import Dataset, open_dataset
-from tests.commands import edited, small_file
+from tests.commands import small_file
 from tests.networks import CPU, MONDAY, speeds
 
 DAY = 288
@@ -75,16 +75,6 @@ def test_it_is_its_definition(step_minutes: int, missing: float, most: int | Non
                     reading, trust = by_hand(source, day, kind, slot, sensor, most)
                     assert found.readings[slot, sensor, 0] == pytest.approx(reading, rel=1e-5, nan_ok=True)
                     assert found.trust[slot, sensor, 0] == pytest.approx(trust, abs=0.51)
-
-
-def test_where_nothing_is_known_it_is_no_number_and_not_trusted() -> None:
-    source = made(3)
-    for found in (
-        PastDays(source).table(MONDAY // 86_400, None, 0),
-        PastDays(source).table(MONDAY // 86_400 + 2, 0, 0),
-    ):
-        assert np.isnan(found.readings).all()
-        assert not found.trust.any()
 
 
 @settings(max_examples=20, deadline=None)
@@ -246,22 +236,6 @@ def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple
             readings, trust = past(number).at(seconds, issued, (number,))
             np.testing.assert_array_equal(batch.usual[place], readings[0])
             np.testing.assert_allclose(batch.trust[place], trust[0] / 255, rtol=1e-6)
-
-
-def test_no_reading_of_the_day_of_issue_or_later_enters_a_batch(file: Path, tmp_path: Path) -> None:
-    later = tmp_path / "later.h5"
-    with edited(file, later) as copy:
-        copy["data/features"][3 * DAY :, :, 0] += 17.0
-    parts = []
-    for path in (file, later):
-        data = opened(path)
-        batches = [batch for batch, _ in data.loader("train", 100, days=MET_DAYS).epoch(0)]
-        parts.append([torch.cat(each) for each in zip(*((b.usual, b.trust) for b in batches), strict=True)])
-    starts = opened(file).windows.part("train")
-    known = torch.from_numpy(starts + 11 < 4 * DAY)
-    before, after = ([part[: len(known)][known] for part in each] for each in parts)
-    assert all(torch.equal(*(part.nan_to_num(-1.0) for part in pair)) for pair in zip(before, after, strict=True))
-    assert known.any()
 
 
 @pytest.mark.parametrize("mode", ["chunk", "workers"])

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from socialx import dataset
-from socialx.data.normaliser import measure
 from socialx.data.series import OLD, Series
 from socialx.data.source import PAGE_ROWS, Arrays
 from socialx.dataset import Dataset, open_dataset
@@ -90,14 +89,3 @@ def test_the_latest_reading_is_found_however_old_it_is(rows: int, share: float) 
     now = starts.numpy() + 11
     np.testing.assert_array_equal(found.last, np.where(valid, values, 0)[now][..., [1, 0]])
     np.testing.assert_array_equal(found.valid[:, -1, :, 0], valid[now][..., 0])
-
-
-def test_moments_are_those_of_all_valid_readings() -> None:
-    random = np.random.default_rng(0)
-    values = random.uniform(20, 70, (5000, 7)).astype(np.float32)
-    valid = random.uniform(size=values.shape) < 0.9
-    source = Arrays(values[..., None], valid[..., None], 300 * np.arange(5000))
-    (found,) = measure(source, slice(0, 4321))
-    plain = values[:4321][valid[:4321]].astype(np.float64)
-    assert found.mean == pytest.approx(plain.mean(), rel=1e-14)
-    assert found.std == pytest.approx(plain.std(), rel=1e-14)

@@ -35,36 +35,28 @@ def test_east_is_x_and_north_is_y() -> None:
     assert xy[2, 1] - xy[0, 1] == pytest.approx(11.12, abs=0.02)
 
 
-@given(sensors=st.integers(1, 30), neighbours=st.integers(1, 8), seed=st.integers(0, 50))
-def test_neighbours_are_the_nearest_others(sensors: int, neighbours: int, seed: int) -> None:
+@given(
+    sensors=st.integers(1, 30),
+    neighbours=st.none() | st.integers(1, 8),
+    reach=st.sampled_from([np.inf, 5.0, 0.5]),
+    seed=st.integers(0, 50),
+)
+def test_neighbours_are_the_nearest_others(sensors: int, neighbours: int | None, reach: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     xy = rng.uniform(0, 10, (sensors, 2))
     xy[rng.random(sensors) < 0.2] = np.nan
-    found = geo.nearest(xy, neighbours)
+    found = geo.nearest(xy, neighbours, reach)
     index, exists = found.index, found.exists
-    known = int(np.isfinite(xy).all(1).sum())
-    assert index.shape == exists.shape == (sensors, max(1, min(neighbours, known - 1)))
+    assert index.shape == exists.shape == (sensors, max(1, exists.sum(1).max()))
     for i in range(sensors):
         gaps = np.hypot(*(xy - xy[i]).T)
         gaps[i] = np.nan
-        expected = [j for j in np.argsort(gaps, kind="stable") if np.isfinite(gaps[j])][:neighbours]
+        expected = [j for j in np.argsort(gaps, kind="stable") if gaps[j] <= reach and np.isfinite(gaps[j])]
+        expected = expected[:neighbours]
         assert index[i][exists[i]].tolist() == expected
         assert (index[i][~exists[i]] == i).all()
         np.testing.assert_array_equal(found.distance[i][exists[i]], gaps[expected])
         np.testing.assert_allclose(np.hypot(*found.offsets[i].T), found.distance[i], rtol=1e-12)
-
-
-@given(
-    sensors=st.integers(1, 30), reach=st.floats(0.1, 12), count=st.none() | st.integers(1, 5), seed=st.integers(0, 50)
-)
-def test_no_neighbour_is_beyond_the_reach(sensors: int, reach: float, count: int | None, seed: int) -> None:
-    xy = np.random.default_rng(seed).uniform(0, 10, (sensors, 2))
-    found = geo.nearest(xy, count, reach)
-    gaps = np.hypot(*(xy[:, None] - xy[None]).transpose(2, 0, 1))
-    np.fill_diagonal(gaps, np.inf)
-    expected = np.minimum((gaps <= reach).sum(1), sensors if count is None else count)
-    assert found.exists.sum(1).tolist() == expected.tolist()
-    assert found.index.shape[1] == max(1, expected.max())
 
 
 def test_listed_roads_count_both_ways_by_the_shorter_distance() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.batch import Example
-from socialx.data.loaders import ResidentLoader
-from socialx.data.order import Order
+from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from tests.networks import CPU, MONDAY, loader, series, speeds
@@ -100,21 +99,3 @@ def test_windows_are_gathered_before_they_go_to_another_device() -> None:
     moved = selection.to(torch.device("meta"))
     assert isinstance(moved, Example)
     assert {tensor.device.type for part in moved for tensor in part} == {"meta"}
-
-
-def test_the_test_period_changes_no_training_batch() -> None:
-    values, valid, seconds = speeds(300, 4)
-    starts = np.arange(150, dtype=np.int64)
-    last_touched = 149 + 24
-
-    def batches(values: np.ndarray, valid: np.ndarray) -> list[torch.Tensor]:
-        made = ResidentLoader(series(values, valid, seconds), Order(starts, 16, shuffle=True))
-        return [t for b, target in made.epoch(0) for t in (*b, *target)]
-
-    shuffled = np.random.default_rng(1).permutation(300 - last_touched) + last_touched
-    other_values, other_valid = values.copy(), valid.copy()
-    other_values[last_touched:], other_valid[last_touched:] = values[shuffled], valid[shuffled]
-    assert all(
-        torch.equal(a.nan_to_num(), b.nan_to_num())
-        for a, b in zip(batches(values, valid), batches(other_values, other_valid), strict=True)
-    )

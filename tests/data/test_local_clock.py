@@ -13,8 +13,7 @@ import torch
 from socialx.batch import Target
 from socialx.data.calendar import DAY_S, Calendar, shifts
 from socialx.data.climatology import PastDays
-from socialx.data.history import Histories
-from socialx.data.series import Series
+from socialx.data.series import Histories, Series
 from socialx.data.source import Arrays
 from socialx.files.time_axis import clock_changes
 from socialx.scoring.metrics import RunningErrors, maes_of

@@ -20,8 +20,7 @@ from safetensors.torch import load as load_tensors
 
 from socialx import dataset
 from socialx.batch import Example
-from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
-from socialx.data.order import Order, Share
+from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Share, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
 from socialx.errors import SocialxError
@@ -172,12 +171,6 @@ def test_workers_serve_the_same_in_processes_of_their_own() -> None:
         pairs = zip(resident.epoch(epoch, 3 * epoch), loader.epoch(epoch, 3 * epoch), strict=True)
         assert all(same(a, b) for a, b in pairs)
     assert torch.equal(before, torch.get_rng_state())  # or dropout would depend on the loader
-
-
-def test_no_worker_means_no_prefetch_factor() -> None:
-    loader = made("workers", LONG, np.arange(20), batch_size=4, workers=0)
-    assert isinstance(loader, WorkerLoader)
-    assert len(list(loader.epoch(0))) == 5
 
 
 class Broken(Arrays):

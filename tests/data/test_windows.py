@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.data.calendar import WALL, slots_per_day
-from socialx.data.history import Histories
 from socialx.data.normaliser import measure
+from socialx.data.series import Histories
 from socialx.data.source import Arrays
 from socialx.data.windows import PARTS, split_windows
 from socialx.errors import SocialxError
 from tests.data_files import refusal
-from tests.networks import MONDAY, carry_forward, speeds
+from tests.networks import MONDAY, speeds
 
 
 def every_five_minutes(rows: int) -> np.ndarray:
@@ -126,16 +126,6 @@ def test_no_valid_training_reading_is_an_error() -> None:
     nothing = Arrays(np.zeros((10, 2, 1), np.float32), np.zeros((10, 2, 1), bool), every_five_minutes(10))
     with pytest.raises(SocialxError, match="no valid reading"):
         measure(nothing, slice(0, 10))
-
-
-def test_carry_forward_is_the_latest_valid_reading_and_never_looks_ahead() -> None:
-    values, valid, _ = speeds(120, 3, missing=0.6)
-    carried = carry_forward(values, valid)
-    for sensor in range(3):
-        latest = np.nan
-        for row in range(120):
-            latest = values[row, sensor] if valid[row, sensor] else latest
-            np.testing.assert_equal(carried[row, sensor], np.float32(latest))
 
 
 def test_calendar_reads_the_wall_clock() -> None:

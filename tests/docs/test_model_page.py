@@ -16,8 +16,7 @@ from torch import nn
 from docs.model_picture import draw
 from socialx.batch import Batch
 from socialx.data import geo
-from socialx.data.network import Network
-from socialx.data.normaliser import Moments
+from socialx.data.normaliser import Moments, Network
 from socialx.model.forecaster import Forecaster, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social, SocialLayer
 from socialx.settings import KEYS, flag_of

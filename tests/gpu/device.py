@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from socialx.data.loaders import ResidentLoader
-from socialx.data.order import Order
+from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from socialx.data.calendar import WALL
-from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
-from socialx.data.order import Order, Share
+from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Share, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.precision import Precision
@@ -33,21 +30,25 @@ def test_batches_equal_the_cpus() -> None:
         assert all(torch.equal(a.nan_to_num(), b.cpu().nan_to_num()) for a, b in zip(on_cpu, on_cuda, strict=True))
 
 
+def made(mode: str, rows: int, order: Order, workers: int = 1) -> Loader:
+    values, valid, seconds = speeds(rows, 5)
+    source = Arrays(values[..., None], valid[..., None], seconds)
+
+    def part(asked: slice) -> Series:
+        return Series(source, 12, 12, CPU, rows=slice(asked.start, min(asked.stop, rows)), pinned=mode == "chunk")
+
+    if mode == "resident":
+        return ResidentLoader(Series(source, 12, 12, CUDA), order)
+    if mode == "chunk":
+        return ChunkLoader(part, 24, CUDA, order)
+    return WorkerLoader(part, 24, CUDA, Loading(workers=workers), 1 << 20, order)
+
+
 @pytest.mark.parametrize("mode", ["chunk", "workers"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_all_modes_serve_the_same_batches(mode: str, workers: int) -> None:
-    values, valid, seconds = speeds(3600, 5)
-    source = Arrays(values[..., None], valid[..., None], seconds)
     order = Order(np.arange(3000), batch_size=48, shuffle=True, seed=2, chunk=700, share=Share(1, 2))
-
-    def part(rows: slice) -> Series:
-        return Series(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, 3600)), pinned=mode == "chunk")
-
-    expected = ResidentLoader(Series(source, 12, 12, CUDA), order)
-    if mode == "chunk":
-        loader: Loader = ChunkLoader(part, 24, CUDA, order)
-    else:
-        loader = WorkerLoader(part, 24, CUDA, Loading(workers=workers), 1 << 20, order)
+    expected, loader = (made(each, 3600, order, workers) for each in ("resident", mode))
     for epoch in range(2):
         for one, other in zip(expected.epoch(epoch), loader.epoch(epoch), strict=True):
             moved = other.to(CUDA)
@@ -59,27 +60,16 @@ def test_all_modes_serve_the_same_batches(mode: str, workers: int) -> None:
 @pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
 def test_no_loader_waits_for_the_device(mode: str, cuda_graph: bool) -> None:
     """Nor is a step of its batches another where it is recorded."""
-    values, valid, seconds = speeds(1200, 5)
-    source = Arrays(values[..., None], valid[..., None], seconds)
     order = Order(np.arange(1000), batch_size=48, shuffle=True, chunk=0 if mode == "resident" else 300)
-
-    def part(rows: slice) -> Series:
-        return Series(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, 1200)), pinned=mode == "chunk")
-
-    loaders: dict[str, Callable[[], Loader]] = {
-        "resident": lambda: ResidentLoader(Series(source, 12, 12, CUDA), order),
-        "chunk": lambda: ChunkLoader(part, 24, CUDA, order),
-        "workers": lambda: WorkerLoader(part, 24, CUDA, Loading(workers=1), 1 << 20, order),
-    }
-    made, plain = learner(dropout=0.0, cuda_graph=cuda_graph), learner(dropout=0.0)
-    data = loaders[mode]()
-    run_steps(made, examples_of(made, data, 0), lambda loss, batches: False)
+    recorded, plain = learner(dropout=0.0, cuda_graph=cuda_graph), learner(dropout=0.0)
+    data, resident_data = made(mode, 1200, order), made("resident", 1200, order)
+    run_steps(recorded, examples_of(recorded, data, 0), lambda loss, batches: False)
     with refused_waits():
-        run_steps(made, examples_of(made, data, 1), lambda loss, batches: False)
+        run_steps(recorded, examples_of(recorded, data, 1), lambda loss, batches: False)
     for epoch in range(2):
-        run_steps(plain, ResidentLoader(Series(source, 12, 12, CUDA), order).epoch(epoch), lambda loss, batches: False)
-    assert made.steps == plain.steps == 2 * len(data)
-    for ours, theirs in zip(made.model.parameters(), plain.model.parameters(), strict=True):
+        run_steps(plain, resident_data.epoch(epoch), lambda loss, batches: False)
+    assert recorded.steps == plain.steps == 2 * len(data)
+    for ours, theirs in zip(recorded.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from socialx.data.loaders import ResidentLoader
-from socialx.data.order import Order
+from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.precision import Precision

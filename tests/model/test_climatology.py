@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from socialx.batch import Batch
-from socialx.data.network import Network
+from socialx.data.normaliser import Network
 from socialx.model.forecaster import Climatology, Forecaster, social_forecaster
 from tests.networks import batch, features, network
 
@@ -81,26 +81,6 @@ def test_tokens_and_state_get_what_is_usual_and_how_far_the_readings_are_from_it
     )
     found = part.of_state(usual, b.trust, 12, model.normaliser.carried(b))
     torch.testing.assert_close(found, part.state(torch.from_numpy(state)), rtol=1e-5, atol=1e-6)
-
-
-def test_the_forecast_starts_from_the_latest_reading_and_not_from_what_is_usual() -> None:
-    known, b = with_usual(network(), batch())
-    model = made(known)
-    with torch.no_grad():
-        model.head[-1].weight.zero_()
-        model.head[-1].bias.zero_()
-    torch.testing.assert_close(model(b), b.carried[:, None].expand(-1, 12, -1, -1))
-
-
-def test_what_is_usual_elsewhere_does_not_matter() -> None:
-    known, b = with_usual(network(), batch(sensors=5))
-    model = made(known)
-    before = model(b)
-    usual = b.usual.clone()
-    usual[:, :, 4] += 30
-    after = model(b._replace(usual=usual))
-    torch.testing.assert_close(after[:, :, :4], before[:, :, :4])  # without social layers a sensor is alone
-    assert not torch.allclose(after[:, :, 4], before[:, :, 4])
 
 
 def test_where_nothing_is_known_the_mean_is_usual_and_trust_tells_it_from_a_known_mean() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.model.coarser import Coarser
+from socialx.model.forecaster import Coarser
 from tests.networks import batch
 
 

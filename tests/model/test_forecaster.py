@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,7 @@ from torch import Tensor, nn
 from socialx.batch import Batch, Example
 from socialx.build import build
 from socialx.data import geo
-from socialx.data.network import Network
-from socialx.data.normaliser import Moments, Normaliser
+from socialx.data.normaliser import Moments, Network, Normaliser
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
@@ -26,7 +26,17 @@ from socialx.scoring.metrics import masked_absolute_error
 from socialx.settings import Settings
 from socialx.settings_layers import load_settings
 from tests.commands import small_file
-from tests.networks import MOMENTS, batch, example, features, forecaster, network, pooling, positions, series, speeds
+from tests.networks import (
+    KINDS,
+    MOMENTS,
+    batch,
+    example,
+    features,
+    forecaster,
+    network,
+    pooling,
+    positions,
+)
 
 WITHOUT_SENSORS = {"sensor_identity": False, "adaptive": False}
 
@@ -52,52 +62,25 @@ def test_a_forecast_per_step_and_sensor_in_the_files_unit() -> None:
     assert 20 < forecast.mean() < 90
 
 
+def silent(model: nn.Module, made: Example) -> list[str]:
+    """Trained weights without a gradient.  All are moved first: a start at zero keeps others without one."""
+    shaken(model)
+    error_of(model, made).backward()
+    return [n for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+
+
 @pytest.mark.parametrize("social", [0, 1, 2])
 def test_every_parameter_is_trained(social: int) -> None:
-    torch.manual_seed(0)
-    model = forecaster(social=social)
-    with torch.no_grad():  # the encoder starts some weights at zero, which keeps others without a gradient
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
-    error_of(model, example()).backward()
-    silent = [n for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
-    assert not silent
+    assert not silent(forecaster(social=social), example())
 
 
-@pytest.mark.parametrize("kind", ["attention", "attention_mlp", "mean", "weighted_mean", "max"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_of_pooling_has_idle_weights(kind: str, tmp_path: Path) -> None:
-    data = small_file(tmp_path, 150, 5)
+    data = {"path": str(small_file(tmp_path, 150, 5))}
     small = {"width": 8, "heads": 2, "blocks": 1, "slstm_at": "0", "dropout": "0"}
     pooled = {"heads": 2, "kind": kind}
-    problem = build(
-        load_settings(env={}, data={"path": str(data)}, model=small, pooling=pooled, trainer={"device": "cpu"})
-    )
-    model = problem.model
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
-    error_of(model, next(problem.data.loader("train", 32).epoch(0))).backward()
-    silent = [n for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
-    assert not silent
-
-
-def test_without_social_layers_a_sensor_depends_on_itself_alone() -> None:
-    model, b = forecaster(social=0), batch()
-    b = everything_valid(b)
-    before, after = model(b), model(perturbed(b, 2))
-    changed = (before != after).any(dim=1).any(dim=0)[:, 0]
-    assert changed.tolist() == [False, False, True, False, False]
-
-
-def test_one_social_layer_reaches_the_neighbours_and_no_other() -> None:
-    model, b = forecaster(sensors=8, neighbours=2), batch(sensors=8)
-    b = everything_valid(b)
-    before, after = model(b), model(perturbed(b, 3))
-    changed = (before != after).any(dim=1).any(dim=0)[:, 0]
-    index = model.social[0].pooling.geometry.index
-    reached = {i for i in range(8) if 3 in index[i].tolist()} | {3}
-    assert set(changed.nonzero().flatten().tolist()) == reached
-    assert len(reached) < 8
+    problem = build(load_settings(env={}, data=data, model=small, pooling=pooled, trainer={"device": "cpu"}))
+    assert not silent(problem.model, next(problem.data.loader("train", 32).epoch(0)))
 
 
 def test_sensors_may_be_permuted_where_they_have_no_identity() -> None:
@@ -114,40 +97,6 @@ def test_nothing_but_the_identities_grows_with_the_network() -> None:
 
     assert count(10, **WITHOUT_SENSORS) == count(325, **WITHOUT_SENSORS)
     assert count(325) - count(10) == 315 * 16 * (1 + 12)
-
-
-def test_missing_readings_are_flagged_not_read() -> None:
-    """What stands in a missing cell must not matter, that it is missing must."""
-    model, b = forecaster(), batch()
-    junk = b._replace(history=torch.where(b.valid, b.history, 1e4))
-    assert torch.equal(model(b), model(junk))
-    claimed = everything_valid(b)
-    assert not torch.allclose(model(b), model(claimed))
-
-
-def test_the_target_is_never_read() -> None:
-    """What comes after the history may be anything, or not be there at all."""
-    values, valid, seconds = speeds(200, 5)
-    other, other_valid = values.copy(), valid.copy()
-    other[52:], other_valid[52:] = np.nan, False
-    model, starts = forecaster(), torch.tensor([40])
-    before, blind = series(values, valid, seconds), series(other, other_valid, seconds)
-    cut = series(values[:52], valid[:52], seconds[:52])
-    assert before.target(starts).valid.any()
-    assert not blind.target(starts).valid.any()
-    assert torch.equal(model(before.window(starts)), model(blind.window(starts)))
-    assert torch.equal(model(before.window(starts)), model(cut.window(starts)))
-
-
-def test_the_forecast_starts_from_the_latest_valid_reading() -> None:
-    model, b = forecaster(), batch()
-    with torch.no_grad():
-        model.head[-1].weight.zero_()
-        model.head[-1].bias.zero_()
-    never = b._replace(carried=torch.where(torch.arange(5)[:, None] == 1, math.nan, b.carried))
-    forecast = model(never)
-    assert torch.equal(forecast[:, :, 1], torch.full_like(forecast[:, :, 1], 55.0))
-    assert torch.equal(forecast[:, 5, 2], b.carried[:, 2])
 
 
 def test_time_of_day_matters_only_where_it_is_switched_on() -> None:
@@ -171,7 +120,7 @@ def encoder(blocks: int = 2, slstm_at: tuple[int, ...] = (1,), impl: str = "auto
     return SharedEncoder(16, blocks, slstm_at, heads=2, history=12, impl=impl)
 
 
-def shaken(model: Forecaster) -> Forecaster:
+def shaken(model: Any) -> Any:
     """Weights away from their start, where some are zero and hide what depends on what."""
     torch.manual_seed(3)
     with torch.no_grad():
@@ -213,6 +162,8 @@ def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
     changed = torch.arange(3) == feature
     moved = b._replace(history=torch.where(changed & b.valid, b.history * 1.5, b.history))
     lost = b._replace(valid=b.valid & ~changed)
+    junk = b._replace(history=torch.where(b.valid, b.history, 1e4))  # what stands in a missing cell does not matter
+    assert torch.equal(model(b), model(junk))
     assert not torch.allclose(model(moved), model(b))
     assert not torch.allclose(model(lost), model(b))
     assert not torch.allclose(model(lost), model(moved))
@@ -274,7 +225,7 @@ def test_checkpointing_changes_nothing_of_interleaved_layers(impl: str) -> None:
 
 
 @pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [0, 1, 2, 3])
 def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int, interleaved: bool) -> None:
     """Sensors on a straight road, each in reach of the next one alone."""
     xy = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
@@ -289,18 +240,6 @@ def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int, interl
         assert changed.tolist() == [abs(sensor - source) <= layers for sensor in range(9)]
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-def test_windows_do_not_depend_on_each_other(interleaved: bool) -> None:
-    layer = SocialLayer(16, pooling(positions(5)), 0.0)
-    given = {0: layer} if interleaved else [layer]
-    model = shaken(Forecaster(Tokens(16, 5, 12, 288), encoder(), given, 12, network().normaliser()))
-    b = batch(batch_size=4)
-    history = b.history.clone()
-    history[2] += 5
-    changed = (model(b) != model(b._replace(history=history))).flatten(1).any(1)
-    assert changed.tolist() == [False, False, True, False]
-
-
 def with_sensor_heads() -> Forecaster:
     torch.manual_seed(0)
     layers = [SocialLayer(16, pooling(positions(5)), 0.0)]
@@ -313,22 +252,6 @@ def test_the_last_layers_of_sensors_change_nothing_at_first() -> None:
     assert both.unexpected_keys == ["sensor_heads"]
     assert not both.missing_keys
     assert torch.equal(model(batch()), plain(batch()))
-
-
-def test_a_sensors_own_last_layer_learns_from_its_own_targets_alone() -> None:
-    model, (b, goal) = with_sensor_heads(), example()
-
-    def gradient(target: Tensor) -> Tensor:
-        loss = masked_absolute_error(model(b), target, torch.ones_like(goal.valid))
-        return torch.autograd.grad(loss, model.sensor_heads)[0]
-
-    below, one_above = torch.full_like(goal.values, -1e3), torch.full_like(goal.values, -1e3)
-    one_above[:, :, 2] = 1e3
-    before, after = gradient(below), gradient(one_above)
-    assert before.shape == (5, 12, 16)
-    assert before.any(-1).all()
-    torch.testing.assert_close(after[2], -before[2])
-    assert torch.equal(after[[0, 1, 3, 4]], before[[0, 1, 3, 4]])
 
 
 def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
@@ -355,20 +278,6 @@ def test_the_window_mlp_drops_as_the_encoder_does() -> None:
     mlp, x = WindowMlp(16, 12, 24, dropout=0.5), torch.randn(3, 12, 16)
     assert not torch.equal(mlp(x), mlp(x))
     assert torch.equal(mlp.eval()(x), mlp(x))
-
-
-def test_the_window_mlp_depends_on_every_step_of_the_history() -> None:
-    torch.manual_seed(0)
-    model = Forecaster(Tokens(16, 5, 12, 288), WindowMlp(16, 12, 24), [], 12, network().normaliser())
-    b, target = example()
-    b = everything_valid(b._replace(history=b.history.clone().requires_grad_()))
-    forecast = model(b)
-    assert forecast.shape == target.values.shape
-    (gradient,) = torch.autograd.grad(forecast[:, :, 1].sum(), b.history)
-    assert gradient[:, :, 1].all()
-    assert not gradient[:, :, [0, 2, 3, 4]].any()
-    reversed_steps = b.history.flip(1).detach()
-    assert not torch.allclose(model(b._replace(history=reversed_steps)), forecast)
 
 
 @pytest.mark.parametrize("interleaved", [True, False])

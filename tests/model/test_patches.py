@@ -18,7 +18,7 @@ import socialx as api
 from socialx.batch import Batch, Example
 from socialx.conflicts import refuse_conflicts
 from socialx.data import geo
-from socialx.data.network import Network
+from socialx.data.normaliser import Network
 from socialx.errors import SettingsError
 from socialx.model.forecaster import Forecaster, Tokens, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from benchmarks.step_bytes import Traffic, as_on_cuda
@@ -240,29 +238,6 @@ def test_the_weights_that_a_picture_shows_are_those_that_pool(kind: str) -> None
     torch.testing.assert_close(p.out(together), p(state))
 
 
-def test_a_sensor_uses_its_neighbours_and_no_other() -> None:
-    p = pooling(positions(12), neighbours=3)
-    state = torch.randn(1, 12, 16, requires_grad=True)
-    out = p(state)
-    index = p.geometry.index
-    for i in range(12):
-        (gradient,) = torch.autograd.grad(out[0, i].sum(), state, retain_graph=True)
-        sources = set(gradient[0].abs().sum(-1).nonzero().flatten().tolist())
-        assert sources == {i, *index[i].tolist()}  # itself through the query
-
-
-def test_its_own_state_is_no_value_of_its_own() -> None:
-    """With queries switched off only keys and values flow: a sensor's own must not."""
-    p = pooling(positions(6), neighbours=2)
-    with torch.no_grad():
-        p.query_key.weight[:16].zero_()
-    state = torch.randn(1, 6, 16, requires_grad=True)
-    for i in range(6):
-        (gradient,) = torch.autograd.grad(p(state)[0, i].sum(), state)
-        assert not gradient[0, i].any()
-        assert gradient[0, p.geometry.index[i]].any(-1).all()
-
-
 @pytest.mark.parametrize(
     ("kind", "dense"), [(kind, dense) for kind in KINDS for dense in (True, False) if dense or kind in HAVE_DENSE]
 )
@@ -282,14 +257,6 @@ def test_isolated_sensors_get_exactly_nothing(kind: str, dense: bool, monkeypatc
         out.sum().backward()
         assert torch.isfinite(state.grad).all()
         assert all(torch.isfinite(q.grad).all() for q in case.parameters() if q.grad is not None)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_far_neighbours_fade_to_nothing(kind: str) -> None:
-    near, far = (pooling(positions(4, spread_km=s), kind=kind, positional=False, radius_km=5.0) for s in (1.0, 400.0))
-    far.load_state_dict(near.state_dict())
-    state = torch.randn(1, 4, 16)
-    assert far(state).abs().max() < 1e-3 * near(state).abs().max()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -325,23 +292,6 @@ def test_a_weighted_mean_of_overwhelming_weights_is_a_mean() -> None:
     assert all(torch.isfinite(q.grad).all() for q in p.parameters() if q.grad is not None)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_radius_and_softness_have_the_right_gradients(kind: str) -> None:
-    p = pooling(positions(6), neighbours=3, radius_km=4.0, kind=kind).double()
-    state = torch.randn(2, 6, 16, dtype=torch.float64)
-    for parameter in (p.geometry.log_radius, p.geometry.log_beta):
-        (gradient,) = torch.autograd.grad(p(state).square().sum(), parameter)
-        for head in range(p.heads):
-            with torch.no_grad():
-                sides = []
-                for step in (1e-6, -1e-6):
-                    parameter[head] += step
-                    sides.append(p(state).square().sum().item())
-                    parameter[head] -= step
-            assert gradient[head].item() == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-5, abs=1e-9)
-            assert gradient[head].abs() > 1e-7
-
-
 @pytest.mark.parametrize("options", [{"learnable": False}, {"mask_mode": "hard"}])
 def test_a_fixed_radius_stays(options: dict[str, Any]) -> None:
     geometry = pooling(positions(4), **options).geometry
@@ -357,35 +307,6 @@ def test_the_hard_radius_is_a_border(kind: str) -> None:
     state = torch.randn(1, 4, 16, requires_grad=True)
     (gradient,) = torch.autograd.grad(p(state)[0, 0].abs().sum(), state)
     assert gradient[0].any(-1)[1:].tolist() == [True, False, True]
-
-
-@settings(max_examples=30)
-@given(sensors=st.integers(1, 12), seed=st.integers(0, 99), kind=st.sampled_from(sorted(KINDS)))
-def test_order_of_the_sensors_does_not_matter(sensors: int, seed: int, kind: str) -> None:
-    rng = np.random.default_rng(seed)
-    xy, order = rng.uniform(0, 8, (sensors, 2)), rng.permutation(sensors)
-    p = pooling(xy, kind=kind).double()
-    other = pooling(xy[order], kind=kind).double()
-    other.load_state_dict(p.state_dict())
-    state = torch.from_numpy(rng.normal(size=(2, sensors, 16)))
-    torch.testing.assert_close(other(state[:, order.copy()]), p(state)[:, order.copy()], rtol=1e-9, atol=1e-12)
-
-
-def test_the_bias_of_a_pair_is_directed_and_changes_that_sensor_alone() -> None:
-    """Sensor 0 listens more to sensor 1; sensor 1 hears no more of sensor 0 for that."""
-    p = pooling(positions(4), neighbours=None, pair_rank=1)
-    state = torch.randn(3, 4, 16)
-    with torch.no_grad():
-        p.geometry.goal.zero_()
-        p.geometry.source.zero_()
-        before = p(state)
-        p.geometry.goal[:, 0] = 1
-        p.geometry.source[:, 1] = 5
-    changed = (p(state) - before).abs().amax(dim=(0, 2))
-    assert changed[0] > 1e-4
-    assert not changed[1:].any()
-    weights, plain = p.weights(state)[:, :, 0], p.geometry.index[0].tolist()
-    assert (weights.sum((0, 1)).argmax().item()) == plain.index(1)
 
 
 def test_wrong_shapes_are_refused() -> None:

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from socialx.data import geo
-from socialx.data.loaders import ResidentLoader
-from socialx.data.order import Order
+from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.windows import split_windows
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer

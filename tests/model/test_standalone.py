@@ -21,8 +21,8 @@ from socialx.batch import Batch
 from socialx.data.calendar import WALL, Calendar
 from socialx.data.climatology import KnownDays, OneDay, PastDays
 from socialx.data.geo import nearest
-from socialx.data.history import Histories
-from socialx.data.network import Network
+from socialx.data.normaliser import Network
+from socialx.data.series import Histories
 from socialx.data.source import Arrays
 from socialx.files.exports import as_onnx
 from socialx.kinds import MODELS, POOLINGS

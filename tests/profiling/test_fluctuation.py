@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from socialx.batch import Batch
-from socialx.data.loaders import Loading, WorkerLoader
-from socialx.data.order import Order
+from socialx.data.loaders import Loading, Order, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, fluctuation, partition, repeats

@@ -19,8 +19,7 @@ from socialx.batch import Batch
 from socialx.build import build
 from socialx.cli.progress_bars import Show
 from socialx.data.calendar import WALL
-from socialx.data.network import Network
-from socialx.data.normaliser import Moments
+from socialx.data.normaliser import Moments, Network
 from socialx.model.plain import Linear, SharedLstm, Stid
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error

@@ -23,6 +23,7 @@ from socialx.batch import Target
 from socialx.errors import SettingsError, SocialxError
 from socialx.progress import Epoch
 from socialx.scoring import intervals as module
+from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.intervals import (
     LEAST,
     LEVELS,
@@ -218,9 +219,9 @@ def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, mon
     readings = list(data.training_readings())
     values = np.concatenate([np.where(valid, values, np.nan) for values, valid, _ in readings])
     expected = np.nanpercentile(values, 95, axis=0, method="lower")
-    np.testing.assert_array_equal(data.free_flow, expected)
-    monkeypatch.setattr("socialx.dataset.FREE_FLOW_BYTES", -(-values.nbytes // 3))
-    fewer = replace(data).free_flow
+    np.testing.assert_array_equal(free_flow_of(data), expected)
+    monkeypatch.setattr("socialx.scoring.free_flow.FREE_FLOW_BYTES", -(-values.nbytes // 3))
+    fewer = free_flow_of(data)
     np.testing.assert_array_equal(fewer, np.nanpercentile(values[::3], 95, axis=0, method="lower"))
 
 

@@ -117,10 +117,11 @@ def test_the_latest_reading_of_long_ago_is_looked_at_too(
     data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sensor that has been silent since is forecast from it."""
-    for module in ("dataset", "data.source", "data.history"):
+    for module in ("dataset", "data.source", "data.series"):
         monkeypatch.setattr(f"socialx.{module}.PAGE_ROWS", 60)
     flow = np.full((4, 1), 65.0), np.full(1, 65.0)
-    monkeypatch.setattr("socialx.dataset.Dataset.latest_free_flow", lambda *_: flow)
+    for module in ("build", "tasks.pace"):
+        monkeypatch.setattr(f"socialx.{module}.latest_free_flow", lambda *_: flow)
     path = with_code(
         with_code(data, tmp_path / "a.h5", np.nan, slice(20, None)), tmp_path / "odd.h5", 999, slice(18, 19)
     )

@@ -17,8 +17,7 @@ from torch._dynamo.testing import CompileCounter
 
 from socialx.batch import Batch, Example
 from socialx.data.climatology import Usual
-from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader, Selection, WorkerLoader
-from socialx.data.order import Order
+from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Selection, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.errors import Fallback

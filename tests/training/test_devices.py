@@ -16,8 +16,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.data.calendar import WALL
-from socialx.data.loaders import ResidentLoader
-from socialx.data.order import Order
+from socialx.data.loaders import Order, ResidentLoader
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
 from socialx.scoring.references import CopyLast, HistoricalAverage
 from tests.networks import forecaster, loader, series, speeds
