@@ -21,7 +21,7 @@ from tests.commands import refused, small_file, works
 
 MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
 NO_POOLING = {"model.mlp_width"} | POOLING - {"pooling.kind"}
-XLSTM = {f"model.{name}" for name in ("blocks", "slstm_at", "heads", "impl", "chunk", "checkpointing")}
+XLSTM = {f"model.{name}" for name in ("blocks", "slstm_at", "impl", "chunk", "checkpointing")}
 
 
 def write(path: Path, text: str) -> Path:
@@ -173,6 +173,14 @@ def test_a_broken_file_is_one_line(name: str, text: str, says: str, tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
+def test_an_earlier_setting_is_read_where_it_says_what_every_run_does(tmp_path: Path) -> None:
+    earlier = write(tmp_path / "s.yaml", "loader: {shuffle: true}\ndownload: {mirror: null, retries: 5}\n")
+    assert load([earlier], {}).settings == Settings()
+    changed = write(tmp_path / "s.yaml", "loader: {shuffle: false}")
+    with pytest.raises(SettingsError, match=r"no setting any more: it is True in every run: leave it out"):
+        load([changed], {})
+
+
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.yaml: No such file"):
         load([Path("nowhere.yaml")], {})
@@ -193,7 +201,7 @@ def test_flags_are_unique_and_short_where_they_can_be() -> None:
     assert len(set(flags)) == len(flags)
     assert flag_of("trainer.precision") == "--precision"
     assert flag_of("profile.steps") == "--steps"
-    assert flag_of("model.heads") == "--model-heads"
+    assert flag_of("model.kind") == "--model"
     assert flag_of("data.path") == "--data"
 
 
@@ -258,11 +266,6 @@ def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, m
     [
         ({}, {"model.mlp_width"}),
         ({"model.encoder": "mlp"}, XLSTM),
-        ({"pooling.placement": "interleaved"}, {"model.mlp_width", "model.chunk"}),
-        (
-            {"pooling.placement": "interleaved", "pooling.kind": "none"},
-            {"model.mlp_width"} | POOLING - {"pooling.kind"},
-        ),
         ({"pooling.kind": "none"}, {"model.mlp_width"} | POOLING - {"pooling.kind"}),
         ({"pooling.kind": "max"}, {"model.mlp_width", "pooling.use_positional", "pooling.pair_rank"}),
         ({"pooling.mask_mode": "hard"}, {"model.mlp_width", "pooling.learnable_radius"}),
@@ -299,13 +302,13 @@ def printed(*options: str | Path) -> str:
     return done.stdout
 
 
-CHANGED = ["--blocks", "4", "--neighbours", "", "--precision", "16-mixed", "--no-shuffle", "--seed", "0"]
+CHANGED = ["--blocks", "4", "--neighbours", "", "--precision", "16-mixed", "--set", "pooling.strict=off", "--seed", "0"]
 
 
 def test_config_prints_only_what_is_not_the_default() -> None:
     assert json.loads(printed("--json", "--changed")) == {}
     rows = json.loads(printed("--json", "--changed", *CHANGED))  # the seed is 0 anyway
-    names = ["loader.shuffle", "model.blocks", "model.slstm_at", "pooling.neighbours", "trainer.precision"]
+    names = ["model.blocks", "model.slstm_at", "pooling.neighbours", "pooling.strict", "trainer.precision"]
     assert list(rows) == names
     assert rows["pooling.neighbours"] == {"value": None, "origin": "--neighbours"}
     table = [line.split()[0] for line in printed("--changed", *CHANGED).splitlines() if "." in line.split()[0]]
@@ -318,8 +321,17 @@ def test_config_prints_only_what_is_not_the_default() -> None:
     [
         [],
         CHANGED,
-        ["--size", "small", "--data", "a: b.h5", "--run-dir", "runs/#1", "--targets", "flow,avg_speed"],
-        ["--model", "my_models:Mine", "--radius-km", "1e-3", "--set", "download.mirror=https://example.org/'x'"],
+        [
+            "--size",
+            "small",
+            "--data",
+            "a: b.h5",
+            "--set",
+            "trainer.run_dir=runs/#1",
+            "--set",
+            "data.targets=flow,avg_speed",
+        ],
+        ["--set", "model.kind=my_models:Mine", "--set", "pooling.radius_km=1e-3", "--set", "data.holidays='x'"],
     ],
 )
 def test_config_prints_a_file_that_gives_the_same_settings(
@@ -358,7 +370,7 @@ def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> No
     ("argument", "says"),
     [
         ({"max_epoch": 1}, "max_epoch: no such argument or section of settings: did you mean trainer.max_epochs?"),
-        ({"heads": 1}, "heads: no such argument or section of settings: did you mean "),  # of two sections
+        ({"kind": 1}, "kind: no such argument or section of settings: did you mean "),  # of two sections
         ({"model": 3}, "model: 3 is not a dict of settings: for example model={...}"),
         ({"model": {"widht": 3}}, "model.widht (argument): unknown setting; did you mean model.width?"),
     ],

@@ -23,6 +23,7 @@ from socialx.cli.flags import layers_of, settings_parameters
 from socialx.cli.from_signature import own_parameter, task_parameters
 from socialx.cli.synonyms import SYNONYMS
 from socialx.errors import Fallback, Message, SocialxError, in_short
+from socialx.settings import KEYS, flag_of, shown
 
 Devices = Annotated[
     int,
@@ -49,6 +50,8 @@ class _Command(typer.core.TyperCommand):
         except Exception as error:
             flag = getattr(error, "option_name", None)
             meant = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"))
+            if (name := next((key for key in KEYS if flag_of(key) == flag), None)) and shown(str(ctx.info_name)):
+                meant = f"--set {name}=VALUE"
             if flag is not None and meant and meant.startswith("-"):
                 ctx.fail(f"no such option {flag}: did you mean {meant}?")
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import typing
-from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal
@@ -13,29 +12,34 @@ from typing import Annotated, Any, Literal
 import typer
 
 from socialx.cli.from_signature import keyword
-from socialx.settings import KEYS, facts, flag_of, keys_where
+from socialx.settings import CHOICES, KEYS, SHORT, flag_of, shown
 from socialx.settings_layers import SIZES, Layers, as_typed, settings_here
 
 SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
+LONG = (
+    "train",
+    "profile",
+    "evaluate",
+    "predict",
+)  # whose --help shows some flags, --help-all all
 
 
 def settings_parameters(command: str) -> list[inspect.Parameter]:
     """``--config``, ``--set`` and a flag for each setting that a command shows, as Typer takes them."""
-    general = [each for each in _GENERAL if each.name != "size" or command in SIZED]
-    return general + [_parameter(key) for key in _keys(command)]
+    left_out = {"size"} if command not in SIZED else set()
+    if command not in LONG:
+        left_out.add("help_all")
+    general = [each for each in _GENERAL if each.name not in left_out]
+    return general + [_parameter(key, hidden=command in LONG and key not in SHORT) for key in shown(command)]
 
 
 def layers_of(command: str, typed: dict[str, Any]) -> Layers:
     """Take what was typed for ``settings_parameters`` out of the values of a command."""
-    flags = {key: typed.pop(_name(key)) for key in _keys(command)}
+    flags = {key: typed.pop(_name(key)) for key in shown(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
     config, sets, size = typed.pop("config"), typed.pop("set_"), typed.pop("size", None)
-    typed.pop("help_all")
+    typed.pop("help_all", None)
     return Layers.read(config or (), os.environ, sets or (), flags, here=settings_here(), size=size)
-
-
-def _keys(command: str) -> Sequence[str]:
-    return tuple(KEYS) if command == "config" else keys_where(lambda each: command in each.commands)
 
 
 def _name(key: str) -> str:
@@ -86,14 +90,14 @@ _GENERAL = [
 ]
 
 
-def _parameter(key: str) -> inspect.Parameter:
+def _parameter(key: str, hidden: bool) -> inspect.Parameter:
     field, flag, name = KEYS[key], flag_of(key), _name(key)
     default = "" if field.default is None else f" (default: {as_typed(field.default)})"
-    text, hidden = f"{field.description}{default}", not facts(field).basic
+    text = f"{field.description}{default}"
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
         return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
-    choices = facts(field).choices or words_of(field.annotation)
+    choices = words_of(key)
     option = typer.Option(
         flag,
         help=text,
@@ -105,9 +109,11 @@ def _parameter(key: str) -> inspect.Parameter:
     return keyword(name, str | None, option)
 
 
-def words_of(annotation: Any) -> list[str]:
-    """The words that a setting of this type takes; none where it takes others too."""
-    return [str(c) for c in typing.get_args(annotation)] if typing.get_origin(annotation) is Literal else []
+def words_of(key: str) -> list[str]:
+    """The words that a setting takes; none where it takes others too."""
+    annotation = KEYS[key].annotation
+    literal = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
+    return list(map(str, CHOICES.get(key, literal)))
 
 
 def name_of_type(annotation: Any) -> str:

@@ -15,6 +15,7 @@ from socialx.settings_layers import Layers, flat
 from socialx.tasks.blocks import Block, process_of
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
+BLOCK_S = 1.0  # of each block, which has at least 5 steps
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,12 @@ def compare(
             there = other
         else:
             there = layers.over(read_settings(Path(other)), str(other)).load().settings
-        seconds, logs = effective.profile.block_seconds, list[float]()
-        ours, others = list[Block](), list[Block]()
-        with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * seconds, "s") as bar:
+        logs, ours, others = list[float](), list[Block](), list[Block]()
+        with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * BLOCK_S, "s") as bar:
             # One process may be luckier than another of equal settings: its memory or its core may be better placed for
             # as long as it lives.  So each round has new processes, and the rounds are what the interval counts.
             for _ in range(ROUNDS):
-                gain, *blocks = one_round(effective, there, seconds, bar)
+                gain, *blocks = one_round(effective, there, BLOCK_S, bar)
                 logs.append(math.log(gain.gain))
                 ours += blocks[0]
                 others += blocks[1]

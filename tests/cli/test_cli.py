@@ -389,9 +389,10 @@ def test_a_comparison_as_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 @pytest.mark.slow
 def test_tuned_settings_are_measured_in_turns(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.tasks.comparing.ROUNDS", 2)
+    monkeypatch.setattr("socialx.tasks.comparing.BLOCK_S", 0.05)
     tuned = tmp_path / "tuned.yaml"
     tuned.write_text("loader:\n  mode: resident\n")
-    seconds = ("--warmup-steps", "2", "--block-seconds", "0.05", "--device", "cpu")
+    seconds = ("--warmup-steps", "2", "--device", "cpu")
     result = works("profile", "--data", data, *INLINE, *seconds, "--compare", tuned)
     assert "loader.mode: workers -> resident" in result.stdout
     assert re.search(r"the others: (\d+\.\d\dx as |no difference larger than |not decided, )", result.stdout)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from socialx.cli.app import COMMANDS
+from socialx.cli.flags import LONG
 from socialx.cli.synonyms import SYNONYMS
 from socialx.settings import KEYS, flag_of
 from tests.commands import registered, socialx
@@ -15,7 +16,7 @@ from tests.commands import registered, socialx
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_80_columns_and_cuts_no_flag(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for flag in ("--help", "--help-all") if command in ("train", "profile", "evaluate", "config") else ("--help",):
+    for flag in ("--help", "--help-all") if command in LONG else ("--help",):
         lines = socialx(command, flag).stdout.splitlines()
         assert max(map(len, lines)) <= 80
         assert not [line for line in lines if "…" in line or re.search(r"--[\w-]+\.\.\.", line)]

@@ -91,7 +91,7 @@ class Server(ThreadingHTTPServer):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "WAITS_S", (0.0,))
+    monkeypatch.setattr(download, "WAITS_S", (0.0,) * 5)
     monkeypatch.setattr(download, "BLOCK_BYTES", 500)  # what a cut leaves ends with a whole block
     monkeypatch.setenv("no_proxy", "*")
 
@@ -165,8 +165,8 @@ def test_progress_counts_the_bytes(site: Site, tmp_path: Path, events: list[Even
 
 def test_it_gives_up_where_every_try_is_cut(site: Site, tmp_path: Path) -> None:
     site.always_cut = 4000
-    refusal(lambda: get(site, tmp_path, retries=3), site.url, "the connection was lost", "run the same", "--mirror")
-    assert len(site.seen) == 4
+    refusal(lambda: get(site, tmp_path), site.url, "the connection was lost", "run the same", "--mirror")
+    assert len(site.seen) == 6
     assert names(tmp_path) == []
 
 
@@ -235,8 +235,8 @@ def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:
     assert (tmp_path / NAME).read_bytes() == CONTENT
     site.seen.clear()
     site.statuses = [500] * 10
-    line = refusal(lambda: get(site, tmp_path, name="OTHER.csv", retries=2), "HTTP 500", "OTHER.csv", "again")
-    assert len(site.seen) == 3, line
+    line = refusal(lambda: get(site, tmp_path, name="OTHER.csv"), "HTTP 500", "OTHER.csv", "again")
+    assert len(site.seen) == 6, line
     assert names(tmp_path) == [NAME]
 
 

@@ -83,10 +83,7 @@ def test_what_is_said_of_a_file_does_not_hold_for_the_readings_that_come_with_so
         ({"model": {"kind": "stid"}}, "stid"),
         ({"model": {"checkpointing": True}, "trainer": {"precision": "bf16-mixed"}}, "encoder fused"),
         ({"pooling": {"kind": "none"}, "trainer": {"precision": "16-mixed"}}, "encoder fused"),
-        (
-            {"pooling": {"placement": "interleaved", "layers": 1}, "data": {"history": 288, "horizon": 3}},
-            "encoder",
-        ),
+        ({"data": {"history": 288, "horizon": 3}}, "encoder"),
         ({"model": {"kind": "linear"}, "data": {"history": MOST_STEPS, "horizon": MOST_STEPS}}, "linear"),
     ],
 )

@@ -103,9 +103,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def xlstm(data: Path) -> Path:
     """The shared xLSTM with both kinds of block, small."""
     blocks = ["--blocks", "2", "--slstm-at", "1"]
-    return small_run(
-        data, "xlstm", *blocks, "--layers", "1", "--history", "3", "--patch", "1", "--horizon", "2", "--pair-rank", "2"
-    )
+    return small_run(data, "xlstm", *blocks, "--history", "3", "--patch", "1", "--horizon", "2", "--pair-rank", "2")
 
 
 @pytest.fixture(scope="module")
