@@ -64,9 +64,9 @@ def settings_page() -> str:
         "",
         "In parentheses stand what may be written, the default, and the flag where it is not the name of the setting",
         "with `-` for `_`. A flag that switches something on has a second one that switches it off, such as",
-        "`--no-climatology`. An empty value unsets a setting whose default is `not set`. `train`, `profile` and",
-        "`config` take almost all flags: `--help-all` lists those of each command. After `--set` every command with",
-        "settings takes every setting.",
+        "`--no-climatology`. An empty value unsets a setting whose default is `not set`. A command has the flags of the",
+        "settings that it reads: `train` and `profile` almost all, a command that uses a run those of its data, batch",
+        "and device. After `--set` every command with settings takes every setting.",
     ]
     for section, holder in Settings.model_fields.items():
         what = " ".join((holder.annotation.__doc__ or "").split("\n")[0].split())  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ def cli_page() -> str:
         NOTE,
         "",
         "These are the help pages of all commands. Options that stand here by name alone are those of a command",
-        "above, or settings: [settings.md](settings.md) has what they do, and `--help-all` all that a command takes.",
+        "above, or settings: [settings.md](settings.md) has what they do, and `--help-all` all flags of a command.",
         "Exit codes: 0 done, 1 a file or its data, 2 a flag or setting, 3 a failed check that was asked for, 130",
         "interrupted, 141 nobody reads the pipe any more.",
         "",
