@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
 
+import socialx as api
 from socialx.cli.app import COMMANDS
-from socialx.cli.flags import LONG
+from socialx.cli.flags import LONG, task_parameters
 from socialx.cli.synonyms import SYNONYMS
 from socialx.settings import KEYS, flag_of
 from tests.commands import registered, socialx
@@ -81,3 +83,16 @@ def test_an_error_has_no_box() -> None:
     result = socialx("train", "--no-such-flag")
     assert result.exit_code == 2
     assert not set("╭│╰") & set(result.stderr)
+
+
+@pytest.mark.parametrize("task", [name for name in COMMANDS if name in api.MODULES])
+def test_a_flag_has_the_default_and_the_help_of_its_parameter(task: str) -> None:
+    """A command is made of the source of its task, and agrees with the function that is imported."""
+    function = getattr(api, task)
+    signature, told = inspect.signature(function).parameters, []
+    for flag in task_parameters(task):
+        default = signature[flag.name].default
+        assert flag.default == default or not (flag.default or default)
+        text = flag.annotation.__metadata__[0].help.partition(" (default: ")[0]
+        told.append(f"    {flag.name}: {text}")
+    assert sorted(told) == sorted(function.__doc__.splitlines()[-len(told) :] if told else [])
