@@ -64,9 +64,9 @@ def settings_page() -> str:
         "",
         "In parentheses stand what may be written, the default, and the flag where it is not the name of the setting",
         "with `-` for `_`. A flag that switches something on has a second one that switches it off, such as",
-        "`--no-climatology`. An empty value unsets a setting whose default is `not set`. A command has the flags of the",
-        "settings that it reads: `train` and `profile` almost all, a command that uses a run those of its data, batch",
-        "and device. After `--set` every command with settings takes every setting.",
+        "`--no-climatology`. An empty value unsets a setting whose default is `not set`. A command has the flags of",
+        "the settings that it reads: `train` and `profile` almost all, a command that uses a run those of its data,",
+        "batch and device. After `--set` every command with settings takes every setting.",
     ]
     for section, holder in Settings.model_fields.items():
         what = " ".join((holder.annotation.__doc__ or "").split("\n")[0].split())  # type: ignore[union-attr]

@@ -278,7 +278,7 @@ def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path)
             signal.raise_signal(signal.SIGINT)
 
     data = load_trained(trained, Layers())[0].data.store.path
-    model = {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2}
+    model = {"width": 8, "blocks": 1, "slstm_at": ()}
     run = api.train(data, model=model, trainer={"max_epochs": 3}, run_dir=tmp_path / "run", progress=stop)
     assert run.interrupted
     assert (run.path / "best.safetensors").exists()

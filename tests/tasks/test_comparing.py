@@ -73,7 +73,7 @@ def test_every_line_is_answered_with_a_block(accumulate: int, data: Path, monkey
     [
         ({"data": {"path": "nowhere.h5"}}, "nowhere.h5"),
         ({"model": {"kind": "xlstm", "width": 30}}, "model"),
-        ({"pooling": {"heads": 3}, "model": {"kind": "xlstm"}}, "not a multiple"),
+        ({"model": {"kind": "xlstm", "width": 10}}, "not a multiple"),
     ],
 )
 def test_an_error_is_one_line_of_json(sections: dict[str, Any], says: str, data: Path) -> None:

@@ -26,8 +26,8 @@ NAMES = [
     *("machine", "packages", "settings", "device", "precision", "memory and disk", "data", "one step", "worker"),
 ]
 SIZES: dict[str, Any] = {
-    "model": {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2},
-    "pooling": {"heads": 2, "neighbours": 3},
+    "model": {"width": 8, "blocks": 1, "slstm_at": ()},
+    "pooling": {"neighbours": 3},
     "trainer": {"device": "cpu"},
 }
 SETS = [word for section, names in SIZES.items() for name, value in names.items() if name != "slstm_at"
@@ -138,7 +138,7 @@ def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, t
     assert result.exit_code == 3
     assert "error: one step: " in result.stderr
     assert "1 of 4 sensors have no position (769402)" in result.stderr
-    assert "--pooling none" in result.stderr
+    assert "--set pooling.kind=none" in result.stderr
     assert not doctor(lost, pooling={"kind": "none"}).failed
 
 
@@ -162,9 +162,9 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
 
 
 def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
-    conflict = line(doctor(model={"width": 10, "heads": 2}, pooling={"heads": 4}), "settings")
+    conflict = line(doctor(model={"width": 10}), "settings")
     assert conflict.state == "fail"
-    assert "model.width 10 is not a multiple of it" in conflict.found
+    assert "not a multiple of the 4 heads" in conflict.found
     idle = command("doctor", "--model", "linear", "--impl", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
     assert (found["state"], found["remedy"]) == ("warn", "leave out --impl")
@@ -384,7 +384,7 @@ def test_piped_output_is_plain_and_narrow(data: Path, columns: str, tmp_path: Pa
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys, socialx.cli as c\n"
-        "try: c.app(['doctor', '--help-all'])\n"
+        "try: c.app(['doctor', '--help'])\n"
         "except SystemExit as e: assert not e.code, e.code\n"
         "assert not {'torch', 'numpy', 'h5py'} & set(sys.modules)\n"
     )
