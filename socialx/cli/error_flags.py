@@ -10,7 +10,7 @@ from typing import Any
 
 from socialx.errors import Argument, Command
 from socialx.kinds import OWN
-from socialx.settings import KEYS, flag_of, shown
+from socialx.settings import KEYS, MAY_CHANGE, SCORING, flag_of, shown
 from socialx.settings_layers import SET, as_typed
 
 MODEL = "model.kind"
@@ -52,7 +52,7 @@ def write(task: str, part: Argument | Command) -> str:
 
 
 def _option(task: str, name: str, value: Any) -> str:
-    if name in KEYS and shown(task) and name not in shown(task):  # a setting that has no flag of this command
+    if name in MAY_CHANGE[SCORING] and shown(task) and name not in shown(task):  # any other is a flag of train
         return f"{SET} {name if value is None else _quoted(f'{name}={as_typed(value)}')}"
     flag = flag_of(name) if name in KEYS else FLAGS.get(task, {}).get(name, "--" + name.replace("_", "-"))
     if value is None or value is True:

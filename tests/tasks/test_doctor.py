@@ -138,7 +138,7 @@ def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, t
     assert result.exit_code == 3
     assert "error: one step: " in result.stderr
     assert "1 of 4 sensors have no position (769402)" in result.stderr
-    assert "--set pooling.kind=none" in result.stderr
+    assert "--pooling none" in result.stderr
     assert not doctor(lost, pooling={"kind": "none"}).failed
 
 
