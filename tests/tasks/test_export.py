@@ -270,16 +270,6 @@ def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path
         assert "map.weight" in file.keys()  # noqa: SIM118  it is no dict
 
 
-def test_an_output_that_exists_is_kept(linear: Path, tmp_path: Path) -> None:
-    output = tmp_path / "model.safetensors"
-    output.write_text("mine")
-    assert f"{output}: exists already: add --overwrite to replace it" in refused("export", linear, output)
-    assert output.read_text() == "mine"
-    works("export", linear, output, "--overwrite")
-    assert output.read_bytes() != b"mine"
-    assert list(tmp_path.iterdir()) == [output]
-
-
 def test_a_package_that_is_missing_is_named(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)  # its import raises ImportError
     says = refused("export", linear, tmp_path / "model.onnx")
