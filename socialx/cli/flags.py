@@ -25,12 +25,7 @@ from socialx.settings_layers import SIZES, Layers, as_typed, settings_here
 from socialx.task_help import Help
 
 SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
-LONG = (
-    "train",
-    "profile",
-    "evaluate",
-    "predict",
-)  # whose --help shows some flags, --help-all all
+LONG = ("train", "profile", "evaluate", "predict")  # whose --help shows some flags, --help-all all
 # What is typed for a parameter that takes several types: the first of these.
 TYPED = {"bool": bool, "Path": Path, "str": str, "Time": str, "int": int, "float": float}
 TYPED_OF_REQUEST = {bool: bool, Path | None: Path, tuple[str, ...]: list[str]}  # of any other: str
@@ -204,8 +199,9 @@ def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
 def words_of(key: str) -> list[str]:
     """The words that a setting takes; none where it takes others too."""
     annotation = KEYS[key].annotation
-    literal = get_args(annotation) if get_origin(annotation) is Literal else ()
-    return list(map(str, CHOICES.get(key, literal)))
+    if key in CHOICES:
+        return list(CHOICES[key])
+    return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else []
 
 
 def name_of_type(annotation: Any) -> str:
