@@ -30,7 +30,6 @@ SMALL: dict[str, Any] = {
     "trainer.weight_decay": 3e-4,
 }
 MLP_WIDTH = 42  # with as many parameters as the xLSTM of the same width
-NO_IDENTITIES = {f"model.{table}": False for table in ("time_of_day", "day_of_week", "sensor_identity", "adaptive")}
 ROWS: dict[str, dict[str, Any]] = {
     "full model": {},
     "climatology off": {"model.climatology": False},
@@ -39,10 +38,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "pooling off": {"pooling.kind": "own", "pooling.pair_rank": 0},  # the same layers over the sensor itself only
     "encoder off": {"model.encoder": "mlp"},  # the flattened window through an MLP of as many parameters
     "encoder and pooling off": {"model.encoder": "mlp", "pooling.kind": "own", "pooling.pair_rank": 0},
-    "identities off": NO_IDENTITIES,
+    "identities off": {"model.sensor_identity": False},
     "pooling by mean": {"pooling.kind": "mean", "pooling.pair_rank": 0},
     "radius fixed": {"pooling.learnable_radius": False},
-    "interleaved": {"pooling.placement": "interleaved"},
     "mLSTM alone": {"model.slstm_at": ""},
 }
 SEEDED = list(ROWS)[:6]  # these have three seeds, every other row has one

@@ -53,7 +53,7 @@ def main() -> None:
         maker.start()
         maker.join()
     socialx = [sys.executable, "-m", "socialx"]
-    chunks = ["--mode", "chunk"]
+    chunks = ["--set", "loader.mode=chunk"]
     default = ["profile", "--data", str(data), *chunks, "--steps", "50", "--warmup-steps", "0"]
     commands = {
         "train linear, 1 epoch": [

@@ -228,7 +228,7 @@ def profile_of(loop: Loop) -> Profile:
     facts = part("loader", mode=mode, batches_per_epoch=1000, series_bytes=series, free_bytes=free)
     if mode == "workers":
         facts["num_workers"] = 0 if loop.mode == "inline" else loop.num_workers
-        facts |= {"prefetch_factor": loop.prefetch_factor, "persistent_workers": True}
+        facts["prefetch_factor"] = loop.prefetch_factor
     clock: Any = SimpleNamespace(kind="device", cpu_seconds=lambda: None)
     lengths = Lengths(loop.steps - WARMUP_STEPS, WARMUP_STEPS, loop.log_every)
     made = clocked(clock, partition(outcome.marks), _Loader(outcome.making_s), 1, lengths, facts)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
 from socialx.cli.flags import name_of_type, words_of
 from socialx.files.formats.registry import FORMATS
-from socialx.settings import KEYS, Settings, facts, flag_of
+from socialx.settings import KEYS, Settings, flag_of
 from socialx.settings_layers import SIZES, as_typed
 
 DOCS = Path(__file__).parent
@@ -89,14 +89,15 @@ def row(key: str, field: FieldInfo) -> str:
     flag = flag_of(key)
     named = "" if flag == f"--{key.split('.')[1].replace('_', '-')}" else f"`{flag}`"
     value = "" if field.default is None and "not set:" in (field.description or "").lower() else default(field)
-    inside = "; ".join(part for part in (kind(field), value, named) if part)
+    inside = "; ".join(part for part in (kind(key, field), value, named) if part)
     return f"`{key}` | {field.description} ({inside})"
 
 
-def kind(field: FieldInfo) -> str:
+def kind(key: str, field: FieldInfo) -> str:
     """The type with its limits, or the words that may be written; nothing where description and default say it."""
     several = typing.get_origin(field.annotation) is tuple
-    words = facts(field).choices or words_of(typing.get_args(field.annotation)[0] if several else field.annotation)
+    item = typing.get_args(field.annotation)[0] if several else None
+    words = words_of(key) or [f"{word}" for word in typing.get_args(item) if typing.get_origin(item) is typing.Literal]
     if words and all(f"{word}:" in (field.description or "") for word in words):
         return ""
     if words:

@@ -29,7 +29,7 @@ from socialx.model.pooling import Geometry, Social
 from socialx.precision import Precision, resolve_device, resolve_precision
 from socialx.scoring.free_flow import latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings import ModelSettings, Settings
+from socialx.settings import HEADS, LAYERS, ModelSettings, Settings
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,13 @@ def build(
     model_class = kind.load()
     reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
     arguments: dict[str, Any] = {name: getattr(settings.model, name) for name in reads}
+    if kind.social:
+        arguments["heads"] = HEADS
     if kind.social and pooling.path is not None:
         social = settings.pooling
         geometry = partial(
             Geometry,
-            social.heads,
+            HEADS,
             itself(network.sensors) if social.kind == "own" else network.neighbours,
             radius_km=social.radius_km,
             learnable=social.learnable_radius,
@@ -106,11 +108,11 @@ def build(
             mask_mode=social.mask_mode,
             pair_rank=0 if "pooling.pair_rank" in unread(settings) else social.pair_rank,
         )
-        arguments["social"] = Social(pooling.load(), geometry, social.layers, social.placement == "interleaved")
+        arguments["social"] = Social(pooling.load(), geometry, LAYERS)
     try:
         model = model_class(network, **arguments)
     except ValueError as error:  # a combination of sizes that cannot be built
-        sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at", "heads"))
+        sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
         raise SettingsError("model", error, f"see {', '.join(map(str, sizes))}") from None
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
@@ -162,6 +164,4 @@ def loading_of(settings: Settings) -> Loading:
         workers=settings.loader.num_workers,
         prefetch=settings.loader.prefetch_factor,
         pin_memory=settings.loader.pin_memory,
-        persistent=settings.loader.persistent_workers,
-        timeout_s=settings.loader.timeout,
     )

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from socialx.errors import Argument, SettingsError, counted
 from socialx.kinds import ENCODERS, NEIGHBOURS, POOLINGS, OwnModel, model_of
-from socialx.settings import ModelSettings, PoolingSettings, Settings
+from socialx.settings import HEADS, ModelSettings, PoolingSettings, Settings
 
-PER_SENSOR = ("model.sensor_identity", "model.adaptive", "model.sensor_heads", "pooling.pair_rank")  # weights of each
+PER_SENSOR = ("model.sensor_identity", "model.sensor_heads", "pooling.pair_rank")  # weights of each
 
 
 def unread(settings: Settings) -> set[str]:
@@ -32,11 +32,9 @@ def unread(settings: Settings) -> set[str]:
     pools = POOLINGS[settings.pooling.kind]
     found = {*ENCODERS[settings.model.encoder].ignores, *pools.ignores}
     if settings.model.any_network:
-        found |= {*PER_SENSOR, "model.time_of_day", "model.day_of_week"}
+        found |= set(PER_SENSOR)
     if pools.path is None:
         found |= pooling - {"pooling.kind"}
-    elif settings.pooling.placement == "interleaved":  # its layers need all sensors between two blocks
-        found |= {"model.chunk"}
     if settings.pooling.mask_mode == "hard":
         found |= {"pooling.learnable_radius"}
     return found
@@ -69,8 +67,6 @@ def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, st
     model, pooling, history = settings.model, settings.pooling, finer * settings.data.history
     also, social = Argument("data.also"), model_of(model.kind).social
     pools = social and POOLINGS[pooling.kind].path is not None
-    interleaved = pools and pooling.placement == "interleaved"
-    where, stacked = "pooling.placement interleaved", Argument("pooling.placement", "stacked")
     if settings.data.also and not model.any_network:
         found = "a model with weights of single sensors learns from one network"
         yield also, found, f"add {Argument('model.any_network', True)}"
@@ -82,12 +78,6 @@ def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, st
         listed = ", ".join(map(str, fit[:-1])) + f" or {history}" if history > 1 else "1"
         patch = f"model.patch {model.patch} does not divide the {counted(history, 'step')} of the history"
         yield patch, listed, f"{Argument('model.patch', below)}, or another {Argument('data.history')}"
-    if pools and model.width % pooling.heads:
-        found = f"model.width {model.width} is not a multiple of it"
-        yield f"pooling.heads {pooling.heads}", found, f"{Argument('pooling.heads')} must divide the width"
-    if interleaved and model.encoder != "xlstm":
-        found = f"encoder {model.encoder} has no blocks to put layers after"
-        yield where, found, f"{stacked}, or {Argument('model.encoder', 'xlstm')}"
-    if interleaved and pooling.layers > model.blocks:
-        found = f"{pooling.layers} layers do not fit after the {model.blocks} blocks of the encoder"
-        yield where, found, f"fewer {Argument('pooling.layers')}, more {Argument('model.blocks')}, or {stacked}"
+    if pools and model.width % HEADS:
+        found = f"not a multiple of the {HEADS} heads of a social layer"
+        yield f"model.width {model.width}", found, str(Argument("model.width", model.width + -model.width % HEADS))

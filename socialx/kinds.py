@@ -104,7 +104,7 @@ MODELS: dict[str, Model] = _table(
         "the shared social xLSTM",
         "socialx.model.forecaster:social_forecaster",
         social=True,
-        sensor_tables=("sensor_identity", "adaptive", "sensor_heads"),
+        sensor_tables=("sensor_identity", "sensor_heads"),
     ),
     Model("linear", "one linear map from history to horizon", "socialx.model.plain:Linear", reads=()),
     Model(
@@ -128,7 +128,7 @@ ENCODERS: dict[str, Kind] = _table(
         "mlp",
         "an MLP of the flattened window",
         "socialx.model.plain:WindowMlp",
-        ignores=tuple(f"model.{name}" for name in ("blocks", "slstm_at", "heads", "impl", "chunk", "checkpointing")),
+        ignores=tuple(f"model.{name}" for name in ("blocks", "slstm_at", "impl", "chunk", "checkpointing")),
     ),
 )
 

@@ -25,7 +25,7 @@ from socialx.errors import ITEM, Argument, Command, Message, SettingsError, shor
 from socialx.kinds import MODELS, OWN
 from socialx.notebook import files_in
 from socialx.progress import note
-from socialx.settings import BY_NAME, FILES, KEYS, RESUME, SCORING, Settings, flag_of, keys_where
+from socialx.settings import BY_NAME, FILES, GONE, KEYS, MAY_CHANGE, RESUME, SCORED, SCORING, WEIGHTS, Settings, flag_of
 from socialx.settings_file import as_yaml, read_settings
 
 PREFIX = "SOCIALX_"
@@ -243,7 +243,7 @@ class Layers:
         new, old = flat(loaded.settings), flat(then)
         for values in (new, old):
             values["data.inputs"] = values["data.inputs"] or values["data.targets"]
-        other = [key for key in keys_where(lambda each: each.weights) if new[key] != old[key]]
+        other = [key for key in WEIGHTS if new[key] != old[key]]
         ineffective = set() if "model.kind" in other else unread(loaded.settings)
         if other := [key for key in other if key not in ineffective]:
             raise SettingsError.together(
@@ -275,7 +275,7 @@ class Layers:
         of_run = _with_origin(own, str(saved))
         now = _validated({**of_run, **values})
         now.refuse_unnamed_model()
-        new, old, free = flat(now.settings), flat(then.settings), keys_where(lambda each: purpose in each.may_change)
+        new, old, free = flat(now.settings), flat(then.settings), MAY_CHANGE[purpose]
         by_hand = {key for key, value in values.items() if not value.origin.startswith("$")}
         if refused := [key for key in KEYS if key in by_hand and key not in free and new[key] != old[key]]:
             raise SettingsError.together(
@@ -297,8 +297,8 @@ def own_settings(saved: Path, own: Mapping[str, Any]) -> Loaded:
 
 def fixed(settings: Settings) -> dict[str, Any]:
     """The settings that no resumption may change, by dotted key, as plain data: with others it is another training."""
-    keys = keys_where(lambda each: RESUME not in each.may_change)
-    return {key: value for key, value in flat(settings).items() if key in keys and key != "trainer.run_dir"}
+    free = (*MAY_CHANGE[RESUME], "trainer.run_dir")
+    return {key: value for key, value in flat(settings).items() if key not in free}
 
 
 def _refuse_edited(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
@@ -352,6 +352,7 @@ def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
 def _validated(values: Values) -> Loaded:
     """Settings of these values, and the default for all others.  SettingsError with one line per wrong one."""
     values = {key: each for key, each in values.items() if each.value is not None or key not in Settings.model_fields}
+    values = {key: each for key, each in values.items() if key not in GONE or each.value != GONE[key]}
     if unknown := [_unknown(key, each.origin) for key, each in values.items() if key not in KEYS]:
         raise SettingsError.together(unknown)
     tree: dict[str, dict[str, Any]] = {}
@@ -377,6 +378,8 @@ def _unknown(key: str, origin: str) -> Message:
     where = f"{shortened(key, ITEM)} ({origin})"
     if key in Settings.model_fields:
         return Message(where, f"is a section; its settings are {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}")
+    if key in GONE:
+        return Message(where, f"no setting any more: it is {GONE[key]} in every run", "leave it out")
     near = _nearest(key)
     return Message(where, f"unknown setting; {near}") if near else Message(where, "unknown setting", LIST)
 
@@ -422,7 +425,7 @@ def differences(settings: Settings, other: Settings) -> str:
     mine, theirs = flat(settings), flat(other)
     for values in (mine, theirs):
         values["data.inputs"] = values["data.inputs"] or values["data.targets"]
-    differ = [key for key in keys_where(lambda each: each.scored) if mine[key] != theirs[key]]
+    differ = [key for key in SCORED if mine[key] != theirs[key]]
     files = [path and Path(path).resolve() for path in (settings.data.path, other.data.path)]
     if "data.path" in differ and files[0] == files[1]:
         differ.remove("data.path")

@@ -52,6 +52,21 @@ def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
     assert shell == "--overwrite: wrong: add --data 'a b.h5', or socialx backfill x.h5 --rewrite"
 
 
+@pytest.mark.parametrize(
+    ("task", "key", "value", "typed"),
+    [
+        ("train", "loader.mode", "chunk", "--mode chunk"),
+        ("predict", "loader.mode", "chunk", "--set loader.mode=chunk"),
+        ("predict", "model.chunk", None, "--set model.chunk"),
+        ("doctor", "pooling.strict", False, "--set pooling.strict=off"),
+        ("predict", "model.any_network", True, "--any-network"),  # of train
+        ("convert", "data.days", None, "--days"),
+    ],
+)
+def test_a_setting_is_written_as_the_command_takes_it(task: str, key: str, value: object, typed: str) -> None:
+    assert write(task, Argument(key, value)) == typed
+
+
 def test_a_mark_of_somebody_else_is_escaped() -> None:
     assert Message("x", "\x0enot JSON\x0f", "mend it").line() == "x: \\x0enot JSON\\x0f: mend it"
 

@@ -42,12 +42,6 @@ def test_a_file_comes_first_and_a_section_may_have_its_name(data: Path, tmp_path
     assert len(made.epochs) == 1
 
 
-def test_a_setting_with_a_name_of_its_own_needs_no_section(data: Path, tmp_path: Path) -> None:
-    made = socialx.train(data, width=8, blocks=1, slstm_at="", max_epochs=1, run_dir=tmp_path / "run", neighbours=3)
-    assert made.settings.model.width == 8
-    assert made.settings.pooling.neighbours == 3
-
-
 @pytest.mark.parametrize(
     ("task", "length"),
     [(socialx.load_run, 200), (socialx.predict, 250), (socialx.evaluate, 250), (socialx.explain, 250)],
@@ -59,12 +53,6 @@ def test_a_result_is_one_line_and_a_table(run: Path, task: Callable[[Path], Any]
     page = shown._repr_html_()
     assert page.count("<tr") >= 2
     assert len(page) < 20_000
-
-
-def test_a_file_is_one_line_and_a_table(data: Path) -> None:
-    report = socialx.inspect(data)
-    assert repr(report).startswith(f"<Inspection: {data}, metr_la")
-    assert "<td>dataset</td>" in report._repr_html_()
 
 
 def test_what_a_result_quotes_is_escaped_on_a_page(run: Path, tmp_path: Path) -> None:
@@ -225,6 +213,7 @@ def test_what_a_call_gives_is_one_line(data: Path, run: Path, tmp_path: Path) ->
         socialx.convert("auto", table, tmp_path / "new.h5", without_positions=True),
         socialx.append(tmp_path / "new.h5", table),
         socialx.open_store(data),
+        socialx.inspect(data),
         socialx.calibrate(run),
         socialx.report(run),
         socialx.export(run, tmp_path / "model.safetensors"),

@@ -13,51 +13,39 @@ from tests.networks import CPU, example, forecaster
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "CUDA out of memory. Tried to allocate 2.00 GiB",
-        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "Triton Error [CUDA]: out of memory",
-        "CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY",
-        "cudaErrorMemoryAllocation: out of memory",
-        "CUDA Error: cudaErrorMemoryAllocation",
-        "HIP out of memory. Tried to allocate 2.00 GiB",
-        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
-        "unable to mmap 4096 bytes from file: Cannot allocate memory (12)",
-    ],
-)
+OUT_OF_MEMORY = [
+    "CUDA out of memory. Tried to allocate 2.00 GiB",
+    "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "Triton Error [CUDA]: out of memory",
+    "CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation: out of memory",
+    "CUDA Error: cudaErrorMemoryAllocation",
+    "HIP out of memory. Tried to allocate 2.00 GiB",
+    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    "unable to mmap 4096 bytes from file: Cannot allocate memory (12)",
+]
+OTHER_FAULTS = [
+    "shape '[2]' is invalid for input of size 3",
+    "out of resource: shared memory, Required: 147456, Hardware limit: 101376",
+    "CUDA error: an illegal memory access was encountered",
+    "CUDA error: no kernel image is available for execution on the device",
+    "mat1 and mat2 must have the same dtype",
+]
+
+
+@pytest.mark.parametrize("words", OUT_OF_MEMORY + OTHER_FAULTS)
 def test_memory_that_runs_out_is_known_by_its_words(words: str) -> None:
-    assert is_out_of_memory(RuntimeError(words))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "shape '[2]' is invalid for input of size 3",
-        "out of resource: shared memory, Required: 147456, Hardware limit: 101376",
-        "CUDA error: an illegal memory access was encountered",
-        "CUDA error: no kernel image is available for execution on the device",
-        "mat1 and mat2 must have the same dtype",
-    ],
-)
-def test_other_faults_are_no_lack_of_memory(words: str) -> None:
-    assert not is_out_of_memory(RuntimeError(words))
+    assert is_out_of_memory(RuntimeError(words)) == (words in OUT_OF_MEMORY)
 
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A card of a capability, seen by a torch with code for some architectures."""
     capability, built = request.param
-    answers = {
-        "is_available": True,
-        "device_count": 1,
-        "get_device_capability": capability,
-        "get_arch_list": built,
-        "get_device_name": "Card 7",
-    }
+    answers = {"is_available": True, "device_count": 1, "get_device_name": "Card 7"}
+    answers |= {"get_device_capability": capability, "get_arch_list": built}
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
 
@@ -105,10 +93,8 @@ def test_the_first_steps_in_fp16_are_taken() -> None:
     """The model as it is made, in the type whose largest number is 65,504."""
     from socialx.training.learner import Learner
 
-    made = Learner(forecaster(width=64, social=2), Precision("16-mixed", CPU), **RATES)
+    rates = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 10}
+    made = Learner(forecaster(width=64, social=2), Precision("16-mixed", CPU), **rates)
     for seed in range(6):
         assert torch.isfinite(made.step([example(seed=seed)]))
     assert made.skipped() == 0
-
-
-RATES = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 10}

@@ -299,7 +299,7 @@ def coarse(world: World, run: str | Path = "any") -> str:
 
 def without_tables(world: World) -> str:
     """The same, and a run without weights of single sensors."""
-    tables = ("--no-sensor-identity", "--no-adaptive", "--pair-rank", "0")
+    tables = ("--no-sensor-identity", "--pair-rank", "0")
     socialx("train", "--data", world.data, "--max-epochs", "1", "--run-dir", "shared", *SMALL, *tables)
     return coarse(world, "shared")
 

@@ -19,10 +19,10 @@ import typer.core
 
 from socialx.cli.app import app
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import layers_of, settings_parameters
-from socialx.cli.from_signature import own_parameter, task_parameters
+from socialx.cli.flags import layers_of, own_parameter, settings_parameters, task_parameters
 from socialx.cli.synonyms import SYNONYMS
-from socialx.errors import Fallback, Message, SocialxError, in_short
+from socialx.errors import Argument, Fallback, Message, SocialxError, in_short
+from socialx.settings import KEYS, flag_of, shown
 
 Devices = Annotated[
     int,
@@ -49,6 +49,8 @@ class _Command(typer.core.TyperCommand):
         except Exception as error:
             flag = getattr(error, "option_name", None)
             meant = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"))
+            if (name := next((key for key in KEYS if flag_of(key) == flag), None)) and shown(str(ctx.info_name)):
+                meant = f"--set {name}=VALUE"
             if flag is not None and meant and meant.startswith("-"):
                 ctx.fail(f"no such option {flag}: did you mean {meant}?")
             raise
@@ -96,28 +98,13 @@ def _run(name: str, function: Callable[[], None]) -> None:
     try:
         with _fallbacks_as_notes(name):
             function()
-    except SocialxError as error:
-        for line in error.lines(functools.partial(write, name)):
+    except (SocialxError, RuntimeError, MemoryError) as error:
+        told = error if isinstance(error, SocialxError) else _as_error_of_user(error)
+        if told is None:
+            raise
+        for line in told.lines(functools.partial(write, name)):
             typer.echo(f"error: {line}", err=True)
-        raise typer.Exit(error.exit_code) from None
-    except RuntimeError as error:
-        if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-            typer.echo(f"error: loader: {in_short(error)} fewer --num-workers, or --mode chunk", err=True)
-            raise typer.Exit(1) from None
-        if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
-            raise
-        from socialx.precision import is_out_of_memory
-
-        if not is_out_of_memory(error):
-            raise
-        typer.echo(
-            f"error: out of memory ({in_short(error, 120)}): a smaller --batch-size, or a smaller --width", err=True
-        )
-        raise typer.Exit(1) from None
-    except MemoryError as error:
-        reason = f" ({error})" if str(error) else ""
-        typer.echo(f"error: out of memory{reason}: a shorter file, or fewer --days of it", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(told.exit_code) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         raise typer.Exit(130) from None
@@ -128,6 +115,23 @@ def _run(name: str, function: Callable[[], None]) -> None:
         for stream in left:  # what is still to be written would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         raise typer.Exit(128 + signal.SIGPIPE) from None
+
+
+def _as_error_of_user(error: RuntimeError | MemoryError) -> SocialxError | None:
+    """What a user can mend of an error that other code raised; None: nothing."""
+    if isinstance(error, MemoryError):
+        found = f"out of memory ({error})" if str(error) else "out of memory"
+        return SocialxError("", found, f"a shorter file, or fewer {Argument('data.days')} of it")
+    if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
+        remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'chunk')}"
+        return SocialxError("loader", in_short(error), remedy)
+    if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
+        return None
+    from socialx.precision import is_out_of_memory
+
+    remedy = f"a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
+    found = f"out of memory ({in_short(error, 120)})"
+    return SocialxError("", found, remedy) if is_out_of_memory(error) else None
 
 
 def _reader_has_left(stream: int) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 
 from socialx.errors import Argument, Command
 from socialx.kinds import OWN
-from socialx.settings import KEYS, facts, flag_of
+from socialx.settings import KEYS, MAY_CHANGE, SCORING, flag_of, shown
+from socialx.settings_layers import SET, as_typed
 
 MODEL = "model.kind"
 
@@ -44,13 +45,15 @@ def write(task: str, part: Argument | Command) -> str:
         return _option(task, part.name, part.value)
     words = [_quoted(value) for value in part.arguments]
     options = dict(part.options)
-    if (model := _OWN_MODEL.get()) and part.task in facts(KEYS[MODEL]).commands:
+    if (model := _OWN_MODEL.get()) and MODEL in shown(part.task):
         options.setdefault(MODEL, model)
     words += [_option(part.task, name, value) for name, value in options.items()]
     return " ".join(["socialx", part.task, *words])
 
 
 def _option(task: str, name: str, value: Any) -> str:
+    if name in MAY_CHANGE[SCORING] and shown(task) and name not in shown(task):  # any other is a flag of train
+        return f"{SET} {name if value is None else _quoted(f'{name}={as_typed(value)}')}"
     flag = flag_of(name) if name in KEYS else FLAGS.get(task, {}).get(name, "--" + name.replace("_", "-"))
     if value is None or value is True:
         return flag

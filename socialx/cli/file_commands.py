@@ -14,7 +14,6 @@ from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, GateError, Message, SettingsError, counted, sample
 from socialx.files.formats.names import NAMES
-from socialx.settings_layers import Layers
 from socialx.task_help import Help
 
 
@@ -175,7 +174,7 @@ def inspect(
 
 
 @command("download")
-def download(layers: Layers, **arguments: Any) -> None:
+def download(**arguments: Any) -> None:
     """Fetch the published files of a data set.
 
     The built-in addresses are unverified: they could not be tried where this was written.  --mirror names another
@@ -186,5 +185,5 @@ def download(layers: Layers, **arguments: Any) -> None:
     """
     import socialx
 
-    for path in socialx.download(settings=layers, progress=Show("download"), **arguments):
+    for path in socialx.download(progress=Show("download"), **arguments):
         typer.echo(str(path))

@@ -31,6 +31,7 @@ from socialx.errors import Argument, SocialxError, in_short
 
 SeriesOf = Callable[[slice], Series]  # rows, the first of them that of a page -> their series
 MOST_WORKERS = 8
+TIMEOUT_S = 120  # of waiting for a batch of a worker
 READING_BYTES = 5  # of a series, and of what is usual then
 
 
@@ -127,8 +128,6 @@ class Loading:
     workers: int | None = None
     prefetch: int = 2
     pin_memory: bool = True
-    persistent: bool = True
-    timeout_s: int = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,8 +311,7 @@ class WorkerLoader(Loader):
         self._line: list[tuple[np.ndarray, np.ndarray]] = []  # starts and real of each batch of the epoch at hand
         options: dict[str, object] = {}
         if self.workers:
-            options = {"prefetch_factor": loading.prefetch, "persistent_workers": loading.persistent}
-            options["timeout"] = loading.timeout_s
+            options = {"prefetch_factor": loading.prefetch, "persistent_workers": True, "timeout": TIMEOUT_S}
         self._loader: DataLoader[tuple[Example, float] | SocialxError] = DataLoader(
             _Pages(series_of, length, page_bytes),
             batch_size=None,

@@ -19,10 +19,10 @@ from socialx.progress import note, work
 
 BLOCK_BYTES = 1 << 16
 MOST_BYTES = 4 << 30  # far above any published file: a server that sends without end must not fill the disk
-WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try; then always the last one
+WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try
 MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # answers of a server in trouble
 IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
-MIRROR = f"try another place with {Argument('download.mirror')}"
+MIRROR = f"try another place with {Argument('mirror')}"
 
 
 def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str]]:
@@ -47,14 +47,12 @@ def fetch(
     url: str,
     folder: Path,
     *,
-    retries: int = 5,
     timeout_s: float = 30.0,
     overwrite: bool = False,
 ) -> Path:
     """Fetch a file into ``folder``; it appears there whole and checked, or not.
 
     What is there already and right is kept, without a request, and a note says so.
-    retries: how many times it tries again where the server is in trouble or the connection is lost.
     timeout_s: of connecting and of each read.  Raises SocialxError for what is not the published file, too.
     """
     target = folder / published.name
@@ -65,7 +63,7 @@ def fetch(
             return target
         check_output(target, overwrite)
         with replacing(target) as temporary:
-            _receive(temporary, url, retries, timeout_s)
+            _receive(temporary, url, timeout_s)
             if fault := _fault(temporary, published):
                 with temporary.open("rb") as file:
                     head = file.read(256).lstrip().lower()
@@ -88,15 +86,15 @@ def _fault(path: Path, published: PublishedFile) -> str:
         return str(error).removeprefix(f"{path}: ").replace(": ", ", ")
 
 
-def _receive(path: Path, url: str, retries: int, timeout_s: float) -> None:
+def _receive(path: Path, url: str, timeout_s: float) -> None:
     """Try, and after a ConnectionError, which is all that another try may mend, try again."""
-    for failures in range(1, retries + 2):
+    for failures in range(1, len(WAITS_S) + 2):
         try:
             return _receive_once(path, url, timeout_s, again=failures > 1)
         except ConnectionError as lost:
             state = str(lost)
-        if failures <= retries:
-            wait_s = WAITS_S[min(failures, len(WAITS_S)) - 1]
+        if failures <= len(WAITS_S):
+            wait_s = WAITS_S[failures - 1]
             with work("waiting to try again", None, "B"):
                 note(Message(url, state, f"trying again in {wait_s:g} s"))
                 time.sleep(wait_s)

@@ -10,6 +10,7 @@ number.  The forecast starts from the latest valid reading: the head only learns
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +20,14 @@ from socialx.data.normaliser import Network, Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, kept
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
-from socialx.model.xlstm.exact import Between, recomputed
+from socialx.model.xlstm.exact import recomputed
 
 
 class Tokens(nn.Module):
     """One token per window, sensor and patch of steps: their values and missing flags, plus who and when.
 
     Tables for time of day [slots,E] and day of week [7,E] of the last step, sensor [N,E] and token-and-sensor [N,M,E]
-    are added; the two last are free of B, the two first of N.  A table that is switched off does not exist.
+    are added; the two last are free of B, the two first of N.
     """
 
     def __init__(
@@ -36,19 +37,18 @@ class Tokens(nn.Module):
         history: int,
         slots: int,
         inputs: int = 1,
-        time_of_day: bool = True,
-        day_of_week: bool = True,
-        sensor_identity: bool = True,
-        adaptive: bool = True,
+        calendar: bool = True,
+        identity: bool = True,
         patch: int = 1,
     ) -> None:
+        """calendar: with the tables of time and day.  identity: with those of sensors."""
         super().__init__()
         self.patch = patch
         self.reading = nn.Linear(2 * inputs * patch, width)
-        self.slot = _table(slots, width) if time_of_day else None
-        self.weekday = _table(7, width) if day_of_week else None
-        self.sensor = _table(sensors, 1, width) if sensor_identity else None
-        self.adaptive = _table(sensors, history // patch, width) if adaptive else None
+        self.slot = _table(slots, width) if calendar else None
+        self.weekday = _table(7, width) if calendar else None
+        self.sensor = _table(sensors, 1, width) if identity else None
+        self.adaptive = _table(sensors, history // patch, width) if identity else None
         self.keep: Tensor | None = None  # of which sensors a step uses the tables, bool [N]; None: of all
 
     def forward(
@@ -124,8 +124,7 @@ def _table(*shape: int) -> nn.Parameter:
 class Forecaster(nn.Module):
     """The shared social xLSTM.
 
-    tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step.  A
-    dict has them by the number of the block after which each acts, on every token; a SharedEncoder alone has blocks.
+    tokens and encoder of width E.  social: layers that act one after the other on the encoder's last step.
     sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
     climatology: None: the model does not read it.  sensor_dropout: of which share of the sensors each step of training
     leaves out the weights of single sensors, so that the model can do without them.
@@ -135,7 +134,7 @@ class Forecaster(nn.Module):
         self,
         tokens: Tokens,
         encoder: SharedEncoder | WindowMlp,
-        social: Sequence[SocialLayer] | dict[int, SocialLayer],
+        social: Sequence[SocialLayer],
         horizon: int,
         normaliser: Normaliser,
         sensor_heads: int = 0,
@@ -146,19 +145,16 @@ class Forecaster(nn.Module):
         width = tokens.reading.out_features
         self.tokens, self.encoder, self.normaliser = tokens, encoder, normaliser
         self.climatology = climatology
-        interleaved = social if isinstance(social, dict) else {}
-        stacked = [] if isinstance(social, dict) else social
-        self.social = nn.ModuleList(stacked)
-        self._drops = any(layer.dropout.p > 0 for layer in stacked)
-        self.interleaved = nn.ModuleDict({str(block): layer for block, layer in interleaved.items()})
-        self.fusion = nn.Linear(2 * width, width) if stacked else None
+        self.social = nn.ModuleList(social)
+        self._drops = any(layer.dropout.p > 0 for layer in social)
+        self.fusion = nn.Linear(2 * width, width) if social else None
         self.horizon, self.targets = horizon, len(normaliser.target_mean)
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon * self.targets))
         self.sensor_heads = None
         if sensor_heads:
             self.sensor_heads = nn.Parameter(torch.zeros(sensor_heads, horizon * self.targets, width))
         self.sensor_dropout = sensor_dropout
-        self._geometries = tuple(layer.pooling.geometry for layer in (*self.social, *self.interleaved.values()))
+        self._with_tables: tuple[Any, ...] = (tokens, *(layer.pooling.geometry for layer in social))
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> forecast [B,P,N,G] in the file's units; a sensor that was never observed starts from the mean."""
@@ -178,9 +174,8 @@ class Forecaster(nn.Module):
             more.append((numbers, self.climatology.token))
             ahead = self.climatology.of_state(usual, trust, history, self.normaliser.carried(batch))
         tokens = self.tokens(normalised, batch.valid, slot, weekday, more)  # [B,N,M,E]
-        sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
-        own = self.encoder(sequences, self._between(shape[1])) if self.interleaved else self.encoder(sequences)
-        own = own.unflatten(0, shape) if ahead is None else own.unflatten(0, shape) + ahead  # [B,N,E]
+        own = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
+        own = own if ahead is None else own + ahead
         state = own
         again = self.training and getattr(self.encoder, "checkpointing", False)
         for layer in self.social:
@@ -195,17 +190,8 @@ class Forecaster(nn.Module):
         keep = None
         if self.training and self.sensor_dropout:
             keep = torch.rand(last.shape[1], device=last.device) >= self.sensor_dropout
-        for part in (self.tokens, *self._geometries):
+        for part in self._with_tables:
             part.keep = keep
-
-    def _between(self, sensors: int) -> Between:
-        def between(block: int, state: Tensor) -> Tensor:
-            """state [Q,B*N,E]: to a social layer every token of every window is a window."""
-            if str(block) not in self.interleaved:
-                return state
-            return self.interleaved[str(block)](state.reshape(-1, sensors, state.shape[-1])).reshape(state.shape)
-
-        return between
 
     def last_layer(self, state: Tensor) -> Tensor:
         """state [B,N,E] -> normalised change [B,N,P*G]."""
@@ -252,10 +238,7 @@ def social_forecaster(
     impl: str = "auto",
     chunk: int | None = None,
     checkpointing: bool = False,
-    time_of_day: bool = True,
-    day_of_week: bool = True,
     sensor_identity: bool = True,
-    adaptive: bool = True,
     sensor_heads: bool = False,
     sensor_dropout: float = 0.0,
     any_network: bool = False,
@@ -273,10 +256,8 @@ def social_forecaster(
         network.history,
         network.slots,
         inputs=len(network.inputs),
-        time_of_day=time_of_day and not any_network,
-        day_of_week=day_of_week and not any_network,
-        sensor_identity=sensor_identity and not any_network,
-        adaptive=adaptive and not any_network,
+        calendar=not any_network,
+        identity=sensor_identity and not any_network,
         patch=patch,
     )
     length = network.history // patch
@@ -286,10 +267,7 @@ def social_forecaster(
     else:
         cpu_chunk = CPU_CHUNK * patch  # as many steps
         shared = SharedEncoder(width, blocks, slstm_at, heads, length, dropout, impl, chunk, checkpointing, cpu_chunk)
-    stacked = social.make(width, dropout) if social else []
-    layers: list[SocialLayer] | dict[int, SocialLayer] = stacked
-    if social and social.interleaved:
-        layers = {(number + 1) * blocks // len(stacked) - 1: layer for number, layer in enumerate(stacked)}
+    layers = social.make(width, dropout) if social else []
     usual = Climatology(width, network.horizon, len(network.targets), network.read, patch) if climatology else None
     heads_of_sensors = network.sensors if sensor_heads and not any_network else 0
     normaliser = network.normaliser()

@@ -368,14 +368,12 @@ class SocialLayer(nn.Module):
 class Social:
     """The social layers of a model before they are made.
 
-    pool: the kind of pooling.  geometry: makes the geometry of one layer.  interleaved: the layers act between the
-    blocks of the encoder, not after it.
+    pool: the kind of pooling.  geometry: makes the geometry of one layer.
     """
 
     pool: type[SocialPooling]
     geometry: Callable[[], Geometry]
     layers: int = 2
-    interleaved: bool = False
 
     def make(self, width: int, dropout: float) -> list[SocialLayer]:
         """The layers, with fresh weights."""

@@ -76,7 +76,7 @@ FACTS = {  # what else stands in a section
     "sync": "sites",  # the lines of code that waited
     "copy": "pageable",  # whether any copy came from memory that was not pinned
     "device": "throttled_by",  # why its clock was lowered
-    "loader": "mode persistent_workers",
+    "loader": "mode",
     "fluctuation": "cause",  # the setting whose count of steps is that of a period, or in words
     "timeline": "busy step_ms",  # per bin, and of each step or group of steps
 }

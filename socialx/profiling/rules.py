@@ -488,8 +488,6 @@ def _fluctuation_periodic(p: Profile) -> Finding | None:
         patch, _ = _without_workers(p)
     elif cause == "trainer.log_every_n_steps":
         patch = {cause: 2 * (p.setting(cause) or LOG_EVERY)}
-    elif cause == "the end of an epoch" and p.value("loader.persistent_workers") is False:
-        patch = {"loader.persistent_workers": True}
     return _finding("fluctuation.periodic", saved, f"{evidence}, which is {cause}", patch)
 
 

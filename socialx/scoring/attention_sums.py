@@ -57,7 +57,7 @@ class RunningWeights:
     def add(self, state: Tensor) -> None:
         """state [B,N,E] as the pooling gets it.  The device is not waited for."""
         size = max(1, AT_A_TIME // (self.links.numel() * state.shape[-1]))
-        for part in state.split(size):  # an interleaved layer is given T times as many windows
+        for part in state.split(size):
             found = self.pooling.weights(part)
             if found is None:
                 return
@@ -130,13 +130,11 @@ class AttentionWeights:
 
 
 def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
-    """Those of a model by name: by their number, or by the block after which they act."""
+    """Those of a model by name: by their number."""
     model = model.model if isinstance(model, Coarser) else model
     if not isinstance(model, Forecaster):
         return {}
-    stacked = {f"layer {number}": layer for number, layer in enumerate(model.social, start=1)}
-    between = {f"after block {int(block) + 1}": layer for block, layer in model.interleaved.items()}
-    return {**stacked, **between}  # type: ignore[dict-item]
+    return {f"layer {number}": layer for number, layer in enumerate(model.social, start=1)}  # type: ignore[misc]
 
 
 def sensor_errors(sensors: Sensors, rows: tuple[ErrorOf, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:

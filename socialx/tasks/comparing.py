@@ -34,7 +34,7 @@ from socialx.tasks.training import make_learner, train_loader
 from socialx.training.clock import clock_for
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
-LEAST_STEPS = 5
+BLOCK_S, LEAST_STEPS = 1.0, 5  # of each block
 # steps, seconds and windows; input, hooks: shares of the seconds; peak_bytes: of the device since the start, else None
 Block = dict[str, Any]
 
@@ -87,13 +87,12 @@ def compare(
             there = other
         else:
             there = layers.over(read_settings(Path(other)), str(other)).load().settings
-        seconds, logs = effective.profile.block_seconds, list[float]()
-        ours, others = list[Block](), list[Block]()
-        with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * seconds, "s") as bar:
+        logs, ours, others = list[float](), list[Block](), list[Block]()
+        with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * BLOCK_S, "s") as bar:
             # One process may be luckier than another of equal settings: its memory or its core may be better placed for
             # as long as it lives.  So each round has new processes, and the rounds are what the interval counts.
             for _ in range(ROUNDS):
-                gain, *blocks = one_round(effective, there, seconds, bar)
+                gain, *blocks = one_round(effective, there, BLOCK_S, bar)
                 logs.append(math.log(gain.gain))
                 ours += blocks[0]
                 others += blocks[1]

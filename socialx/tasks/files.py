@@ -36,8 +36,7 @@ from socialx.files.recognition import FileKind, command, find, kind_of, recognis
 from socialx.files.store import open_store
 from socialx.notebook import Shown, files_in, is_frame
 from socialx.progress import Callback, listening, note, work
-from socialx.settings import Settings
-from socialx.settings_layers import Layers, size_here
+from socialx.settings_layers import size_here
 from socialx.task_help import OVERWRITE, Help, with_help
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.views.map_picture import places, points_of, write_features
@@ -395,20 +394,19 @@ def download(
     dataset: Annotated[str, Help("which data set", "metr-la|pems-bay")],
     folder: Annotated[str | Path, Help("where the files go", "FOLDER")] = "data",
     *,
+    mirror: Annotated[
+        str | None, Help("address of a folder that holds the files, in place of the published one", "ADDRESS")
+    ] = None,
     overwrite: Annotated[bool, OVERWRITE] = False,
-    settings: Settings | Layers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
 ) -> list[Path]:
     """Fetch the published files of a data set; each appears whole and checked, or not.
 
-    ``download={"mirror": ADDRESS}`` names another place than the published ones, which are unverified.  The md5 of the
-    published CSVs decides whether the files are the right ones.
+    The published addresses are unverified.  The md5 of the published CSVs decides whether the files are the right ones.
     """
     with listening(progress):
-        effective = Layers.of(settings, sections).load().settings
-        source, paths = effective.download, []
-        for published, url in downloads.addresses(dataset, source.mirror):
-            note(Message(published.name, f"{url}{'' if source.mirror else ' (unverified address)'}"))
-            paths.append(downloads.fetch(published, url, Path(folder), retries=source.retries, overwrite=overwrite))
+        paths = []
+        for published, url in downloads.addresses(dataset, mirror):
+            note(Message(published.name, f"{url}{'' if mirror else ' (unverified address)'}"))
+            paths.append(downloads.fetch(published, url, Path(folder), overwrite=overwrite))
         return paths

@@ -99,11 +99,9 @@ def inputs_of(
 
 
 def _files_of_run(folder: Path) -> Iterator[Path]:
-    from socialx.training.run_folder import NAMES, STATE  # it loads torch, which an inspected file needs not
+    from socialx.training.run_folder import NAMES  # it loads torch, which an inspected file needs not
 
     check_name(folder)
     if folder.is_file():  # of forecasts
         yield folder
     yield from (folder / name for name in NAMES)
-    if folder.is_dir():
-        yield from (each for each in folder.iterdir() if STATE.fullmatch(each.name))

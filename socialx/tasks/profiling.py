@@ -71,7 +71,7 @@ def profile(
         data, mode = problem.data, measured.value("loader.mode")
         if measured.shares["input"] >= WARN and fits(measured) and mode != "resident" and data.windows is not None:
             # What a batch of a resident series takes.
-            order = Order(data.windows.part("train"), effective.loader.batch_size, effective.loader.shuffle)
+            order = Order(data.windows.part("train"), effective.loader.batch_size, shuffle=True)
             seconds = first_batches(ResidentLoader(data.series, order), GATHERED, data.device)
             resident_s = seconds * effective.trainer.accumulate_grad_batches
             measured = replace(measured, loader={**(measured.loader or {}), "resident_s": resident_s})
@@ -88,7 +88,6 @@ def loading_facts(problem: Problem, loader: Loader) -> Section:
     if isinstance(loader, WorkerLoader):
         facts["num_workers"] = loader.workers
         facts["prefetch_factor"] = settings.prefetch_factor
-        facts["persistent_workers"] = settings.persistent_workers
     elif mode == "chunk" and loader.chunk:
         facts["batches_per_chunk"] = loader.chunk / loader.batch_size
     return facts

@@ -25,7 +25,7 @@ from socialx.precision import Precision
 from socialx.progress import Callback, Start, note, say, work
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings import RESUME, Settings
+from socialx.settings import RESUME, TEACHER_WEIGHT, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.task_help import Help, with_help
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
@@ -170,7 +170,6 @@ def train(
                 patience=trainer.patience,
                 log_every_n_steps=trainer.log_every_n_steps,
                 progress=before,
-                keep=trainer.keep_checkpoints,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
             _calibrate(run, problem)
@@ -237,8 +236,8 @@ def _plan(
 def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | None = None) -> Loader:
     """The batches of the training part; chunk: windows of those of which the order is made, None: as the data says."""
     settings, met = problem.settings, problem.data.met
-    size, shuffle, seed = settings.loader.batch_size, settings.loader.shuffle, settings.trainer.seed
-    return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=group.share, days=met)
+    size, seed = settings.loader.batch_size, settings.trainer.seed
+    return problem.data.loader("train", size, True, seed, chunk=chunk, share=group.share, days=met)
 
 
 def other_networks(problem: Problem) -> list[Problem]:
@@ -339,7 +338,6 @@ def make_learner(problem: Problem, batches: int, group: ProcessGroup = ALONE) ->
         learning_rate=t.learning_rate,
         weight_decay=t.weight_decay,
         total_steps=t.max_epochs * -(-batches // t.accumulate_grad_batches),
-        schedule=t.schedule,
         warmup_steps=t.lr_warmup_steps,
         gradient_clip_val=t.gradient_clip_val,
         accumulate_grad_batches=t.accumulate_grad_batches,
@@ -348,7 +346,7 @@ def make_learner(problem: Problem, batches: int, group: ProcessGroup = ALONE) ->
         or (t.cuda_graph == "auto" and not unrecorded(problem, group.world)),
         target_weight=[deviation[0] / each for each in deviation],
         group=group,
-        teacher_weight=0.0 if problem.data.taught is None else t.teacher_weight,
+        teacher_weight=0.0 if problem.data.taught is None else TEACHER_WEIGHT,
     )
 
 

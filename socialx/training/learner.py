@@ -34,7 +34,6 @@ class Learner:
         learning_rate: float,
         weight_decay: float,
         total_steps: int,
-        schedule: str = "cosine",
         warmup_steps: int = 0,
         gradient_clip_val: float = 0.0,
         accumulate_grad_batches: int = 1,
@@ -63,7 +62,7 @@ class Learner:
         groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=learning_rate, fused=True)
         self.grad_scaler = precision.grad_scaler()
-        self.learning_rate, self.schedule, self.warmup_steps = learning_rate, schedule, warmup_steps
+        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
         self.total_steps, self.gradient_clip_val = total_steps, gradient_clip_val
         self.accumulate_grad_batches = accumulate_grad_batches
         self.steps = 0
@@ -117,15 +116,12 @@ class Learner:
     @property
     def _chunked(self) -> SharedEncoder | None:
         """The encoder that runs in chunks, of which one is compiled in place of the whole model: on a CPU."""
-        here = self.precision.device.type == "cpu" and not getattr(self.model, "interleaved", None)
-        return self._encoder if here else None
+        return self._encoder if self.precision.device.type == "cpu" else None
 
     def rate(self, step: int) -> float:
-        """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0 or constant."""
+        """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
-        if self.schedule == "constant":
-            return self.learning_rate
         done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 

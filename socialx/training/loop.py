@@ -158,14 +158,13 @@ def fit(
     patience: int,
     log_every_n_steps: int = 50,
     progress: Progress | None = None,
-    keep: int = 1,
 ) -> Progress:
     """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
 
     run: weights, last state and metrics are written there after every epoch, the last state also before the first and
     after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
     checkpoint stood, to the same weights as without the interruption; on CUDA attention's backward pass may sum in
-    another order, so they may differ by rounding.  keep: the states of so many last epochs stay.
+    another order, so they may differ by rounding.
 
     Several processes stop together: on a CPU after the step at hand, on CUDA at the next reading of the loss.
     """
@@ -196,7 +195,7 @@ def fit(
             if run:
                 if writing:
                     writing.result()  # of the epoch before; raises what failed there
-                writing = files.submit(_write_epoch, run, row, checkpoint_of(learner, progress), keep)
+                writing = files.submit(_write_epoch, run, row, checkpoint_of(learner, progress))
             say(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
             watch.add(learner.precision.device)
             stopped = learner.group.any(interrupt.requested)
@@ -308,14 +307,13 @@ def _end_epoch(
     return row
 
 
-def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any], keep: int) -> None:
+def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None:
     """The files of an epoch, in a thread: the next one is trained meanwhile."""
     progress = content["progress"]
     if progress["best_epoch"] == row.epoch - 1:
         run.write_weights(content["learner"]["model"], row.epoch, progress["best_mae"])
     run.write_metrics(row)
     run.write_last(content)
-    run.keep_state(row.epoch, keep)
 
 
 def checkpoint_of(learner: Learner, progress: Progress) -> dict[str, Any]:
@@ -330,12 +328,11 @@ def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
 
 
 def load_progress(learner: Learner, run: RunFolder) -> Progress:
-    """Read last.pt, or the state of an earlier epoch, into the learner -> where to go on.
+    """Read last.pt into the learner -> where to go on.
 
     Raises SocialxError where it is not a state of this model.
     """
     device = learner.precision.device
-    path = run.state or run.last
     try:
         content = run.read_state(device)
         progress = Progress.of(content["progress"])
@@ -343,7 +340,7 @@ def load_progress(learner: Learner, run: RunFolder) -> Progress:
         checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
         anew = f"start anew: {Command('train', settings=run.settings)}"
-        raise SocialxError(path, f"not a state of this model ({in_short(error)})", anew) from None
+        raise SocialxError(run.last, f"not a state of this model ({in_short(error)})", anew) from None
     return progress
 
 
@@ -359,6 +356,6 @@ def go_on(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patie
         more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)
         raise SocialxError(run.path, f"complete after {counted(progress.epoch, 'epoch')}", longer)
-    progress.refuse_other_batches(run.state or run.last, batches, learner.group.world)
+    progress.refuse_other_batches(run.last, batches, learner.group.world)
     run.rows()
     return progress

@@ -14,7 +14,6 @@ climatology.safetensors  readings by kind of day and slot, as sums that fade, th
 intervals.safetensors  prediction intervals of these weights, with their sha256
 last.pt            everything that resuming needs
 job.txt            the job of torchrun that began it, whose restarts go on with it
-epoch-0007.pt      the same after that epoch, where more than one state is kept
 
 A run folder may come from somebody else: what is read from it is bounded in size and checked before it is used.
 """
@@ -26,7 +25,6 @@ import io
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -60,13 +58,11 @@ NAMES = (
     *("holidays.csv", "climatology.safetensors"),
 )
 OTHER_FILES = ("data.also", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
-STATE = re.compile(r"epoch-\d{4,9}\.pt")
-LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp")  # a temporary file
+LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))})\..*\.tmp")  # a temporary file
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
-GONE = "trainer.only_new_sensors"  # a setting that earlier runs name
 
 
 @dataclass(frozen=True)
@@ -114,12 +110,10 @@ class InFolder:
 class RunFolder:
     """Paths inside a run folder, and what is written there.
 
-    state: that of an earlier epoch, to resume from in place of the last one.  writes: False in all but the first of
-    several processes.
+    writes: False in all but the first of several processes.
     """
 
     path: Path
-    state: Path | None = None
     writes: bool = True
 
     settings = InFolder("settings.yaml")  # all settings of the run
@@ -163,7 +157,6 @@ class RunFolder:
     def read_settings(self) -> dict[str, Any]:
         """What settings.yaml says, by dotted key.  Raises SettingsError where it cannot be read."""
         values = {"model.patch": 1} | read_settings(self.settings)  # what a run had before there was the setting
-        values = {key: value for key, value in values.items() if key != GONE}
         return values | {key: self._found(values[key]) for key in OTHER_FILES if values.get(key)}
 
     def _found(self, named: Any) -> Any:
@@ -352,18 +345,6 @@ class RunFolder:
         if self.writes:
             checkpoint.save(self.last, content)
 
-    def keep_state(self, epoch: int, most: int) -> None:
-        """Keep last.pt as the state of this epoch, if more than one is to be kept; the oldest ones go."""
-        if not self.writes or most < 2:
-            return
-        with replacing(self.path / f"epoch-{epoch:04d}.pt") as temporary:
-            shutil.copyfile(self.last, temporary)
-        states = sorted(path for path in self.path.iterdir() if STATE.fullmatch(path.name))
-        earlier = [path for path in states if int(path.stem.removeprefix("epoch-")) <= epoch]
-        for path in states:  # later ones are of a run that was begun again from an earlier state
-            if path not in earlier[-most:]:
-                path.unlink()
-
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write best.safetensors, whole or not at all."""
         if self.writes:
@@ -436,7 +417,7 @@ class RunFolder:
 
         Raises SocialxError where there is none, and one of ``checkpoint.UNFIT`` where its parts are something else.
         """
-        return checkpoint.load(self.state or self.last, device, "learner", "progress", "random")
+        return checkpoint.load(self.last, device, "learner", "progress", "random")
 
 
 def _seal(protocol: Mapping[str, Any]) -> str:
@@ -478,7 +459,7 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
 
 def _files_of_a_run(path: Path) -> list[Path]:
     """What lies in a folder under the name of a file of a run."""
-    return [each for each in path.iterdir() if each.name in NAMES or STATE.fullmatch(each.name)]
+    return [each for each in path.iterdir() if each.name in NAMES]
 
 
 def _refuse_folders(path: Path, remedy: Remedy) -> None:
@@ -509,16 +490,13 @@ def open_run(path: Path, remedy: str = "train writes one under runs/") -> RunFol
 
 
 def open_to_resume(path: Path) -> RunFolder:
-    """The same of a run that can go on: its last state is there, or ``path`` is the state of one of its epochs."""
-    if STATE.fullmatch(path.name) and path.is_file():
-        run = replace(open_run(path.parent), state=path)
-    else:
-        again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
-        run = open_run(path, f"train again, with {again} where a training ended before its first save")
-        if not run.last.is_file():  # a run with weights is not replaced
-            place = {} if run.best.exists() else {"trainer.run_dir": path, "overwrite": True}
-            start = Command("train", settings=run.settings, **place)
-            raise SocialxError(path, "no last.pt in it", f"start anew: {start}")
+    """The same of a run that can go on: its last state is there."""
+    again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
+    run = open_run(path, f"train again, with {again} where a training ended before its first save")
+    if not run.last.is_file():  # a run with weights is not replaced
+        place = {} if run.best.exists() else {"trainer.run_dir": path, "overwrite": True}
+        start = Command("train", settings=run.settings, **place)
+        raise SocialxError(path, "no last.pt in it", f"start anew: {start}")
     _refuse_folders(run.path, "remove or rename it")
     return run
 

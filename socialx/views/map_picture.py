@@ -100,8 +100,8 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
     figure.draw_without_rendering()  # lays the figure out, so that the limits are final
     figure.set_layout_engine("none")
-    legend, corner = axes.get_legend(), axes.bbox.extents[[0, 1, 0, 1]]
-    full = [(legend.get_window_extent().extents - corner) * 72 / DPI] if legend else []
+    legend, corner = axes.get_legend(), np.asarray(axes.bbox.extents)[[0, 1, 0, 1]]
+    full = [(np.asarray(legend.get_window_extent().extents) - corner) * 72 / DPI] if legend else []
     named = [place for place in shown.named if drawn[place]][:LABELLED]
     label(axes, [shown.ids[place] for place in named], xy[named], xy[drawn], full)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
 
+import socialx as api
 from socialx.cli.app import COMMANDS
+from socialx.cli.flags import LONG, task_parameters
 from socialx.cli.synonyms import SYNONYMS
 from socialx.settings import KEYS, flag_of
 from tests.commands import registered, socialx
@@ -15,7 +18,7 @@ from tests.commands import registered, socialx
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_80_columns_and_cuts_no_flag(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for flag in ("--help", "--help-all") if command in ("train", "profile", "evaluate", "config") else ("--help",):
+    for flag in ("--help", "--help-all") if command in LONG else ("--help",):
         lines = socialx(command, flag).stdout.splitlines()
         assert max(map(len, lines)) <= 80
         assert not [line for line in lines if "…" in line or re.search(r"--[\w-]+\.\.\.", line)]
@@ -80,3 +83,16 @@ def test_an_error_has_no_box() -> None:
     result = socialx("train", "--no-such-flag")
     assert result.exit_code == 2
     assert not set("╭│╰") & set(result.stderr)
+
+
+@pytest.mark.parametrize("task", [name for name in COMMANDS if name in api.MODULES])
+def test_a_flag_has_the_default_and_the_help_of_its_parameter(task: str) -> None:
+    """A command is made of the source of its task, and agrees with the function that is imported."""
+    function = getattr(api, task)
+    signature, told = inspect.signature(function).parameters, []
+    for flag in task_parameters(task):
+        default = signature[flag.name].default
+        assert flag.default == default or not (flag.default or default)
+        text = flag.annotation.__metadata__[0].help.partition(" (default: ")[0]
+        told.append(f"    {flag.name}: {text}")
+    assert sorted(told) == sorted(function.__doc__.splitlines()[-len(told) :] if told else [])

@@ -306,7 +306,7 @@ def test_nothing_holds_a_large_file_as_a_whole(tmp_path: Path, monkeypatch: pyte
         if not kept:
             monkeypatch.setattr("socialx.tasks.prediction.DOUBTED_CELLS", 400)  # of the last rows, which are looked at
             monkeypatch.setattr(store.Store, "values", property(of_few_rows))
-        mode = ("--mode", "resident" if kept else "chunk")
+        mode = ("--set", f"loader.mode={'resident' if kept else 'chunk'}")
         trained = ("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")
         found = []
         for words in (

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs/troubleshooting.md"
 TEXTS = blocks(PAGE, "text")
-SMALLER = {"MODEL__WIDTH": 8, "MODEL__BLOCKS": 1, "MODEL__SLSTM_AT": "", "MODEL__HEADS": 2, "POOLING__HEADS": 2}
+SMALLER = {"MODEL__WIDTH": 8, "MODEL__BLOCKS": 1, "MODEL__SLSTM_AT": ""}
 
 
 @pytest.fixture(scope="module")

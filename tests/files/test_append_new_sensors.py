@@ -149,8 +149,8 @@ def test_a_run_that_learnt_to_do_without_forecasts_it(tmp_path: Path) -> None:
     frame = grown(pd.concat([FRAME] * 7).set_index(pd.date_range("2024-01-31", periods=420, freq="5min")))
     path = file_of(frame[IDS][:400], tmp_path)
     NEW_PLACES.to_csv(tmp_path / "new_places.csv", index=False)
-    small = {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2, "sensor_dropout": 0.2}
-    pooling = {"heads": 2, "neighbours": 3, "pair_rank": 2}
+    small = {"width": 8, "blocks": 1, "slstm_at": (), "sensor_dropout": 0.2}
+    pooling = {"neighbours": 3, "pair_rank": 2}
     run = socialx.train(path, run_dir=tmp_path / "run", model=small, pooling=pooling, max_epochs=1)
     append(path, frame[400:], meta=tmp_path / "new_places.csv")
     forecast = socialx.predict(run, path)

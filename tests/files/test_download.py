@@ -91,7 +91,7 @@ class Server(ThreadingHTTPServer):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "WAITS_S", (0.0,))
+    monkeypatch.setattr(download, "WAITS_S", (0.0,) * 5)
     monkeypatch.setattr(download, "BLOCK_BYTES", 500)  # what a cut leaves ends with a whole block
     monkeypatch.setenv("no_proxy", "*")
 
@@ -164,7 +164,7 @@ def test_a_cut_file_is_fetched_anew(site: Site, tmp_path: Path, way: str, events
 
 # What a server does, what is said of it, and how often it is asked.
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
-    "always cut": ({"always_cut": 4000}, ("the connection was lost", "run the same"), 4),
+    "always cut": ({"always_cut": 4000}, ("the connection was lost", "run the same"), 6),
     "other content": ({"content": CONTENT[::-1]}, ("another file", MD5), 1),
     "nothing": ({"content": b""}, ("another file", MD5), 1),
     "a page": ({"content": b"\n<!DOCTYPE html><p>login</p>"}, ("a web page", MD5), 1),
@@ -175,7 +175,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
     ),
     "too much": ({"content": CONTENT * 2}, ("more than 15,000 bytes",), 1),
     "too much of unknown length": ({"content": CONTENT * 2, "framing": "none"}, ("more than 15,000 bytes",), 1),
-    "in trouble": ({"statuses": [500] * 10}, ("HTTP 500", "again"), 4),
+    "in trouble": ({"statuses": [500] * 10}, ("HTTP 500", "again"), 6),
     **{str(status): ({"statuses": [status]}, (f"HTTP {status}",), 1) for status in (404, 403, 401, 410, 204)},
     **{
         to: ({"redirects": {f"/{NAME}": to}}, (to,), 1)
@@ -193,7 +193,7 @@ def test_what_is_not_the_file_is_refused_and_leaves_nothing(
     does, words, asked = REFUSED[case]
     monkeypatch.setattr(download, "MOST_BYTES", 15_000)
     vars(site).update(does)
-    refusal(lambda: get(site, tmp_path, retries=3), f"{site.url}/{NAME}", *words, "--mirror")
+    refusal(lambda: get(site, tmp_path), f"{site.url}/{NAME}", *words, "--mirror")
     assert len(site.seen) == asked
     assert names(tmp_path) == []
 

@@ -1,6 +1,6 @@
 """The whole model: shapes and units, who depends on whom, that every parameter is trained and none grows with N.
 
-Also what may be put in: several features, layers between the blocks, last layers per sensor, an MLP, another network.
+Also what may be put in: several features, last layers per sensor, an MLP, another network.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from socialx.model.plain import WindowMlp
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.settings import Settings
+from socialx.settings import HEADS, Settings
 from socialx.settings_layers import load_settings
 from tests.commands import small_file
 from tests.networks import (
@@ -38,7 +38,7 @@ from tests.networks import (
     positions,
 )
 
-WITHOUT_SENSORS = {"sensor_identity": False, "adaptive": False}
+WITHOUT_SENSORS = {"identity": False}
 
 
 def perturbed(b: Batch, sensor: int) -> Batch:
@@ -77,9 +77,8 @@ def test_every_parameter_is_trained(social: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_of_pooling_has_idle_weights(kind: str, tmp_path: Path) -> None:
     data = {"path": str(small_file(tmp_path, 150, 5))}
-    small = {"width": 8, "heads": 2, "blocks": 1, "slstm_at": "0", "dropout": "0"}
-    pooled = {"heads": 2, "kind": kind}
-    problem = build(load_settings(env={}, data=data, model=small, pooling=pooled, trainer={"device": "cpu"}))
+    small = {"width": 8, "blocks": 1, "slstm_at": "0", "dropout": "0"}
+    problem = build(load_settings(env={}, data=data, model=small, pooling={"kind": kind}, trainer={"device": "cpu"}))
     assert not silent(problem.model, next(problem.data.loader("train", 32).epoch(0)))
 
 
@@ -103,7 +102,7 @@ def test_time_of_day_matters_only_where_it_is_switched_on() -> None:
     b = batch()
     later = b._replace(slot=(b.slot + 100) % 288, weekday=(b.weekday + 1) % 7)
     assert not torch.equal(forecaster()(b), forecaster()(later))
-    off = {"time_of_day": False, "day_of_week": False}
+    off = {"calendar": False}
     assert torch.equal(forecaster(**off)(b), forecaster(**off)(later))
 
 
@@ -169,70 +168,13 @@ def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
     assert not torch.allclose(model(lost), model(moved))
 
 
-@pytest.mark.parametrize("impl", ["fused", "reference"])
-@pytest.mark.parametrize("after", [(0, 2), (1,), (2,)])
-def test_interleaved_layers_equal_a_plain_loop(impl: str, after: tuple[int, ...]) -> None:
-    """Block by block of the package, and every step of every window to the social layer by itself."""
-    social = {block: SocialLayer(16, pooling(positions(5)), 0.0) for block in after}
-    model = shaken(
-        Forecaster(Tokens(16, 5, 12, 288), encoder(3, (1,), impl), social, 12, network().normaliser())
-    ).double()
-    b = batch(batch_size=3)
-    history = b.history.double().requires_grad_()
-    b = b._replace(history=history, carried=b.carried.double())
-
-    def plain() -> Tensor:
-        tokens = model.tokens(model.normaliser.inputs(b), b.valid, b.slot[:, :12], b.weekday[:, :12])
-        windows, sensors, steps, width = tokens.shape
-        x = tokens.reshape(windows * sensors, steps, width)
-        for number, block in enumerate(model.encoder.stack.blocks):
-            x = block(x)
-            if number in social:
-                state = x.reshape(windows, sensors, steps, width)
-                mixed = [[social[number](state[w, :, t][None])[0] for t in range(steps)] for w in range(windows)]
-                x = torch.stack([torch.stack(of_window, dim=1) for of_window in mixed]).reshape(x.shape)
-        x = model.encoder.stack.post_blocks_norm(x)
-        change = model.head(x[:, -1].reshape(windows, sensors, width))  # [B,N,P]
-        start = torch.where(b.carried.isnan(), 55.0, b.carried)[..., 0]
-        return (start[:, None] + 8.0 * change.transpose(1, 2))[..., None]
-
-    weight = torch.randn(3, 12, 5, 1, dtype=torch.float64)
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    results = []
-    for forecast in (plain(), model(b)):
-        wanted = [history, *(p for _, p in named)]
-        results.append((forecast, torch.autograd.grad((forecast * weight).sum(), wanted)))
-    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-9, atol=1e-9)
-    for name, got, expected in zip(["history", *(n for n, _ in named)], results[1][1], results[0][1], strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
-        assert expected.any(), name
-
-
-@pytest.mark.parametrize("impl", ["fused", "reference"])
-def test_checkpointing_changes_nothing_of_interleaved_layers(impl: str) -> None:
-    social = {1: SocialLayer(16, pooling(positions(5)), 0.0)}
-    model = shaken(
-        Forecaster(Tokens(16, 5, 12, 288), encoder(2, (1,), impl), social, 12, network().normaliser())
-    ).double()
-    b, results = batch(batch_size=2), []
-    for checkpointing in (False, True):
-        model.encoder.checkpointing = checkpointing
-        forecast = model(b)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        results.append([forecast, *torch.autograd.grad(forecast.square().sum(), trained)])
-    for plain, again in zip(*results, strict=True):
-        torch.testing.assert_close(again, plain, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("layers", [0, 1, 2, 3])
-def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int, interleaved: bool) -> None:
+def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> None:
     """Sensors on a straight road, each in reach of the next one alone."""
     xy = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
     road = geo.nearest(xy, None, within_km=1.1)
     social = [SocialLayer(16, DotAttention(16, Geometry(2, road)), 0.0) for _ in range(layers)]
-    given = dict(enumerate(social)) if interleaved else social
-    model = shaken(Forecaster(Tokens(16, 9, 12, 288), encoder(3), given, 12, network().normaliser()))
+    model = shaken(Forecaster(Tokens(16, 9, 12, 288), encoder(3), social, 12, network().normaliser()))
     b = batch(sensors=9)
     b = everything_valid(b)
     for source in (0, 4):
@@ -267,7 +209,7 @@ def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
 
 def test_the_default_mlp_has_as_many_parameters_as_the_default_xlstm() -> None:
     model = Settings().model
-    xlstm = SharedEncoder(model.width, model.blocks, model.slstm_at, model.heads, history=12)
+    xlstm = SharedEncoder(model.width, model.blocks, model.slstm_at, HEADS, history=12)
     mlp = WindowMlp(model.width, 12, model.mlp_width)
     of_xlstm, of_mlp = (sum(p.numel() for p in each.parameters()) for each in (xlstm, mlp))
     assert of_mlp == pytest.approx(of_xlstm, rel=0.02)
@@ -280,16 +222,14 @@ def test_the_window_mlp_drops_as_the_encoder_does() -> None:
     assert torch.equal(mlp.eval()(x), mlp(x))
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-def test_another_network_is_forecast_with_the_weights_of_the_first(interleaved: bool) -> None:
+def test_another_network_is_forecast_with_the_weights_of_the_first() -> None:
     """Other sensors, other neighbours, other moments: the weights bring their own moments along."""
 
     def made(sensors: int, neighbours: int, moments: tuple[Moments, ...], seed: int) -> Forecaster:
         torch.manual_seed(seed)
         layer = SocialLayer(16, pooling(positions(sensors, seed), neighbours=neighbours), 0.0)
-        social = {0: layer} if interleaved else [layer]
         return Forecaster(
-            Tokens(16, sensors, 12, 288, **WITHOUT_SENSORS), encoder(), social, 12, Normaliser(moments, moments)
+            Tokens(16, sensors, 12, 288, **WITHOUT_SENSORS), encoder(), [layer], 12, Normaliser(moments, moments)
         )
 
     first = shaken(made(5, 3, MOMENTS, 0))

@@ -41,7 +41,7 @@ def loaders() -> dict[str, ResidentLoader]:
 def trained_mae(neighbours: geo.Neighbours) -> float:
     """MAE over all steps of the test windows, after a short training; the same parameters whatever the neighbours."""
     torch.manual_seed(0)
-    tokens = Tokens(WIDTH, SENSORS, 12, 288, time_of_day=False, day_of_week=False, adaptive=False)
+    tokens = Tokens(WIDTH, SENSORS, 12, 288, calendar=False)
     encoder = SharedEncoder(WIDTH, blocks=1, slstm_at=[], heads=2, history=12)
     social = [SocialLayer(WIDTH, DotAttention(WIDTH, Geometry(2, neighbours, radius_km=2.0)), 0.0)]
     model = Forecaster(tokens, encoder, social, 12, network(SENSORS).normaliser())

@@ -150,9 +150,7 @@ def test_only_what_cannot_be_negative_is_bounded(bounded: bool) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def made(
-    kind: str, pooling: str, sensors: int, interleaved: bool = False, encoder: str = "xlstm", patch: int = 1
-) -> Standalone:
+def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: int = 1) -> Standalone:
     """A small model of four history steps and two of the horizon, every weight moved so that each has an effect."""
     torch.manual_seed(0)
     of = Network(sensors, STEPS, 2, 288, MOMENTS, MOMENTS, (0,))
@@ -162,7 +160,6 @@ def made(
             POOLINGS[pooling].load(),
             partial(Geometry, 2, nearest(positions(sensors), 3), pair_rank=2),
             layers=1,
-            interleaved=interleaved,
         )
         arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
         arguments |= {"patch": patch}
@@ -180,11 +177,11 @@ def made(
 
 
 CASES = [
-    ("xlstm", "attention", 6, True, "xlstm"),  # tests/tasks/test_export.py has the stacked one
-    *(("xlstm", pooling, 6, False, "mlp") for pooling in KINDS[1:]),
-    ("xlstm", "attention", 60, False, "mlp"),  # more sensors per neighbour: gathered, not dense
-    *((kind, "none", 6, False, "") for kind in ("linear", "lstm", "stid")),
-    *(("xlstm", "attention", 6, False, *tokens) for tokens in (("xlstm", 2), ("mlp", 4))),  # of several steps
+    ("xlstm", "attention", 6, "xlstm"),
+    *(("xlstm", pooling, 6, "mlp") for pooling in KINDS[1:]),
+    ("xlstm", "attention", 60, "mlp"),  # more sensors per neighbour: gathered, not dense
+    *((kind, "none", 6, "") for kind in ("linear", "lstm", "stid")),
+    *(("xlstm", "attention", 6, *tokens) for tokens in (("xlstm", 2), ("mlp", 4))),  # of several steps
 ]
 STEPS = 4
 

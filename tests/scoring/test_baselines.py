@@ -98,9 +98,7 @@ def test_a_forecast_of_every_target_in_its_own_unit(
 @pytest.mark.parametrize("name", MODELS)
 def test_they_learn(name: str) -> None:
     """On windows that training did not see, against the same weights before."""
-    learner = Learner(
-        made(name), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0.0, total_steps=120, schedule="cosine"
-    )
+    learner = Learner(made(name), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0.0, total_steps=120)
     unseen = loader(part="validation", batch_size=32)
     before = scores_of(learner.model, unseen).overall.mae
     train = loader(batch_size=32, shuffle=True)
@@ -219,8 +217,8 @@ def test_a_plain_model_is_trained_and_scored_as_any_other(
 def test_what_runs_on_a_card_is_noted_whatever_the_model(
     settings: dict[str, str], says: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = {"width": 8, "heads": 2, "impl": "fused", **settings}
-    s = load_settings(env={}, data={"path": data}, model=small, pooling={"heads": 2}, trainer={"device": "cpu"})
+    small = {"width": 8, "impl": "fused", **settings}
+    s = load_settings(env={}, data={"path": data}, model=small, trainer={"device": "cpu"})
     problem = build(s)
     noted = says.replace(",", ", steps recorded as CUDA graphs,") + " products in precision high (TF32)"
     on_card = replace(problem, precision=Precision("32-true", torch.device("cuda")))
@@ -235,23 +233,15 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
 def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "own.yaml"
     file.write_text("pooling:\n  kind: mean\n")  # a file may serve several models
-    options = ["-c", file, "--model", "stid", "--width", "8", "--layers", "1", "--max-epochs", "1"]
+    options = ["-c", file, "--model", "stid", "--width", "8", "--pair-rank", "0", "--max-epochs", "1"]
     result = works("train", "--data", data, "--run-dir", run, *options, "--blocks", "1")
-    assert result.stderr.count("these settings have no effect on this model: --blocks, --layers\n") == 1
+    assert result.stderr.count("these settings have no effect on this model: --blocks, --pair-rank\n") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (
-            "--placement interleaved --layers 3 --blocks 2 --slstm-at 1",
-            ["3 layers do not fit", "2 blocks", "fewer --layers, more --blocks, or --placement stacked"],
-        ),
-        (
-            "--placement interleaved --layers 1 --encoder mlp",
-            ["encoder mlp has no blocks", "--placement stacked, or --encoder xlstm"],
-        ),
-        ("--pooling-heads 3", ["pooling.heads 3", "8 is not a multiple"]),
+        ("--width 10", ["model.width 10", "not a multiple of the 4 heads", "--width 12"]),
         ("--model mean", ["model.kind (--model)", "'linear', 'lstm', 'stid' or package.module:Class"]),
     ],
 )
@@ -266,8 +256,7 @@ def test_flags_that_do_not_go_together_are_refused(options: str, says: list[str]
 @pytest.mark.parametrize(
     "options",
     [
-        "--placement interleaved --layers 2 --blocks 2 --slstm-at 1",  # as many layers as blocks
-        "--placement interleaved --layers 9 --pooling none",
+        "--width 10 --encoder mlp --pooling none",  # no layers at all
         "--encoder mlp --sensor-heads",
     ],
 )

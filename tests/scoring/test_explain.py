@@ -328,10 +328,7 @@ def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Pa
     assert "no social pooling" in texts(tmp_path / "out.svg")
 
 
-def test_interleaved_layers_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
-    between = explained(small_run(data, "between", "--blocks", "2", "--placement", "interleaved"))
-    assert [layer["name"] for layer in between["layers"]] == ["after block 1", "after block 2"]
-    assert all(head["null_key"] is not None for layer in between["layers"] for head in layer["heads"])
+def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     largest = small_run(data, "max", "--pooling", "max")
     result = socialx("explain", largest, "--plot", tmp_path / "out.svg")
     assert "max has no weights" in result.stdout
@@ -349,7 +346,7 @@ def test_interleaved_layers_max_and_own_are_explained(data: Path, tmp_path: Path
         (["--plot", "out.jpg"], 2, "out.jpg: a picture cannot end in '.jpg': name it .png, .svg or .pdf"),
         (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
         (["--part", "tests"], 2, "--part tests: one of train, validation, test"),
-        (["--horizon", "6"], 2, "was trained with"),
+        (["--set", "data.horizon=6"], 2, "was trained with"),
         (["--plot", "folder.png"], 1, "folder.png: a folder, not a file"),
     ],
 )

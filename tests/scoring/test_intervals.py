@@ -273,7 +273,7 @@ def test_a_training_that_goes_on_writes_those_of_its_new_weights(run: Path) -> N
 def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path) -> None:
     """Ctrl-C in the second epoch, as the loop sees it."""
     data = load_trained(trained, Layers())[0].data.store.path
-    model = {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2}
+    model = {"width": 8, "blocks": 1, "slstm_at": ()}
     stop = lambda event: signal.raise_signal(signal.SIGINT) if isinstance(event, Epoch) else None  # noqa: E731
     run = api.train(data, model=model, trainer={"max_epochs": 3}, run_dir=tmp_path / "run", progress=stop)
     assert run.interrupted

@@ -36,7 +36,7 @@ def small(path: Path, /, **sections: dict[str, Any]) -> Settings:
         "data": {"path": path},
         "model": {"kind": "linear"},
         "trainer": {"device": "cpu"},
-        "profile": {"warmup_steps": 2, "block_seconds": 0.05},
+        "profile": {"warmup_steps": 2},
     }
     return Settings.model_validate(
         {name: {**own.get(name, {}), **sections.get(name, {})} for name in {*own, *sections}}
@@ -73,7 +73,7 @@ def test_every_line_is_answered_with_a_block(accumulate: int, data: Path, monkey
     [
         ({"data": {"path": "nowhere.h5"}}, "nowhere.h5"),
         ({"model": {"kind": "xlstm", "width": 30}}, "model"),
-        ({"pooling": {"heads": 3}, "model": {"kind": "xlstm"}}, "not a multiple"),
+        ({"model": {"kind": "xlstm", "width": 10}}, "not a multiple"),
     ],
 )
 def test_an_error_is_one_line_of_json(sections: dict[str, Any], says: str, data: Path) -> None:
@@ -145,6 +145,7 @@ def test_the_mean_of_blocks_counts_their_lengths() -> None:
 @pytest.mark.slow
 def test_two_settings_are_trained_in_turns(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "ROUNDS", 2)
+    monkeypatch.setattr(comparing, "BLOCK_S", 0.05)
     other = tmp_path / "other.yaml"
     other.write_text("loader:\n  batch_size: 128\ntrainer:\n  log_every_n_steps: 7\n")
     found = socialx.compare(settings=small(data, loader={"batch_size": 2}), other=other)

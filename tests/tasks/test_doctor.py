@@ -24,8 +24,8 @@ NAMES = [
     *("machine", "packages", "settings", "device", "precision", "memory and disk", "data", "one step", "worker"),
 ]
 SIZES: dict[str, Any] = {
-    "model": {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2},
-    "pooling": {"heads": 2, "neighbours": 3},
+    "model": {"width": 8, "blocks": 1, "slstm_at": ()},
+    "pooling": {"neighbours": 3},
     "trainer": {"device": "cpu"},
 }
 SETS = [word for section, names in SIZES.items() for name, value in names.items() if name != "slstm_at"
@@ -88,10 +88,7 @@ FLOW = {"targets": ("flow", "occupancy"), "inputs": ("flow",), "days": 1}
         ({"data": FLOW, "pooling": {"distances": "roads.csv"}}, "encoder fused"),  # of another file
         ({"model": {"checkpointing": True}, "trainer": {"precision": "bf16-mixed"}}, "encoder fused"),
         ({"pooling": {"kind": "none"}, "trainer": {"precision": "16-mixed"}}, "encoder fused"),
-        (
-            {"pooling": {"placement": "interleaved", "layers": 1}, "data": {"history": 288, "horizon": 3}},
-            "encoder",
-        ),
+        ({"data": {"history": 288, "horizon": 3}}, "encoder"),
         ({"model": {"kind": "linear"}, "data": {"history": MOST_STEPS, "horizon": MOST_STEPS}}, "linear"),
     ],
 )
@@ -149,9 +146,9 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
 
 
 def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
-    conflict = line(doctor(model={"width": 10, "heads": 2}, pooling={"heads": 4}), "settings")
+    conflict = line(doctor(model={"width": 10}), "settings")
     assert conflict.state == "fail"
-    assert "model.width 10 is not a multiple of it" in conflict.found
+    assert "not a multiple of the 4 heads" in conflict.found
     idle = command("doctor", "--model", "linear", "--impl", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
     assert (found["state"], found["remedy"]) == ("warn", "leave out --impl")

@@ -103,9 +103,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def xlstm(data: Path) -> Path:
     """The shared xLSTM with both kinds of block, small."""
     blocks = ["--blocks", "2", "--slstm-at", "1"]
-    return small_run(
-        data, "xlstm", *blocks, "--layers", "1", "--history", "3", "--patch", "1", "--horizon", "2", "--pair-rank", "2"
-    )
+    return small_run(data, "xlstm", *blocks, "--history", "3", "--patch", "1", "--horizon", "2", "--pair-rank", "2")
 
 
 @pytest.fixture(scope="module")
@@ -270,16 +268,6 @@ def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path
     works("export", linear, tmp_path / "model.bin", "--format", "safetensors")
     with safe_open(tmp_path / "model.bin", "pt") as file:
         assert "map.weight" in file.keys()  # noqa: SIM118  it is no dict
-
-
-def test_an_output_that_exists_is_kept(linear: Path, tmp_path: Path) -> None:
-    output = tmp_path / "model.safetensors"
-    output.write_text("mine")
-    assert f"{output}: exists already: add --overwrite to replace it" in refused("export", linear, output)
-    assert output.read_text() == "mine"
-    works("export", linear, output, "--overwrite")
-    assert output.read_bytes() != b"mine"
-    assert list(tmp_path.iterdir()) == [output]
 
 
 def test_a_package_that_is_missing_is_named(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

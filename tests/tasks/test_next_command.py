@@ -105,12 +105,6 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
     assert "say where it is now: --data FILE" in refused("predict", "runs/a")
 
 
-def test_the_file_that_is_named_is_never_replaced(run: Path, data: Path, tmp_path: Path) -> None:
-    with edited(data, tmp_path / "moved.h5"):
-        pass
-    assert "no such file" in refused("predict", run, "--data", "moved.h5")
-
-
 def test_calibrate_names_the_data_that_it_was_given(run: Path, data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.h5"
     with edited(data, other):

@@ -159,7 +159,7 @@ def test_sensors_are_matched_by_id(run: Path, data: Path, tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def shared(data: Path) -> Path:
     """A run without tables of sensors."""
-    return small_run(data, "shared", "--no-sensor-identity", "--no-adaptive")
+    return small_run(data, "shared", "--no-sensor-identity")
 
 
 def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(

@@ -200,8 +200,8 @@ def test_listed_roads_need_no_positions(data: Path, tmp_path: Path) -> None:
 def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
     ids = ids_of(data)
     path = roads(data, tmp_path)
-    settings = {"data.path": str(data), "pooling.distances": str(path), "pooling.heads": 2, "model.width": 8}
-    given = {**settings, "model.heads": 2, "model.blocks": 1, "model.slstm_at": ""}
+    settings = {"data.path": str(data), "pooling.distances": str(path), "model.width": 8}
+    given = {**settings, "model.blocks": 1, "model.slstm_at": ""}
     s = Layers().over(given).load().settings
     with pytest.warns(Fallback, match="in no pair of it"):
         geometry = build(s).model.social[0].pooling.geometry

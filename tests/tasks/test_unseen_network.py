@@ -16,7 +16,7 @@ from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, socialx, works
 
-WITHOUT_SENSORS = ["--no-sensor-identity", "--no-adaptive"]
+WITHOUT_SENSORS = ["--no-sensor-identity"]
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +119,12 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
 @pytest.mark.parametrize(
     "tables",
     [
-        ["--no-adaptive"],
-        ["--no-sensor-identity"],
+        ["--pair-rank", "0"],
         [*WITHOUT_SENSORS, "--sensor-heads"],
         [*WITHOUT_SENSORS, "--pair-rank", "2"],
         ["--model", "stid"],
     ],
-    ids=["identity", "adaptive", "sensor-heads", "pairs", "stid"],
+    ids=["identity", "sensor-heads", "pairs", "stid"],
 )
 def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
     tables: list[str], folder: Path, tmp_path: Path

@@ -222,7 +222,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Learne
     """A learner whose steps are recorded as on CUDA.  Its rate is a float32: the recorded one is."""
     playback = Playback()
     monkeypatch.setattr("socialx.training.learner.CudaRecorder", lambda: playback)
-    made = learner(learning_rate=2.0**-7, schedule="constant", **options)
+    made = learner(learning_rate=1.0, warmup_steps=1024, **options)
     made.records = True
     made._choose_step()
     return made, playback
@@ -240,7 +240,7 @@ def steps_of(made: Learner, batches: Iterator[Example | Selection]) -> list[Tens
 def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, dropout included, wherever batches come from; all modes are recorded."""
     options = {"precision": precision, "accumulate_grad_batches": 2}
-    plain = learner(learning_rate=2.0**-7, schedule="constant", **options)
+    plain = learner(learning_rate=1.0, warmup_steps=1024, **options)
     (made, playback), loader, own = recorded(monkeypatch, **options), loader_of(mode), loader_of(mode)
     for epoch in range(3):
         torch.manual_seed(epoch)

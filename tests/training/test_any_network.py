@@ -56,7 +56,7 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     assert not [name for name, tensor in state.items() if 5 in tensor.shape]
     found = Settings(model={"any_network": True})
     assert not sensor_tables(found)
-    assert {"model.adaptive", "model.sensor_identity", "pooling.pair_rank"} <= unread(found)
+    assert {"model.sensor_identity", "pooling.pair_rank"} <= unread(found)
     note = works(
         "train", "--data", data, "--any-network", "--pair-rank", "4", "--max-epochs", "1", "--run-dir", tmp_path / "n"
     )
@@ -75,8 +75,8 @@ def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
 
 def test_a_resumed_training_draws_as_one_without_a_pause(data: Path, folder: Path) -> None:
     whole = small_run(data, folder / "whole", "--any-network", "--max-epochs", "2")
-    half = small_run(data, folder / "half", "--any-network", "--max-epochs", "2", "--schedule", "constant")
-    again = small_run(data, folder / "again", "--any-network", "--max-epochs", "1", "--schedule", "constant")
+    half = small_run(data, folder / "half", "--any-network", "--max-epochs", "2", "--lr-warmup-steps", "1000")
+    again = small_run(data, folder / "again", "--any-network", "--max-epochs", "1", "--lr-warmup-steps", "1000")
     works("train", "--resume", again, "--max-epochs", "2")
     one, two = (open_run(path).read_weights().state for path in (half, again))
     assert all(torch.equal(one[name], two[name]) for name in one)

@@ -22,14 +22,14 @@ from socialx.files.hdf5_layout import IMPUTED_ATTR, MISSING_ATTR, UNITS
 from socialx.progress import Note
 from socialx.scoring import protocol as protocols
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings import KEYS, RESUME
+from socialx.settings import KEYS, MAY_CHANGE, RESUME
 from socialx.settings_layers import Layers
 from socialx.tasks.server import Served
 from socialx.training import run_folder
 from tests.commands import edited, small_run
 
 FIELDS = [field.name for field in fields(ScoringProtocol) if field.name != "trained"]  # which a run folder lacks
-FIXED = [key for key, field in KEYS.items() if RESUME not in field.json_schema_extra["facts"].may_change]
+FIXED = [key for key in KEYS if key not in MAY_CHANGE[RESUME]]
 COMMANDS: dict[str, Callable[..., object]] = {
     "predict": api.predict,
     "evaluate": api.evaluate,

@@ -87,7 +87,7 @@ def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
 ) -> None:
     begun(first, other, folder / "learnt", *TABLES)
     then, now = (socialx.load_run(run) for run in (first, folder / "learnt"))
-    assert (now.settings.model.width, now.settings.pooling.heads) == (8, 2)
+    assert (now.settings.model.width, now.settings.model.dropout) == (8, 0.1)
     assert now.settings.trainer.from_run == str(first)
     assert then.settings.model.any_network
     assert not now.settings.model.any_network
@@ -110,7 +110,7 @@ def test_a_model_for_any_network_stays_one_where_that_is_said(first: Path, other
 def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, other: Path, folder: Path) -> None:
     (folder / "third").mkdir()
     third = renamed(renamed(small_file(folder / "third", DAY, 3), folder / "x.h5"), folder / "third.h5")
-    both = ["--any-network", "--also", f"{third},{data}", "--schedule", "constant", "--log-every-n-steps", "1"]
+    both = ["--any-network", "--also", f"{third},{data}", "--lr-warmup-steps", "1000", "--log-every-n-steps", "1"]
     begun(first, other, folder / "whole", *both, "--max-epochs", "2")
     begun(first, other, folder / "half", *both, "--max-epochs", "1")
     works("train", "--resume", folder / "half", "--max-epochs", "2")
@@ -195,8 +195,8 @@ def test_other_kinds_of_model_start_from_their_like(kind: str, data: Path, first
 
 def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: Path, tmp_path: Path) -> None:
     start = Path(shutil.copytree(first, tmp_path / "start"))
-    begun(start, other, tmp_path / "whole", "--max-epochs", "2", "--schedule", "constant")
-    begun(start, other, tmp_path / "half", "--max-epochs", "1", "--schedule", "constant")
+    begun(start, other, tmp_path / "whole", "--max-epochs", "2", "--lr-warmup-steps", "1000")
+    begun(start, other, tmp_path / "half", "--max-epochs", "1", "--lr-warmup-steps", "1000")
     shutil.rmtree(start)
     works("train", "--resume", tmp_path / "half", "--max-epochs", "2")
     one, two = state_of(tmp_path / "whole"), state_of(tmp_path / "half")

@@ -143,31 +143,6 @@ def test_a_logger_that_is_not_installed_is_said_before_training(
     assert not (tmp_path / "run").exists()
 
 
-# --- older states ---------------------------------------------------------------------------------------------------
-
-
-def test_the_states_of_the_last_epochs_stay_and_can_be_resumed(data: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train(data, run, 5, "--keep-checkpoints", "3")
-    assert sorted(path.name for path in run.glob("epoch-*")) == ["epoch-0003.pt", "epoch-0004.pt", "epoch-0005.pt"]
-    last = torch.load(run / "last.pt", weights_only=True)["learner"]["model"]
-    whole = (run / "metrics.jsonl").read_text().splitlines()
-    works("train", "--resume", run / "epoch-0003.pt")
-    again = torch.load(run / "last.pt", weights_only=True)["learner"]["model"]
-    assert all(torch.equal(last[name], again[name]) for name in last)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [row["validation_mae"] for row in rows] == [json.loads(line)["validation_mae"] for line in whole]
-    works("train", "--resume", run / "epoch-0003.pt", "--keep-checkpoints", "2", "--max-epochs", "4")
-    assert sorted(path.name for path in run.glob("epoch-*")) == ["epoch-0003.pt", "epoch-0004.pt"]
-    works("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")
-    assert not list(run.glob("epoch-*"))
-
-
-def test_one_state_is_kept_where_nobody_asks(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "run", 2)
-    assert not list((tmp_path / "run").glob("epoch-*"))
-
-
 # --- steps that the scaler leaves out -------------------------------------------------------------------------------
 
 
@@ -218,11 +193,3 @@ def test_memory_that_grows_is_said_once(used: list[float], said: int, monkeypatc
     lines = [str(event.message) for event in events if isinstance(event, Note)]
     assert len(lines) == said
     assert all("memory: the process grew by 120 MiB in 5 epochs, 30 MiB in each" in line for line in lines)
-
-
-def test_a_state_of_no_epoch_is_refused(data: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train(data, run, 1)
-    (run / "epoch-0001.pt").write_bytes(b"nothing")
-    error = refused("train", "--resume", run / "epoch-0001.pt", "--max-epochs", "3")
-    assert "epoch-0001.pt: not a readable checkpoint" in error

@@ -82,7 +82,6 @@ def test_scoring_and_going_on_name_what_they_may_change(
 def problem(data: Path, **sections: dict[str, Any]) -> Problem:
     own: dict[str, dict[str, Any]] = {
         "model": {"width": 8, "blocks": 1, "slstm_at": ()},
-        "pooling": {"heads": 2},
         "trainer": {"device": "cpu"},
     }
     names = {*own, *sections}

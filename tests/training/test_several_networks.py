@@ -94,7 +94,7 @@ def test_the_validation_error_of_each_network_is_said(data: Path, other: Path, t
 
 
 def test_a_resumed_training_goes_on_with_the_same_batches(data: Path, other: Path, folder: Path) -> None:
-    flags = ("--any-network", "--also", other, "--schedule", "constant")
+    flags = ("--any-network", "--also", other, "--lr-warmup-steps", "1000")
     whole = small_run(data, folder / "whole", *flags, "--max-epochs", "2")
     half = small_run(data, folder / "half", *flags, "--max-epochs", "1")
     works("train", "--resume", half, "--max-epochs", "2")

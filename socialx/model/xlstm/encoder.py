@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from socialx.errors import SettingsError, in_short
-from socialx.model.xlstm.exact import Between, LayerFunctions, encode, recomputed
+from socialx.model.xlstm.exact import LayerFunctions, encode, recomputed
 from socialx.model.xlstm.weights import build_stack, weights_of
 from socialx.progress import work
 
@@ -165,18 +165,12 @@ class SharedEncoder(nn.Module):
         loss = (y.double() * torch.linspace(-1, 1, y.numel(), device=device).view_as(y)).sum()
         return [y.detach(), *torch.autograd.grad(loss, [x, *stack.parameters()])]
 
-    def forward(self, x: Tensor, between: Between | None = None) -> Tensor:
-        """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history.
-
-        between(i, y) replaces the output of block i, y [Q,S,E] with Q = T, or 1 after the last block.  It may mix
-        sequences, so that all of them run at once then, whatever ``chunk`` says.
-        """
+    def forward(self, x: Tensor) -> Tensor:
+        """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history."""
         if x.dim() != 3 or x.shape[2] != self.width:
             raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
         if not 1 <= x.shape[1] <= self.history:
             raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.history}")
-        if between is not None:
-            return self._implementation(x)(x, between)
         if x.device.type != "cpu":
             return self.in_chunks(x, self.chunk, recompute=True)
         if self._compiled is not None and self.training and torch.is_grad_enabled():
@@ -223,27 +217,23 @@ class SharedEncoder(nn.Module):
         """The arguments that the stack does not show."""
         return f"history={self.history}, impl={self.impl!r}, chunk={self.chunk}, checkpointing={self.checkpointing}"
 
-    def _reference(self, x: Tensor, between: Between | None = None) -> Tensor:
+    def _reference(self, x: Tensor) -> Tensor:
         stack: Any = self.stack
-        again = self.checkpointing and self.training
-        if between is None and not again:
+        if not (self.checkpointing and self.training):
             return stack(x)[:, -1]
         drops = weights_of(stack).drops
-        for number, block in enumerate(stack.blocks):
-            x = recomputed(block, x, drops) if again else block(x)
-            if between is not None:
-                last = number == len(stack.blocks) - 1
-                x = between(number, (x[:, -1:] if last else x).transpose(0, 1)).transpose(0, 1)
+        for block in stack.blocks:
+            x = recomputed(block, x, drops)
         return stack.post_blocks_norm(x)[:, -1]
 
-    def _fused(self, x: Tensor, between: Between | None = None) -> Tensor:
+    def _fused(self, x: Tensor) -> Tensor:
         again = self.checkpointing and self.training
-        return encode(weights_of(self.stack), x, checkpointing=again, between=between)
+        return encode(weights_of(self.stack), x, checkpointing=again)
 
-    def _triton(self, x: Tensor, between: Between | None = None) -> Tensor:
+    def _triton(self, x: Tensor) -> Tensor:
         """On a CPU this runs in Triton's interpreter alone, and raises without TRITON_INTERPRET=1."""
         again = self.checkpointing and self.training
-        return encode(weights_of(self.stack), x, checkpointing=again, layers=self._layers, between=between)
+        return encode(weights_of(self.stack), x, checkpointing=again, layers=self._layers)
 
 
 def _unfit(card: torch.device) -> str:

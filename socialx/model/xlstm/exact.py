@@ -65,10 +65,6 @@ class Branch(NamedTuple):
     drop: float | None
 
 
-# (number of a block, its output [Q,S,E]) -> what the next block reads, of the same shape
-Between = Callable[[int, Tensor], Tensor]
-
-
 def encode(
     weights: StackWeights,
     x: Tensor,
@@ -76,25 +72,20 @@ def encode(
     last_only: bool = True,
     checkpointing: bool = False,
     layers: LayerFunctions | None = None,
-    between: Between | None = None,
 ) -> Tensor:
     """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``, of the weights' stack.
 
     Differentiable in x and in every weight.  Never waits for the device.  Under autocast the matrix products run in
     its precision; gates, decay, states and norms stay float32.  checkpointing: the backward pass has only each
-    block's input, and computes the rest again.  layers: those of this module, unless others are given.  between:
-    called with the number of each block and its output.
+    block's input, and computes the rest again.  layers: those of this module, unless others are given.
     """
     layers = layers or LayerFunctions(_mlstm, _slstm)
     final = len(weights.blocks) - 1 if last_only else None
     branches = [_branches(block, number == final, layers) for number, block in enumerate(weights.blocks)]
-    if checkpointing or between is not None:
+    if checkpointing:
         x = _time_major(x)
         for number, block in enumerate(weights.blocks):
-            run = partial(_through, branches[number], layers)
-            x = recomputed(run, x, block.drops) if checkpointing else run(x)
-            if between is not None:
-                x = between(number, x)
+            x = recomputed(partial(_through, branches[number], layers), x, block.drops)
     else:
         x = _through(list(chain.from_iterable(branches)), layers, _time_major(x))
     if weights.norm is not None:
