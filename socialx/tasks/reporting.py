@@ -28,7 +28,7 @@ from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
 from socialx.tasks.scored_part import scored_part
 from socialx.tasks.training import Run, names_of
-from socialx.training.run_folder import TRAINED, open_run
+from socialx.training.run_folder import TRAINED, TrainedRun, folder_of
 from socialx.views.model_card import card as model_card
 from socialx.views.run_page import page
 from socialx.views.run_report import RunRecord, RunReport
@@ -82,7 +82,7 @@ def report(
             for name, model in {**scored.baselines(), **scored.models()}.items():
                 sums, sums_by, weights = scored.scores(), scored.errors(), AttentionWeights(model)
                 ends = None
-                if name in scored.problems and open_run(Path(name)).intervals.exists():
+                if name in scored.runs and scored.runs[name].intervals.exists():
                     intervals = scored.intervals(name)
                     ends = partial(intervals.around, level=LEVEL) if intervals.widest >= LEVEL else None
                 shown = RecordedForecasts(step, spans, ends)
@@ -101,7 +101,7 @@ def report(
         )
         report = RunReport(
             evaluation=Evaluation(part, protocol, scores, published, known_days=frozen),
-            runs=tuple(_record(name, scored.trained[name].epoch) for name in scored.problems),
+            runs=tuple(_record(run, scored.trained[name].epoch) for name, run in scored.runs.items()),
             defaults=flat(Settings()),
             by_hour={name: error_rows(range(HOURS), each["hour"]) for name, each in errors.items()},
             by_weekday={
@@ -129,15 +129,14 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
         raise SettingsError(Argument("card", card), "it is of one run", "name one run folder")
     if not LICENCE.fullmatch(card):
         raise SettingsError(Argument("card", card), "no identifier of a licence", "for example mit, or unknown")
-    folder = open_run(Path(names[0])).path
+    folder = folder_of(Path(names[0])).path
     if folder.parent == TRAINED:
         raise SettingsError(Argument("card", card), f"{names[0]} comes with the package", "name a run of your own")
     return folder / "README.md"
 
 
-def _record(run: str, epoch: int | None) -> RunRecord:
+def _record(run: TrainedRun, epoch: int | None) -> RunRecord:
     """What a run folder says of its training."""
-    folder = open_run(Path(run))
-    origins = folder.read_json("origin.json") if (folder.path / "origin.json").exists() else {}
-    settings = flat(own_settings(folder.settings, folder.read_settings()).settings)
-    return RunRecord(run, settings, {k: str(v) for k, v in origins.items()}, tuple(folder.rows()), epoch)
+    origins = run.read_json("origin.json") if (run.path / "origin.json").exists() else {}
+    settings = flat(own_settings(run.settings, run.own).settings)
+    return RunRecord(str(run.named), settings, {k: str(v) for k, v in origins.items()}, tuple(run.rows()), epoch)

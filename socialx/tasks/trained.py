@@ -24,7 +24,7 @@ from socialx.scoring.protocol import ScoringProtocol, Trained, network_of
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, Loaded, differences
 from socialx.tasks.pace import other_units, pace_of, read_at_own_pace
-from socialx.training.run_folder import RunFolder, open_run
+from socialx.training.run_folder import TrainedRun, open_run
 
 MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 
@@ -73,27 +73,20 @@ def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
     return step // own
 
 
-def with_own_list(settings: Settings, origin: Mapping[str, str], run: RunFolder | None) -> Settings:
-    """The settings with the list of holidays where it is, if a run's own file of settings names it."""
-    if run is None or origin["data.holidays"] != str(run.settings):
-        return settings
-    where = {"holidays": run.holidays(settings.data.holidays)}
-    return settings.model_copy(update={"data": settings.data.model_copy(update=where)})
-
-
-def starting_from(run: RunFolder, problem: Problem) -> Problem:
-    """The problem of a training that starts from weights and normaliser of a run, in the units of the file.
+def with_weights_of(run: TrainedRun, problem: Problem) -> Problem:
+    """The problem with weights and normaliser of a run, from which its training starts, in the units of the file.
 
     Its tables of sensors are taken where the sensors are the same ones, in any order; a run that takes new ones gives
     zeros to these.  Raises SocialxError where the data are not what the run was trained for, and where the weights are
     not those of its settings.
     """
     name, data, weights = problem.settings.trainer.from_run, problem.data, run.read_weights()
-    state, then = fitted(problem, weights.state, run.protocol())
+    state, then = fitted(problem, weights.state, run.protocol)
     problem.protocol.refuse_other(then, run.path, data.store.path, False)
-    settings, places = problem.settings, places_of(data.sensors.ids, run.sensors() or ())
+    sensors = run.sensors or ()
+    settings, places = problem.settings, places_of(data.sensors.ids, sensors)
     new_ones = [number for number, place in enumerate(places) if place < 0]
-    same = not new_ones and len(places) == len(run.sensors() or ())
+    same = not new_ones and len(places) == len(sensors)
     shares = takes_new_sensors(settings) and len(new_ones) < len(places)
     try:
         start, new = starting_state(problem.model, state, places if same or shares else None)
@@ -107,14 +100,14 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
     return replace(problem, data=data, protocol=replace(problem.protocol, normaliser=moments))
 
 
-def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) -> tuple[Intervals, str]:
+def intervals_of(run: TrainedRun, trained: Trained, problem: Problem, issued: int) -> tuple[Intervals, str]:
     """The prediction intervals of a run for a file, and in words what errors they are of.
 
     Those of its calibration have no words.  On a network or at a step that it was not calibrated on, a run for any
     network has those of its forecasts in the week before the second issued.  Where too little was read then, those of
     its calibration are a first guess.  Raises SocialxError where there are none.
     """
-    run, data, protocol = open_run(path), problem.data, problem.protocol
+    data, protocol = problem.data, problem.protocol
     of_run = run.read_intervals(trained.weights) if run.intervals.exists() else None
     here = of_run and (network_of(of_run.sensors), of_run.protocol.step_minutes)
     elsewhere = problem.settings.model.any_network and here != (protocol.network, protocol.step_minutes)
@@ -128,7 +121,7 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     if not elsewhere:
         return of_run.times(paces), ""
     flow = data.free_flow_of(slice(0, data.rows_until(issued)))
-    guess = f"{of_run.protocol.dataset}, where {path} was calibrated, as a first guess"
+    guess = f"{of_run.protocol.dataset}, where {run.named} was calibrated, as a first guess"
     few = f"{data.store.path} has too few readings of the week before"
     return of_run.elsewhere(data.sensors.ids, flow, paces, protocol), f"{guess}: {few}"
 
@@ -157,27 +150,27 @@ def _of_sensors(
     return for_sensors(state, places)
 
 
-def settings_of(run: RunFolder, layers: Layers, purpose: str) -> Loaded:
+def settings_of(run: TrainedRun, layers: Layers, purpose: str) -> Loaded:
     """The settings of a run, as ``Layers.of_run``, with its own file where that is now, unless the user names another.
 
     Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.
     """
-    own = run.read_settings()
+    own = run.own
     if (named := own.get("data.path")) and layers.data is None:
         if (file := run.own_file(str(named))) is None:
             remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
             raise SocialxError(named, f"no such file, on which {run.path} was trained", remedy)
         if file != Path(str(named)):
             note(Message(run.path, f"its file is read from {file}"))
-        own["data.path"] = str(file)
-    return layers.of_run(run.settings, own, purpose, run.trained_with())
+        own = own | {"data.path": str(file)}
+    return layers.of_run(run.settings, own, purpose, run.fixed)
 
 
-def refuse_other_file(run: RunFolder, stores: Mapping[str, Store]) -> None:
+def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
     """Raise SocialxError where a file that nobody named has other readings than the one that a run was trained on."""
     if run.has_readings_of_training(stores):
         return
-    then, path = run.protocol(), next(iter(stores.values())).path
+    then, path = run.protocol, next(iter(stores.values())).path
     other = f"not the file that {run.path} was trained on: from {then.first_time} to {then.last_time} it differs"
     raise SocialxError(path, other, f"name the data to use, this file or another: {Argument('data.path', path)}")
 
@@ -194,9 +187,9 @@ def _new_sensors(run: Path, settings: Settings, sensors: Sequence[str] | None, *
     return new
 
 
-def _knowing(problem: Problem, then: ScoringProtocol, sensors: Sequence[str], known: KnownDays) -> Problem:
-    """The problem with what a run of these sensors knows of earlier days, in the units of the file."""
-    places = places_of(problem.data.sensors.ids, sensors)
+def _knowing(problem: Problem, run: TrainedRun, known: KnownDays) -> Problem:
+    """The problem with what a run knows of earlier days, in the units of the file."""
+    places, then = places_of(problem.data.sensors.ids, run.sensors or ()), run.protocol
     if not problem.data.met or max(places) < 0 or len(known.sums[0]) != problem.data.network.slots:
         return problem
     ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in problem.protocol.targets.items()]
@@ -204,7 +197,12 @@ def _knowing(problem: Problem, then: ScoringProtocol, sensors: Sequence[str], kn
 
 
 def load_trained(
-    path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True, same_missing: bool = False
+    run: Path | TrainedRun,
+    layers: Layers,
+    first: Problem | None = None,
+    *,
+    split: bool = True,
+    same_missing: bool = False,
 ) -> tuple[Problem, Trained]:
     """The problem of a run with its trained weights on the device, and what they were trained on.
 
@@ -213,11 +211,12 @@ def load_trained(
     a line says so.  Raises SocialxError where the file has other features, another time step or, with
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
-    run = open_run(path)
-    sensors, weights = run.sensors(), run.read_weights()
-    then, known = run.protocol(), None if split else run.read_known()
+    run = open_run(run) if isinstance(run, Path) else run
+    path, then, sensors = run.named, run.protocol, run.sensors
     loaded = settings_of(run, layers, SCORING)
-    effective = with_own_list(loaded.in_full_precision(run.settings), loaded.origin, run)
+    effective, origin = loaded.in_full_precision(run.settings), loaded.origin["data.holidays"]
+    holidays = run.holidays(effective.data.holidays, origin)
+    weights, known = run.read_weights(), None if split else run.read_known()
     finer = steps_in_one(effective, then)
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
@@ -233,29 +232,31 @@ def load_trained(
         moments=None if split else then.normaliser,
         sensors=None if split else own,
         finer=finer,
+        holidays=holidays,
     )
-    if layers.data is None:
+    now, file = problem.protocol, problem.data.store.path
+    if layers.data is None and now.checksum != then.checksum:
         refuse_other_file(run, problem.data.stores)
-    if known and (tied or then.dataset == problem.protocol.dataset):  # with tables another is refused
-        problem = _knowing(problem, then, *known)
     state = weights.state
-    if effective.model.any_network:
-        state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
-    for message in other_units(problem.data.store.path, problem.protocol, run.protocol()):
+    for message in other_units(file, now, then):
         note(message)
-    problem.protocol.refuse_other(then, path, problem.data.store.path, tied and not free, same_missing, new=new)
+    if effective.model.any_network:
+        state, then = fitted(problem, state, replace(then, step_minutes=now.step_minutes))
+    now.refuse_other(then, path, file, tied and not free, same_missing, new=new)
+    then = then.beside(now)
     if not split:
         problem.data.note_clock()
-    then = then.beside(problem.protocol)
     if free:
-        state = _of_sensors(state, problem.data.sensors.ids, sensors or (), path, problem.data.store.path)
+        state = _of_sensors(state, problem.data.sensors.ids, sensors or (), path, file)
+    if known and (tied or then.dataset == now.dataset):  # with tables another is refused
+        problem = _knowing(problem, run, known)
     try:
         check_state(problem.model, state)
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
     if effective.model.any_network:
-        read_at_own_pace(problem, run.protocol())
+        read_at_own_pace(problem, run.protocol)
     model = Coarser(problem.model, finer) if finer > 1 else problem.model
     model.to(problem.precision.device)
     parameters = sum(p.numel() for p in problem.model.parameters())

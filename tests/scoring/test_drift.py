@@ -18,7 +18,7 @@ import socialx as api
 from socialx.batch import Target
 from socialx.scoring.difference import LEAST_DAYS, over_days
 from socialx.scoring.drift import DailyCoverage, Drift, _since
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from socialx.views.score_tables import drift_lines
 from tests.commands import refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
@@ -178,7 +178,7 @@ def test_it_prints_days_and_a_verdict(run: Path) -> None:
 def test_a_broken_detector_is_named(change: str, run: Path, tmp_path: Path) -> None:
     path = broken(run, tmp_path, change)
     (found,) = api.evaluate(run, path, drift=True).drift.values()
-    first = RunFolder(run).sensors()
+    first = open_run(run).sensors
     assert first is not None
     assert first[0] in (found.stuck if change == "stuck" else found.sensors)
     assert found.stuck or found.sensors

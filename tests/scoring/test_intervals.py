@@ -38,7 +38,7 @@ from socialx.scoring.intervals import (
 from socialx.sealed import fingerprint
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import SMALL, refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 from tests.protocols import protocol
@@ -253,8 +253,8 @@ def test_calibrate_writes_what_training_wrote(run: Path) -> None:
     assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
     assert f"socialx predict {run} --interval 0.9" in result.stdout
     weights = RunFolder(run).read_weights()
-    found = RunFolder(run).read_intervals(weights.fingerprint)
-    assert found.sensors == RunFolder(run).sensors()
+    found = open_run(run).read_intervals(weights.fingerprint)
+    assert found.sensors == open_run(run).sensors
     assert f"{found.errors:,} errors of {found.protocol.windows['validation']} validation windows" in result.stdout
 
 
@@ -263,11 +263,11 @@ def test_a_training_that_goes_on_writes_those_of_its_new_weights(run: Path) -> N
     works("train", "--resume", run, "--max-epochs", "2")
     new = RunFolder(run).read_weights().fingerprint
     assert new != old
-    assert RunFolder(run).read_intervals(new).weights == new
+    assert open_run(run).read_intervals(new).weights == new
     data = load_trained(run, Layers())[0].data.store.path
     words = ["train", "--data", data, "--run-dir", run, "--overwrite", "--max-epochs", "1", *SMALL]
     works(*words)  # clears them with the rest
-    assert RunFolder(run).read_intervals(old).weights == old
+    assert open_run(run).read_intervals(old).weights == old
 
 
 def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_every_bit_of_the_intervals_counts(run: Path) -> None:
         damaged[place] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(SocialxError, match="not readable intervals"):
-            RunFolder(run).read_intervals(weights)
+            open_run(run).read_intervals(weights)
 
 
 def foreign(run: Path, about: dict[str, str], **tensors: torch.Tensor) -> None:
@@ -363,7 +363,7 @@ def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path
     assert (found.lower >= 0).all()
     assert (found.lower < found.upper).all()
     weights = RunFolder(run).read_weights().fingerprint
-    low, high = RunFolder(run).read_intervals(weights).around(torch.from_numpy(found.values), 0.8)
+    low, high = open_run(run).read_intervals(weights).around(torch.from_numpy(found.values), 0.8)
     np.testing.assert_array_equal(found.lower, low.numpy())
     np.testing.assert_array_equal(found.upper, high.numpy())
     frame = found.to_frame()
@@ -422,7 +422,7 @@ def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
 def test_sensors_of_another_file_are_said_to_be_uncalibrated(trained: Path, tmp_path: Path) -> None:
     """A file with three of the sensors is forecast; the intervals of another network are those of all sensors."""
     weights = RunFolder(trained).read_weights().fingerprint
-    found = RunFolder(trained).read_intervals(weights)
+    found = open_run(trained).read_intervals(weights)
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     names = ("elsewhere", *found.sensors[1:])
     foreign(run, {"sensors": json.dumps(names)})

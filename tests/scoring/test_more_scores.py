@@ -23,7 +23,7 @@ from socialx.scoring.limits import failed, parse
 from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 
@@ -99,7 +99,7 @@ def test_errors_by_group_are_those_of_a_plain_loop(run: Path) -> None:
             assert row.mae == (pytest.approx(errors[chosen].mean(), rel=1e-9) if chosen.any() else None)
         assert sum(row.count for row in tables[name]) == found[str(run)].overall().count
     assert tables["congestion"][0].count > 0
-    assert [row.key for row in tables["sensor"]] == list(RunFolder(run).sensors() or ())
+    assert [row.key for row in tables["sensor"]] == list(open_run(run).sensors or ())
 
 
 def test_no_free_flow_speed_is_needed_where_congestion_is_not_asked_for() -> None:
@@ -275,9 +275,9 @@ def test_saved_hdf5_has_all_forecasts_and_gives_the_same_scores(run: Path, data:
     with h5py.File(path) as file:
         forecast, truth = file["forecast"][:], file["truth"][:]
         issued, times = ([each.decode() for each in file[name][:].ravel()] for name in ("issued_at", "times"))
-        assert [vdid.decode() for vdid in file["sensors"][:]] == list(RunFolder(run).sensors() or ())
+        assert [vdid.decode() for vdid in file["sensors"][:]] == list(open_run(run).sensors or ())
         assert file.attrs["schema"] == "socialx.forecast/1"
-    windows = RunFolder(run).protocol().windows["test"]
+    windows = open_run(run).protocol.windows["test"]
     assert forecast.shape == truth.shape == (windows, 12, 4, 1)
     assert windows % 64  # the last batch is padded
     same_scores(run, forecast[..., 0], truth[..., 0])

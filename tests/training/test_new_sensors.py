@@ -16,7 +16,7 @@ from socialx.model.forecaster import Forecaster
 from socialx.model.state import for_sensors, sensor_axis
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, small_file, small_run, works
 from tests.networks import batch
 
@@ -155,11 +155,11 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
 def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, five: Path, tmp_path: Path) -> None:
     started = works("train", "--from", free, "--data", five, "--run-dir", tmp_path / "next", "--max-epochs", "1")
     assert re.search(r"parameters taken, \d+ new ones of single sensors", started.stderr)
-    run, known = RunFolder(tmp_path / "next"), RunFolder(free).read_weights().state
+    run, known = open_run(tmp_path / "next"), RunFolder(free).read_weights().state
     now = run.read_weights().state
-    assert run.sensors() == _ids(five)
+    assert run.sensors == _ids(five)
     place = {name: number for number, name in enumerate(_ids(five))}
-    shared = torch.tensor([place[name] for name in RunFolder(free).sensors() or ()])
+    shared = torch.tensor([place[name] for name in open_run(free).sensors or ()])
     new = torch.tensor([number for name, number in place.items() if number not in shared.tolist()])
     for name, table in now.items():
         axis = sensor_axis(name)
