@@ -169,8 +169,9 @@ def scored_part(
         period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(places), tuple(files))
     loader = problem.data.loader(part, problem.settings.loader.batch_size, some=places)
     scored = ScoredPart(part, places, period, problem, opened, problems, trained, loader, made)
-    for name in problems:
-        _note_seen(name, scored)
+    for name, then in trained.items():
+        if then.checksum != problem.protocol.checksum:
+            _note_seen(name, scored)
     return scored
 
 
@@ -221,9 +222,9 @@ def _note_days(problem: Problem, layers: Layers) -> None:
 
 
 def _note_seen(run: str, scored: ScoredPart) -> None:
-    """Say which windows a run may have seen in its training where its file has grown since, and how to leave them."""
+    """Say which windows a run may have seen in its training, where its file has grown since, and how to leave them."""
     now, then = scored.problem.protocol, scored.trained[run]
-    if then.checksum == now.checksum or None in (now.first_time, then.first_time, then.last_time):
+    if None in (now.first_time, then.first_time, then.last_time):
         return
     step_s, times = 60 * now.step_minutes, (str(now.first_time), str(then.first_time), str(then.last_time))
     begins, first, last = (wall_seconds(time, "start", None) for time in times)

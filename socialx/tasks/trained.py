@@ -61,7 +61,7 @@ def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
 
     Raises SocialxError for a step that is no multiple of the run's, or too long for its history and horizon.
     """
-    if settings.data.path is None or not settings.model.any_network:
+    if settings.data.path is None:
         return 1
     step, own = open_store(settings.data.path, settings.data.targets[0]).step_minutes, then.step_minutes
     lengths = settings.data.history, settings.data.horizon
@@ -175,16 +175,14 @@ def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
     raise SocialxError(path, other, f"name the data to use, this file or another: {Argument('data.path', path)}")
 
 
-def _new_sensors(run: Path, settings: Settings, sensors: Sequence[str] | None, *, tell: bool) -> list[str]:
-    """The sensors of a file that a run of these sensors lacks; tell: a note names them, because they are left out."""
-    if settings.data.path is None or sensors is None:
-        return []
-    file, known = settings.data.path, {*sensors}
-    ids = open_store(file, settings.data.targets[0]).sensors.ids
-    if (new := [vdid for vdid in ids if vdid not in known]) and tell:
-        remedy = f"a run of them too: {Command('train', **{'data.path': file})}"
-        note(Message(file, f"{len(new)} of {len(ids)} sensors are not of {run}, which leaves them out", remedy, new))
-    return new
+def _note_left_out(run: TrainedRun, problem: Problem) -> None:
+    """Say which sensors of a file a run leaves out, because it was trained without them."""
+    store, known = problem.data.store, {*problem.data.sensors.ids}
+    ids = open_store(store.path, store.feature).sensors.ids
+    if new := [vdid for vdid in ids if vdid not in known]:
+        remedy = f"a run of them too: {Command('train', **{'data.path': store.path})}"
+        found = f"{len(new)} of {len(ids)} sensors are not of {run.named}, which leaves them out"
+        note(Message(store.path, found, remedy, new))
 
 
 def _knowing(problem: Problem, run: TrainedRun, known: KnownDays) -> Problem:
@@ -217,14 +215,13 @@ def load_trained(
     effective, origin = loaded.in_full_precision(run.settings), loaded.origin["data.holidays"]
     holidays = run.holidays(effective.data.holidays, origin)
     weights, known = run.read_weights(), None if split else run.read_known()
-    finer = steps_in_one(effective, then)
+    finer = steps_in_one(effective, then) if effective.model.any_network else 1
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     tied, free = sensor_tables(effective), takes_new_sensors(effective) and sensors is not None
     own = sensors if tied and not free else None  # which the file must have
-    new = _new_sensors(path, effective, own, tell=not split)
     problem = build(
         effective,
         first.data if first else None,
@@ -237,7 +234,9 @@ def load_trained(
     now, file = problem.protocol, problem.data.store.path
     if layers.data is None and now.checksum != then.checksum:
         refuse_other_file(run, problem.data.stores)
-    state = weights.state
+    state, new = weights.state, [vdid for vdid in problem.data.sensors.ids if own and vdid not in own]
+    if own and not split:
+        _note_left_out(run, problem)
     for message in other_units(file, now, then):
         note(message)
     if effective.model.any_network:

@@ -21,9 +21,7 @@ from socialx.errors import Argument, Command, Message, SettingsError, SocialxErr
 from socialx.files.holidays import list_of
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
-from socialx.precision import Precision
 from socialx.progress import Callback, Start, note, say, work
-from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
@@ -38,7 +36,6 @@ from socialx.training.networks import InTurn, one_of
 from socialx.training.process_group import ALONE, ProcessGroup, joined
 from socialx.training.run_folder import (
     EpochRow,
-    RunFolder,
     TrainedRun,
     folder_to_train,
     open_run,
@@ -135,6 +132,7 @@ def train(
         with group.agreed():
             layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, size)
             plan = plan_of(layers, resume, overwrite, group)
+            plan.problem.data.note_clock()
             trainer = plan.problem.settings.trainer
             path = trainer.run_dir or Path(f"runs/{plan.problem.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
@@ -222,15 +220,15 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
     """Train as planned, in the folder ``path``, and measure the intervals of the best epoch."""
     with ExitStack() as stack:
         with group.agreed():
-            plan.problem.data.note_clock()
             problem = taught(plan.problem)
         data, old, effective = problem.data, plan.old, problem.settings
-        trainer = effective.trainer
+        trainer, precision = effective.trainer, problem.precision
         # Every process may see another amount of free memory, and all need one order of the windows.
         chunk = group.of_first(data.chunk_windows(problem.protocol.windows["train"]))
         with group.agreed():
             networks = [problem, *other_networks(problem)]
             loader, validation = loaders_of(networks, group, chunk)
+            holidays, known = list_of(effective.data.holidays), data.known_now if data.met and not old else None
             learner = make_learner(problem, len(loader), group)
             run = stack.enter_context(folder_to_train(path, old, plan.overwrite, writes=group.first))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
@@ -239,9 +237,10 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
             if old:
                 before = go_on(learner, old, len(loader), trainer.max_epochs, trainer.patience)
                 loader, _ = loaders_of(networks, group, before.chunk)
-                replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, problem.precision)
+                replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                _write_start(run, problem, plan.origin, group.job)
+                facts = (problem.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
+                run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.copy_first(problem.model.state_dict().values())
         say(starting(problem, loader, run.path, group.world))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
@@ -261,26 +260,8 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 keep=trainer.keep_checkpoints,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
-            _calibrate(run, problem)
+            run.calibrate(problem.model, data, effective.loader.batch_size, precision.device, problem.protocol)
         return Run(run.path, effective, problem.protocol, tuple(run.rows()), result.interrupted)
-
-
-def _write_start(run: RunFolder, problem: Problem, origin: dict[str, str], job: str) -> None:
-    """Write what a new run depends on, and what is known of the days of its data."""
-    settings, data = problem.settings, problem.data
-    holidays = list_of(settings.data.holidays)
-    facts = (origin, problem.precision, problem.protocol, data.sensors.ids, job, fixed(settings), holidays)
-    run.write_start(to_yaml(settings), *facts)
-    if data.met and run.writes:
-        run.write_known(data.known_now)
-
-
-def _calibrate(run: RunFolder, problem: Problem) -> None:
-    """Write the intervals of the best epoch, whose weights forecasts are made with, in float32."""
-    weights, size = run.read_weights(), problem.settings.loader.batch_size
-    problem.model.load_state_dict(weights.state)
-    precision = Precision("32-true", problem.precision.device)
-    run.write_intervals(calibrated(problem.model, problem.data, size, precision, problem.protocol, weights.fingerprint))
 
 
 def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | None = None) -> Loader:

@@ -35,18 +35,18 @@ from typing import Annotated, Any, Self
 
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter
-from torch import Tensor
+from torch import Tensor, nn
 
 import socialx
 from socialx import sealed
 from socialx.data.climatology import KnownDays
-from socialx.dataset import checksum_of
+from socialx.dataset import Dataset, checksum_of
 from socialx.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.files.store import Store, open_store
 from socialx.precision import Precision
-from socialx.scoring.intervals import Intervals
+from socialx.scoring.intervals import Intervals, calibrated
 from socialx.scoring.protocol import ScoringProtocol, network_of
 from socialx.settings_file import read_settings
 from socialx.training import checkpoint
@@ -186,11 +186,12 @@ class RunFolder:
         job: str = "",
         fixed: Mapping[str, Any] | None = None,
         holidays: Path | None = None,
+        known: KnownDays | None = None,
     ) -> None:
         """Write what a new run depends on.
 
         job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, by dotted key.
-        holidays: the file of them.
+        holidays: the file of them.  known: of the days of its data.
         """
         if job:
             self.write_text("job.txt", f"{job}\n")
@@ -203,6 +204,8 @@ class RunFolder:
             self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
+        if known is not None and self.writes:
+            sealed.write(self.climatology, *known.as_sealed)
 
     def _write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
         self.write_text("settings.yaml", settings)
@@ -257,11 +260,6 @@ class RunFolder:
         """Write intervals.safetensors, whole or not at all."""
         sealed.write(self.intervals, *intervals.as_sealed)
 
-    def write_known(self, known: KnownDays) -> None:
-        """Write climatology.safetensors, whole or not at all."""
-        if self.writes:
-            sealed.write(self.climatology, *known.as_sealed)
-
     def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
 
@@ -279,6 +277,18 @@ class RunFolder:
         if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
             raise SocialxError(self.last, "its weights have no names", checkpoint.ANOTHER)
         return RunWeights(state, None)
+
+    def calibrate(
+        self, model: nn.Module, data: Dataset, batch_size: int, device: torch.device, now: ScoringProtocol
+    ) -> None:
+        """Measure and write the intervals of the best epoch, whose weights forecasts are made with, in float32.
+
+        The model has these weights afterwards.  now: the protocol of the data.
+        """
+        weights = self.read_weights()
+        model.load_state_dict(weights.state)
+        precision = Precision("32-true", device)
+        self.write_intervals(calibrated(model, data, batch_size, precision, now, weights.fingerprint))
 
     def read_state(self, device: torch.device) -> dict[str, Any]:
         """The state to resume from on ``device``: learner, progress, and generators.
@@ -308,11 +318,14 @@ class TrainedRun(RunFolder):
     def read(cls, folder: RunFolder, named: Path) -> Self:
         """Read what a folder says.  Raises SettingsError or SocialxError where that is not as train writes it."""
         own, record = read_settings(folder.settings), folder.read_json("protocol.json")
-        protocol = _protocol_in(folder, record)
-        fixed = record.get("settings")
+        ids = folder.path / "sensors.json"
+        sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
+        protocol, fixed = _protocol_in(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
             raise SocialxError(folder.path / "protocol.json", "not as train writes it", NAME_A_RUN)
-        sensors = _sensors_in(folder, protocol)
+        if sensors is not None and network_of(sensors) != protocol.network:
+            found = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
+            raise SocialxError(ids, found, "copy the whole run folder again, or train again")
         run = cls(folder.path, named=named, own=own, fixed=fixed, protocol=protocol, sensors=sensors, record=record)
         return replace(run, own=own | {key: run._found(own[key]) for key in OTHER_FILES if own.get(key)})
 
@@ -442,18 +455,6 @@ def _protocol_in(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProtoco
     if record.get("sha256", seal) != seal:
         raise SocialxError(path, "not as its training wrote it", f"copy the whole run folder again, or {again}")
     return protocol
-
-
-def _sensors_in(folder: RunFolder, protocol: ScoringProtocol) -> tuple[str, ...] | None:
-    """The ids of the sensors in the order of training; None where there is no such file."""
-    path = folder.path / "sensors.json"
-    if not path.exists():
-        return None
-    ids = tuple(str(vdid) for vdid in folder.read_json(path.name, list))
-    if network_of(ids) != protocol.network:
-        found = f"it has {counted(len(ids), 'sensor')}, not those of protocol.json in their order"
-        raise SocialxError(path, found, "copy the whole run folder again, or train again")
-    return ids
 
 
 def _seal(protocol: Mapping[str, Any]) -> str:
