@@ -37,8 +37,7 @@ from socialx.profiling.work import machine, synchronize, work_of
 from socialx.progress import note, work
 from socialx.training.capture import WARMUP
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
-from socialx.training.device import DeviceSamples, sampling
-from socialx.training.leak import growth
+from socialx.training.device import DeviceSamples, growth, sampling
 from socialx.training.learner import Learner
 from socialx.training.loop import examples_of, run_steps
 

@@ -44,8 +44,7 @@ from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.task_help import INTERVAL, RUN, Help, with_help
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
-from socialx.tasks.pace import other_units, read_at_own_pace
-from socialx.tasks.trained import intervals_of, load_trained
+from socialx.tasks.trained import intervals_of, load_trained, other_units, read_at_own_pace
 from socialx.tasks.training import Run
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run

@@ -27,8 +27,7 @@ from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.task_help import Help, with_help
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import load_trained, settings_of, with_weights_of
+from socialx.tasks.trained import load_trained, read_at_own_pace, settings_of, with_weights_of
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on

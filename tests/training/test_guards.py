@@ -18,8 +18,7 @@ from socialx.environment import MIB
 from socialx.precision import Precision
 from socialx.progress import Event, Note, listening
 from socialx.training import leak, loop
-from socialx.training.device import DeviceSamples, sampling
-from socialx.training.leak import MemoryWatch, growth
+from socialx.training.device import DeviceSamples, MemoryWatch, growth, sampling
 from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.fake_nvml import fake_nvml
 from tests.networks import CPU, example
