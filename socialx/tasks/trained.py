@@ -201,6 +201,23 @@ def _knowing(problem: Problem, run: TrainedRun, known: KnownDays) -> Problem:
     return replace(problem, data=replace(problem.data, known=known.of_sensors(places, ratios)))
 
 
+def _compared(
+    run: TrainedRun, problem: Problem, state: dict[str, Tensor], tied: bool, same_missing: bool
+) -> tuple[dict[str, Tensor], ScoringProtocol]:
+    """Weights and protocol of a run for a file, as ``fitted``; refuses one that does not fit, as ``refuse_other``.
+
+    tied: the run forecasts its own sensors alone.
+    """
+    now, then, file = problem.protocol, run.protocol, problem.data.store.path
+    for message in other_units(file, now, then):
+        note(message)
+    if problem.settings.model.any_network:
+        state, then = fitted(problem, state, replace(then, step_minutes=now.step_minutes))
+    new = [vdid for vdid in problem.data.sensors.ids if tied and run.sensors and vdid not in run.sensors]
+    now.refuse_other(then, run.named, file, tied, same_missing, new=new)
+    return state, then.beside(now)
+
+
 def load_trained(
     run: Path | TrainedRun,
     layers: Layers,
@@ -217,18 +234,18 @@ def load_trained(
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(run) if isinstance(run, Path) else run
-    path, then, sensors = run.named, run.protocol, run.sensors
+    path, then = run.named, run.protocol
     loaded = settings_of(run, layers, SCORING)
-    effective, origin = loaded.in_full_precision(run.settings), loaded.origin["data.holidays"]
-    holidays = run.holidays(effective.data.holidays, origin)
+    effective = loaded.in_full_precision(run.settings)
+    holidays = run.holidays(effective.data.holidays, loaded.origin["data.holidays"])
     weights, known = run.read_weights(), None if split else run.read_known()
     finer = steps_in_one(effective, then) if effective.model.any_network else 1
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
-    tied, free = sensor_tables(effective), takes_new_sensors(effective) and sensors is not None
-    own = sensors if tied and not free else None  # which the file must have
+    tied, free = sensor_tables(effective), takes_new_sensors(effective) and run.sensors is not None
+    own = run.sensors if tied and not free else None  # which the file must have
     problem = build(
         effective,
         first.data if first else None,
@@ -238,23 +255,16 @@ def load_trained(
         finer=finer,
         holidays=holidays,
     )
-    now, file = problem.protocol, problem.data.store.path
-    if layers.data is None and now.checksum != then.checksum:
+    if layers.data is None and problem.protocol.checksum != then.checksum:
         refuse_other_file(run, problem.data.stores)
-    state, new = weights.state, [vdid for vdid in problem.data.sensors.ids if own and vdid not in own]
     if own and not split:
         _note_left_out(run, problem)
-    for message in other_units(file, now, then):
-        note(message)
-    if effective.model.any_network:
-        state, then = fitted(problem, state, replace(then, step_minutes=now.step_minutes))
-    now.refuse_other(then, path, file, tied and not free, same_missing, new=new)
-    then = then.beside(now)
+    state, then = _compared(run, problem, weights.state, tied and not free, same_missing)
     if not split:
         problem.data.note_clock()
     if free:
-        state = _of_sensors(state, problem.data.sensors.ids, sensors or (), path, file)
-    if known and (tied or then.dataset == now.dataset):  # with tables another is refused
+        state = _of_sensors(state, problem.data.sensors.ids, run.sensors or (), path, problem.data.store.path)
+    if known and (tied or then.dataset == problem.protocol.dataset):  # with tables another is refused
         problem = _knowing(problem, run, known)
     try:
         check_state(problem.model, state)
