@@ -31,7 +31,7 @@ from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained, network_of
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, Loaded, differences
-from socialx.training.run_folder import TrainedRun, open_run
+from socialx.training.run_folder import RunWeights, TrainedRun, open_run
 
 MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 
@@ -218,6 +218,32 @@ def _compared(
     return state, then.beside(now)
 
 
+def _built(
+    run: TrainedRun, layers: Layers, first: Problem | None, split: bool
+) -> tuple[Problem, RunWeights, KnownDays | None]:
+    """The problem of a run with fresh weights, as ``load_trained`` is asked for it; its own ones, and what it knows."""
+    loaded = settings_of(run, layers, SCORING)
+    settings = loaded.in_full_precision(run.settings)
+    holidays = run.holidays(settings.data.holidays, loaded.origin["data.holidays"])
+    weights, known = run.read_weights(), None if split else run.read_known()
+    finer = steps_in_one(settings, run.protocol) if settings.model.any_network else 1
+    lengths = {name: getattr(settings.data, name) // finer for name in ("history", "horizon")}
+    settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})
+    if first and (differ := differences(first.settings, settings)):
+        raise SettingsError(run.named, f"other windows than the first run ({differ})", "score them one by one")
+    free = takes_new_sensors(settings) and run.sensors is not None
+    problem = build(
+        settings,
+        first.data if first else None,
+        split=split,
+        moments=None if split else run.protocol.normaliser,
+        sensors=run.sensors if sensor_tables(settings) and not free and not split else None,
+        finer=finer,
+        holidays=holidays,
+    )
+    return problem, weights, known
+
+
 def load_trained(
     run: Path | TrainedRun,
     layers: Layers,
@@ -234,45 +260,30 @@ def load_trained(
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(run) if isinstance(run, Path) else run
-    path, then = run.named, run.protocol
-    loaded = settings_of(run, layers, SCORING)
-    effective = loaded.in_full_precision(run.settings)
-    holidays = run.holidays(effective.data.holidays, loaded.origin["data.holidays"])
-    weights, known = run.read_weights(), None if split else run.read_known()
-    finer = steps_in_one(effective, then) if effective.model.any_network else 1
-    lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
-    effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
-    if first and (differ := differences(first.settings, effective)):
-        raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
-    tied, free = sensor_tables(effective), takes_new_sensors(effective) and run.sensors is not None
-    own = run.sensors if tied and not free else None  # which the file must have
-    problem = build(
-        effective,
-        first.data if first else None,
-        split=split,
-        moments=None if split else then.normaliser,
-        sensors=None if split else own,
-        finer=finer,
-        holidays=holidays,
-    )
-    if layers.data is None and problem.protocol.checksum != then.checksum:
+    problem, weights, known = _built(run, layers, first, split)
+    settings, ids, file = problem.settings, problem.data.sensors.ids, problem.data.store.path
+    free = takes_new_sensors(settings) and run.sensors is not None
+    tied = sensor_tables(settings) and not free
+    if layers.data is None and problem.protocol.checksum != run.protocol.checksum:
         refuse_other_file(run, problem.data.stores)
-    if own and not split:
+    if tied and not split:
         _note_left_out(run, problem)
-    state, then = _compared(run, problem, weights.state, tied and not free, same_missing)
+    state, then = _compared(run, problem, weights.state, tied, same_missing)
     if not split:
         problem.data.note_clock()
     if free:
-        state = _of_sensors(state, problem.data.sensors.ids, run.sensors or (), path, problem.data.store.path)
-    if known and (tied or then.dataset == problem.protocol.dataset):  # with tables another is refused
+        state = _of_sensors(state, ids, run.sensors or (), run.named, file)
+    if known and (tied or free or then.dataset == problem.protocol.dataset):  # with tables another is refused
         problem = _knowing(problem, run, known)
     try:
         check_state(problem.model, state)
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
-    if effective.model.any_network:
+    finer = 1
+    if settings.model.any_network:
         read_at_own_pace(problem, run.protocol)
+        finer = problem.data.store.step_minutes // run.protocol.step_minutes
     model = Coarser(problem.model, finer) if finer > 1 else problem.model
     model.to(problem.precision.device)
     parameters = sum(p.numel() for p in problem.model.parameters())
