@@ -256,7 +256,7 @@ def main() -> None:
     if given.there:
         found[network] = {"part": "test", "seeds": 1, "cpu": cpu, "mae": trained_there(given.data)}
     elif given.runs:
-        name = f"{open_run(Path(given.runs[0])).protocol().dataset} -> {network}"
+        name = f"{open_run(Path(given.runs[0])).protocol.dataset} -> {network}"
         mae = scored(given.runs, given.data)
         found[name] = {"part": "test", "seeds": len(given.runs), "cpu": cpu, "mae": mae}
     results = {**known(RESULT), **found}

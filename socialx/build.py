@@ -51,13 +51,15 @@ def build(
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
     finer: int = 1,
+    holidays: str | None = None,
 ) -> Problem:
     """Open the data, unless it is given, and build the model for it.
 
     split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
     this file.  sensors: the ids that the file must have, in the order of the model.  finer: how many steps of the model
-    are one of the file.  Raises SettingsError where settings do not fit together and SocialxError where the file does
-    not fit them.
+    are one of the file.  holidays: where the list of holidays is, if not where the settings name it.
+
+    Raises SettingsError where settings do not fit together and SocialxError where the file does not fit them.
     """
     refuse_conflicts(settings, finer)
     precision = _prepared(settings)
@@ -80,7 +82,7 @@ def build(
             sensors=sensors,
             loading=loading_of(settings),
             met=met,
-            holidays=holidays_of(settings.data.holidays) if settings.data.holidays else None,
+            holidays=holidays_of(holidays or settings.data.holidays) if settings.data.holidays else None,
         )
     elif met and not data.met:  # of a model that does not read the climatology
         data = replace(data, met=met)

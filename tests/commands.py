@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -108,6 +109,14 @@ def edited(data: Path, path: Path) -> Iterator[h5py.File]:
     path.write_bytes(data.read_bytes())
     with h5py.File(path, "r+") as file:
         yield file
+
+
+def in_kmh(data: Path, path: Path) -> Path:
+    """A copy whose speeds are in km/h."""
+    with edited(data, path) as file:
+        file["data/features"][:, :, 0] *= np.float32(1.609344)
+        file["metadata/units"][()] = json.dumps(json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"})
+    return path
 
 
 def renamed(data: Path, path: Path) -> Path:

@@ -393,8 +393,8 @@ CASES: dict[str, Callable[[World], str]] = {
     "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),
     "training.process_group.ProcessGroup.resuming#1": interrupted,
     "training.run_folder.RunFolder.check_format#1": lambda w: w.says("evaluate", without(w, "format.txt")),
-    "training.run_folder.RunFolder.protocol#1": lambda w: w.says("evaluate", without(w, "protocol.json", "{}")),
-    "training.run_folder.RunFolder.read_intervals#1": lambda w: w.says(
+    "training.run_folder._protocol_in#1": lambda w: w.says("evaluate", without(w, "protocol.json", "{}")),
+    "training.run_folder.TrainedRun.read_intervals#1": lambda w: w.says(
         "predict", without(w, RunFolder(w.run).intervals.name), "--interval", "0.9"
     ),
     "training.run_folder.open_to_resume#1": lambda w: w.says("train", "--resume", without(w, "last.pt")),

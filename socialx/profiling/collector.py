@@ -22,6 +22,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, supported
 from socialx.disk import replacing
 from socialx.profiling.trace import MARK, WINDOW, Trace, read_operators, read_trace
 from socialx.profiling.trials import synchronize
+from socialx.training.clock import StepClock
 
 # CUPTI gets its buffers in the first step, and drops the first kernels of a later profiler in the same process.
 WARMUP_STEPS = 2
@@ -31,7 +32,7 @@ class ProfilerError(RuntimeError):
     """The profiler itself failed, not what it watched."""
 
 
-class TraceClock:
+class TraceClock(StepClock):
     """Marks that stand in the trace, so that its steps fall into the same phases as the clock's."""
 
     def mark(self, name: str) -> None:

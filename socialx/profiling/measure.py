@@ -40,8 +40,7 @@ from socialx.profiling.trials import step_alone, synchronize, timed, try_setting
 from socialx.progress import note, work
 from socialx.training.capture import WARMUP
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
-from socialx.training.device import DeviceSamples, sampling
-from socialx.training.leak import growth
+from socialx.training.device import DeviceSamples, growth, sampling
 from socialx.training.learner import Learner
 from socialx.training.loop import examples_of, run_steps
 

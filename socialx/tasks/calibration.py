@@ -15,7 +15,7 @@ from socialx.task_help import RUN, with_help
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
-from socialx.training.run_folder import TRAINED, old_run, open_run
+from socialx.training.run_folder import TRAINED, folder_of, old_run, open_run
 
 
 @with_help
@@ -34,13 +34,15 @@ def calibrate(
     """
     with listening(progress):
         path = Path(str(run))
-        if open_run(path).path.parent == TRAINED:
+        folder = folder_of(path)
+        if folder.path.parent == TRAINED:
             own = Command("train", **{"data.path": "FILE.h5", "model.any_network": True})
             raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
-        with old_run(open_run(path)) as folder:  # nobody trains in it meanwhile
-            problem, trained = load_trained(path, Layers.of(settings, {**sections, "data": data}))
-            if problem.protocol.step_minutes != folder.protocol().step_minutes:
-                steps = f"a step of {problem.protocol.step_minutes} min, and the run {folder.protocol().step_minutes}"
+        with old_run(folder):  # nobody trains in it meanwhile
+            of_run = open_run(path)
+            problem, trained = load_trained(of_run, Layers.of(settings, {**sections, "data": data}))
+            if problem.protocol.step_minutes != of_run.protocol.step_minutes:
+                steps = f"a step of {problem.protocol.step_minutes} min, and the run {of_run.protocol.step_minutes}"
                 raise SocialxError(problem.data.store.path, f"it has {steps}", "name a file of that step")
             dataset, size, precision = problem.data, problem.settings.loader.batch_size, problem.precision
             with when_memory_runs_out(problem):

@@ -96,8 +96,9 @@ def export(
             if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
                 raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
         with work("export", 3, "steps") as bar:
-            problem, _ = load_trained(path, layers.over(FIXED), split=False)
-            about = _about(problem, open_run(path).protocol())
+            of_run = open_run(path)
+            problem, _ = load_trained(of_run, layers.over(FIXED), split=False)
+            about = _about(problem, of_run.protocol)
             bar.advance()
             graph = None if kind == "safetensors" else _graph(problem, kind, path)
             bar.advance()

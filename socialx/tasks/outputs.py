@@ -7,11 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from os import path as paths
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from socialx.disk import check_name, check_output
 from socialx.errors import SettingsError, SocialxError
 from socialx.files.file_head import UNREADABLE, unpacked
 from socialx.settings_layers import Layers, own_settings
+
+if TYPE_CHECKING:
+    from socialx.training.run_folder import TrainedRun
 
 HEAD_BYTES = 512  # the beginning of a file, which tells what it is
 
@@ -76,22 +80,28 @@ def check_outputs(
 
 
 def inputs_of(
-    layers: Layers | None, runs: Iterable[str | Path] = (), others: Iterable[str | Path | None] = ()
+    layers: Layers | None, runs: Iterable[str | Path | TrainedRun] = (), others: Iterable[str | Path | None] = ()
 ) -> Iterator[Path]:
-    """What a task reads: files of settings, data and distances, all files of its runs and of those they learn from."""
+    """What a task reads: files of settings, data and distances, all files of its runs and of those they learn from.
+
+    runs: their names, or those that were opened.
+    """
     yield from (Path(each) for each in others if each is not None)
     entered = []
     if layers is not None:
         yield from layers.files
         entered.append(layers.merged().settings)
-    for run in map(Path, map(str, runs)):
-        yield from _files_of_run(run)
-        if (run / "settings.yaml").is_file():
-            from socialx.training.run_folder import RunFolder
+    for run in runs:
+        from socialx.training.run_folder import TrainedRun, open_run
 
-            folder = RunFolder(run)
-            entered.append(own_settings(folder.settings, folder.read_settings()).settings)
-            yield from folder.places(str(entered[-1].data.path))
+        opened = run if isinstance(run, TrainedRun) else None
+        path = opened.path if opened else Path(str(run))
+        yield from _files_of_run(path)
+        if opened is None and (path / "settings.yaml").is_file():
+            opened = open_run(path)
+        if opened:
+            entered.append(own_settings(opened.settings, opened.own).settings)
+            yield from opened.places(str(entered[-1].data.path))
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
         for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.from_run])):

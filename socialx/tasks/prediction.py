@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,11 +44,10 @@ from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.task_help import INTERVAL, RUN, Help, with_help
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
-from socialx.tasks.pace import other_units, read_at_own_pace
-from socialx.tasks.trained import intervals_of, load_trained
+from socialx.tasks.trained import intervals_of, load_trained, other_units, read_at_own_pace
 from socialx.tasks.training import Run
 from socialx.tasks.user_data import Data, as_file
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import TrainedRun, open_run
 
 YEAR_DAYS, WEEK_DAYS = 365.25, 7
 DOUBTED_CELLS = 1 << 21  # of the last rows of a file: 5 weeks of METR-LA
@@ -92,28 +92,28 @@ def predict(
     Raises SocialxError for a file that does not fit the run, is too short or has no reading in the history, and for a
     run without intervals; SettingsError for a time that the file does not have and a level that the run does not have.
     """
-    path = Path(str(run))
     said = {"meta": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
-    with listening(progress), as_file(data, path, Layers.of(settings, sections), said) as (file, named):
-        if at is not None and (start is not None or end is not None):
-            raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
-        layers = Layers.of(settings, {**sections, "data": file})
-        problem, trained = load_trained(path, layers, split=False)
-        histories = problem.data.histories(JITTER_S)
-        inputs = tuple(inputs_of(named, [path], [meta_csv]))
+    if at is not None and (start is not None or end is not None):
+        raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
+    with listening(progress), ExitStack() as stack:
+        of_run = open_run(Path(str(run)))
+        file, named = stack.enter_context(as_file(data, of_run, Layers.of(settings, sections), said))
+        problem, trained = load_trained(of_run, Layers.of(settings, {**sections, "data": file}), split=False)
+        inputs = tuple(inputs_of(named, [of_run], [meta_csv]))
         for message in (odd := doubts_of(problem.data.store)):
             note(message)
+        histories = problem.data.histories(JITTER_S)
         readings, reported, values = [], [], []
         problem.model.eval()
         with when_memory_runs_out(problem):
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(problem, histories, at, start, end, every)
             if problem.settings.model.any_network:
-                read_at_own_pace(problem, open_run(path).protocol(), int(times[0]))
-            band = None if interval is None else band_of(path, trained, problem, interval, int(times[0]))
+                read_at_own_pace(problem, of_run.protocol, int(times[0]))
+            band = None if interval is None else band_of(of_run, trained, problem, interval, int(times[0]))
             issued = issues(problem, histories, times, argument)
             if histories.past and not sensor_tables(problem.settings):
-                _note_known(path, problem.data.store.path, problem.data.known_days(int(issued[0])))
+                _note_known(of_run.named, problem.data.store.path, problem.data.known_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
                     readings.append(histories.readings(batch))
@@ -123,11 +123,11 @@ def predict(
         shown = SHOWN_HISTORIES * problem.data.history
         known = np.concatenate(readings), np.concatenate(reported), *histories.around(issued, shown)
         forecasts = np.concatenate(values)
-        forecast = as_forecast(problem, str(path), issued, forecasts, *known)
+        forecast = as_forecast(problem, str(of_run.named), issued, forecasts, *known)
         forecast = forecast if band is None else band.around(forecast, forecasts)
         doubt = other_missing(problem.protocol.missing, trained.missing)
-        notes = [told(f"{problem.data.store.path}: {doubt} of {path}")] if doubt else []
-        asked = other_units(problem.data.store.path, problem.protocol, open_run(path).protocol())
+        notes = [told(f"{problem.data.store.path}: {doubt} of {of_run.named}")] if doubt else []
+        asked = other_units(problem.data.store.path, problem.protocol, of_run.protocol)
         notes += [f"{each.where}: {each.what}" for each in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
@@ -160,13 +160,13 @@ def _note_known(run: Path, file: Path, days: int) -> None:
     note(Message(file, what, better if days < WEEK_DAYS else scored))
 
 
-def band_of(path: Path, trained: Trained, problem: Problem, level: float, issued: int) -> Band:
+def band_of(run: TrainedRun, trained: Trained, problem: Problem, level: float, issued: int) -> Band:
     """The intervals of a run for the sensors of a problem; refuses a level that they do not have.
 
     issued: the second of the first issue.
     """
     sensors = problem.data.sensors.ids
-    found, of = intervals_of(path, trained, problem, issued)
+    found, of = intervals_of(run, trained, problem, issued)
     found.place(level)
     if of:
         note(Message("", f"intervals of the errors on {of}"))

@@ -26,7 +26,7 @@ from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
 from socialx.tasks.scored_part import ScoredPart, scored_part
 from socialx.tasks.training import Run, names_of
-from socialx.training.run_folder import TRAINED, open_run
+from socialx.training.run_folder import TRAINED, TrainedRun, folder_of
 from socialx.views.run_page import model_card, page
 from socialx.views.run_report import Day, Ends, RecordedForecasts, RunRecord, RunReport, telling_days
 
@@ -109,7 +109,7 @@ def _report(scored: ScoredPart) -> RunReport:
     by = {name: {what: each[what] for what in DIVIDED} for name, each in errors.items()}
     return RunReport(
         evaluation=Evaluation(scored.part, protocol, scores, results, known_days=frozen, by=by),
-        runs=tuple(_record(name, scored.trained[name].epoch) for name in scored.problems),
+        runs=tuple(_record(run, scored.trained[name].epoch) for name, run in scored.runs.items()),
         defaults=flat(Settings()),
         explanation=best,
         sensors=dataset.sensors.ids,
@@ -119,7 +119,7 @@ def _report(scored: ScoredPart) -> RunReport:
 
 def _ends(scored: ScoredPart, name: str) -> Ends | None:
     """The ends of the intervals around the forecasts of a run; None of what has no such intervals."""
-    if name not in scored.problems or not open_run(Path(name)).intervals.exists():
+    if name not in scored.runs or not scored.runs[name].intervals.exists():
         return None
     intervals = scored.intervals(name)
     return partial(intervals.around, level=LEVEL) if intervals.widest >= LEVEL else None
@@ -133,15 +133,14 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
         raise SettingsError(Argument("card", card), "it is of one run", "name one run folder")
     if not LICENCE.fullmatch(card):
         raise SettingsError(Argument("card", card), "no identifier of a licence", "for example mit, or unknown")
-    folder = open_run(Path(names[0])).path
+    folder = folder_of(Path(names[0])).path
     if folder.parent == TRAINED:
         raise SettingsError(Argument("card", card), f"{names[0]} comes with the package", "name a run of your own")
     return folder / "README.md"
 
 
-def _record(run: str, epoch: int | None) -> RunRecord:
+def _record(run: TrainedRun, epoch: int | None) -> RunRecord:
     """What a run folder says of its training."""
-    folder = open_run(Path(run))
-    origins = folder.read_json("origin.json") if (folder.path / "origin.json").exists() else {}
-    settings = flat(own_settings(folder.settings, folder.read_settings()).settings)
-    return RunRecord(run, settings, {k: str(v) for k, v in origins.items()}, tuple(folder.rows()), epoch)
+    origins = run.read_json("origin.json") if (run.path / "origin.json").exists() else {}
+    settings = flat(own_settings(run.settings, run.own).settings)
+    return RunRecord(str(run.named), settings, {k: str(v) for k, v in origins.items()}, tuple(run.rows()), epoch)

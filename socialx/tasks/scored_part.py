@@ -30,6 +30,7 @@ from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import intervals_of, load_trained
+from socialx.training.run_folder import TrainedRun, open_run
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,15 @@ class ScoredPart:
     """Windows of a part, in the order of time, and the runs and files that forecast them.
 
     places: of the windows in the part, int64 [W].  period: in which all of them lie, None: they are the whole part.
-    problem: of the first run, and of the file alone where there is no run.  recorded: what files forecast, float32
-    [W,P,N,G].
+    problem: of the first run, and of the file alone where there is no run.  runs: as they were opened.
+    recorded: what files forecast, float32 [W,P,N,G].
     """
 
     part: str
     places: np.ndarray
     period: Period | None
     problem: Problem
+    runs: dict[str, TrainedRun]
     problems: dict[str, Problem]
     trained: dict[str, Trained]
     loader: Loader
@@ -118,7 +120,7 @@ class ScoredPart:
     def intervals(self, run: str) -> Intervals:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""
         problem = self.problems[run]
-        intervals, _ = intervals_of(Path(run), self.trained[run], problem, int(self.issued[0]))
+        intervals, _ = intervals_of(self.runs[run], self.trained[run], problem, int(self.issued[0]))
         return intervals.of(self.data.sensors.ids, self.device, problem.protocol.targets)
 
 
@@ -143,8 +145,9 @@ def scored_part(
         raise SettingsError(Argument("end" if start is None else "start"), both, f"leave out {Argument('data.days')}")
     problems: dict[str, Problem] = {}
     trained: dict[str, Trained] = {}
-    for name in runs:
-        problems[name], trained[name] = load_trained(Path(name), layers, next(iter(problems.values()), None))
+    opened = {name: open_run(Path(name)) for name in runs}
+    for name, run in opened.items():
+        problems[name], trained[name] = load_trained(run, layers, next(iter(problems.values()), None))
     several = sorted(problems.values(), key=lambda each: not each.data.met)  # first those that read the climatology
     problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
     problem = replace(problem, data=several[0].data) if several else problem
@@ -169,9 +172,10 @@ def scored_part(
         begin, until = (problem.data.store.seconds[rows] for rows in problem.data.forecast_rows(part, places))
         period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(places), tuple(files))
     loader = problem.data.loader(part, problem.settings.loader.batch_size, some=places)
-    scored = ScoredPart(part, places, period, problem, problems, trained, loader, made)
-    for name in problems:
-        _note_seen(name, scored)
+    scored = ScoredPart(part, places, period, problem, opened, problems, trained, loader, made)
+    for name, then in trained.items():
+        if then.checksum != problem.protocol.checksum:
+            _note_seen(name, scored)
     return scored
 
 
@@ -222,9 +226,9 @@ def _note_days(problem: Problem, layers: Layers) -> None:
 
 
 def _note_seen(run: str, scored: ScoredPart) -> None:
-    """Say which windows a run may have seen in its training where its file has grown since, and how to leave them."""
+    """Say which windows a run may have seen in its training, where its file has grown since, and how to leave them."""
     now, then = scored.problem.protocol, scored.trained[run]
-    if then.checksum == now.checksum or None in (now.first_time, then.first_time, then.last_time):
+    if None in (now.first_time, then.first_time, then.last_time):
         return
     step_s, times = 60 * now.step_minutes, (str(now.first_time), str(then.first_time), str(then.last_time))
     begins, first, last = (wall_seconds(time, "start", None) for time in times)

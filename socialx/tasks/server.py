@@ -22,7 +22,7 @@ from socialx.task_help import INTERVAL, RUN, Help, with_help
 from socialx.tasks.prediction import band_of
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import folder_of, open_run
 
 if TYPE_CHECKING:
     from socialx.serving.endpoints import Service
@@ -126,11 +126,12 @@ class Served:
         """The service of the run in a folder.  Raises SocialxError as ``predict`` does."""
         from socialx.serving.endpoints import make_service
 
-        version = open_run(self.folder).version
-        problem, trained = load_trained(folder, self.layers, split=False, same_missing=self.follow)
+        version = folder_of(self.folder).version
+        run = open_run(folder)
+        problem, trained = load_trained(run, self.layers, split=False, same_missing=self.follow)
         service = make_service(problem, folder.resolve().name, self.queue)
         if self.interval is not None:
-            service.band = band_of(folder, trained, problem, self.interval, int(problem.data.store.seconds[-1]))
+            service.band = band_of(run, trained, problem, self.interval, int(problem.data.store.seconds[-1]))
         try:
             service.forecast_from_data(self.follow)
         except SocialxError as error:
@@ -146,7 +147,7 @@ class Served:
 
         Raises SocialxError or OSError for one that cannot be read, and SocialxError for one that does not fit.
         """
-        run = open_run(self.folder)
+        run = folder_of(self.folder)
         now = run.version
         if now == self.version:
             return None

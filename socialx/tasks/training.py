@@ -21,22 +21,26 @@ from socialx.errors import Argument, Command, Message, SettingsError, SocialxErr
 from socialx.files.holidays import list_of
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
-from socialx.precision import Precision
 from socialx.progress import Callback, Start, note, say, work
-from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, TEACHER_WEIGHT, Settings
-from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, sees_card, to_yaml
+from socialx.settings_layers import Layers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.task_help import Help, with_help
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import load_trained, settings_of, starting_from, with_own_list
+from socialx.tasks.trained import load_trained, read_at_own_pace, settings_of, with_weights_of
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
 from socialx.training.networks import InTurn, one_of
 from socialx.training.process_group import ALONE, ProcessGroup, joined
-from socialx.training.run_folder import EpochRow, RunFolder, folder_to_train, open_run, open_to_resume, restarted_run
+from socialx.training.run_folder import (
+    EpochRow,
+    TrainedRun,
+    folder_to_train,
+    open_run,
+    open_to_resume,
+    restarted_run,
+)
 
 SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
 
@@ -91,11 +95,11 @@ def names_of(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
 
 def load_run(path: str | Path) -> Run:
     """A run that was trained before.  Raises SocialxError where the folder is none."""
-    folder = open_run(Path(path))
-    own = folder.read_settings()
+    run = open_run(Path(path))
+    own = run.own
     if named := own.get("data.path"):
-        own["data.path"] = str(folder.own_file(str(named)) or named)
-    return Run(folder.path, own_settings(folder.settings, own).settings, folder.protocol(), tuple(folder.rows()))
+        own = own | {"data.path": str(run.own_file(str(named)) or named)}
+    return Run(run.path, own_settings(run.settings, own).settings, run.protocol, tuple(run.rows()))
 
 
 @with_help
@@ -122,41 +126,123 @@ def train(
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
     """
-    with joined(progress) as group, ExitStack() as stack:
+    with joined(progress) as group:
         began = group.of_first(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.agreed():
             layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, size)
-            problem, origin, old, overwrite = _plan(layers, resume, overwrite, group)
-            effective = problem.settings
-            trainer = effective.trainer
-            path = trainer.run_dir or Path(f"runs/{problem.protocol.dataset}-{began}")
+            plan = plan_of(layers, resume, overwrite, group)
+            plan.problem.data.note_clock()
+            trainer = plan.problem.settings.trainer
+            path = trainer.run_dir or Path(f"runs/{plan.problem.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
                 raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
-            problem = taught(problem)
-        data, precision, protocol = problem.data, problem.precision, problem.protocol
+        return carried_out(plan, path, group)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training starts from.
+
+    origin: where each setting came from.  old: the run that goes on, None: a new one begins.  overwrite: a run that is
+    in the folder goes.
+    """
+
+    problem: Problem
+    origin: dict[str, str]
+    old: TrainedRun | None = None
+    overwrite: bool = False
+
+
+def plan_of(layers: Layers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
+    """The plan of a training: a new one, one that goes on, or one that starts from the weights of a run.
+
+    Raises SettingsError and SocialxError for what does not go together, and for data of another run.
+    """
+    if resume:
+        _refuse_beside(resume, layers, overwrite)
+        old = open_to_resume(Path(str(resume)))
+        return resumed(old, settings_of(old, layers, RESUME))
+    named = layers.merged().settings.trainer.from_run
+    start = open_run(Path(named)) if named else None
+    loaded = layers.starting_from(start.settings, start.own, start.fixed) if start else layers.load()
+    run_dir = loaded.settings.trainer.run_dir
+    if start and run_dir and run_dir.resolve() == start.path.resolve():
+        raise SettingsError(Argument("trainer.run_dir", run_dir), "it starts from there", "name another folder")
+    begun = False
+    if group.restarts:
+        goes_on, begun = restarted_run(run_dir, group.job)
+        if goes_on:
+            return resumed(goes_on, loaded)
+    loaded.note_size(layers.size)
+    loaded.note_unread()
+    return started_from(start, loaded, overwrite or begun) if start else new(loaded, overwrite or begun)
+
+
+def new(loaded: Loaded, overwrite: bool) -> Plan:
+    """The plan of a training with fresh weights."""
+    return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
+
+
+def started_from(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
+    """The plan of a training with weights and normaliser of a run, in a folder of its own."""
+    problem = build(loaded.settings, moments=start.protocol.normaliser)
+    return Plan(with_weights_of(start, problem), loaded.origin, overwrite=overwrite)
+
+
+def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
+    """The plan of a run that goes on.  Raises SocialxError for data and roads other than those of its training."""
+    loaded.note_unread()
+    settings, then = loaded.settings, old.protocol
+    holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
+    problem = build(settings, moments=then.normaliser if settings.trainer.from_run else None, holidays=holidays)
+    data = problem.data.store.path
+    old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
+    old.check_same(problem.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
+    problem.protocol.refuse_other(then, old.path, data, old.sensors is not None, True, holidays)
+    return Plan(problem, loaded.origin, old)
+
+
+def _refuse_beside(resume: str | Path | Run, layers: Layers, overwrite: bool) -> None:
+    """Raise SettingsError for arguments that a run which goes on does not take."""
+    if overwrite:
+        other = f"{Argument('overwrite')} clears it, so give one of them"
+        raise SettingsError(Argument("resume"), "it goes on with a run", other)
+    for argument, value, own in (
+        ("size", layers.size, "settings"),
+        ("trainer.from_run", layers.of_call("trainer.from_run"), "weights"),
+    ):
+        if value:
+            raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {own}", "leave it out")
+
+
+def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
+    """Train as planned, in the folder ``path``, and measure the intervals of the best epoch."""
+    with ExitStack() as stack:
+        with group.agreed():
+            problem = taught(plan.problem)
+        data, old, effective = problem.data, plan.old, problem.settings
+        trainer, precision = effective.trainer, problem.precision
         # Every process may see another amount of free memory, and all need one order of the windows.
-        chunk = group.of_first(data.chunk_windows(protocol.windows["train"]))
+        chunk = group.of_first(data.chunk_windows(problem.protocol.windows["train"]))
         with group.agreed():
             networks = [problem, *other_networks(problem)]
             loader, validation = loaders_of(networks, group, chunk)
+            holidays, known = list_of(effective.data.holidays), data.known_now if data.met and not old else None
             learner = make_learner(problem, len(loader), group)
-            run = stack.enter_context(folder_to_train(path, old, overwrite, writes=group.first))
+            run = stack.enter_context(folder_to_train(path, old, plan.overwrite, writes=group.first))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
+            before = None
             if old:
                 before = go_on(learner, old, len(loader), trainer.max_epochs, trainer.patience)
                 loader, _ = loaders_of(networks, group, before.chunk)
-                run.write_resumption(to_yaml(effective), origin, precision)
+                replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                before = None
-                ids, fixes = data.sensors.ids, fixed(effective)
-                holidays = list_of(effective.data.holidays)
-                run.write_start(to_yaml(effective), origin, precision, protocol, ids, group.job, fixes, holidays)
-                if data.met and run.writes:
-                    run.write_known(data.known_now)
+                facts = (problem.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
+                run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.copy_first(problem.model.state_dict().values())
         say(starting(problem, loader, run.path, group.world))
-        if old and not group.restarts and origin["trainer.max_epochs"] != str(old.settings):
+        if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"{run.settings} alone does not repeat this run"
             note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}", alone))
         with when_memory_runs_out(problem, RESUMING if old else TRAINING, loader.batch_size), group.training(run.path):
@@ -172,65 +258,8 @@ def train(
                 progress=before,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
-            _calibrate(run, problem)
-        return Run(run.path, effective, protocol, tuple(run.rows()), result.interrupted)
-
-
-def _calibrate(run: RunFolder, problem: Problem) -> None:
-    """Write the intervals of the best epoch, whose weights forecasts are made with, in float32."""
-    weights, size = run.read_weights(), problem.settings.loader.batch_size
-    problem.model.load_state_dict(weights.state)
-    precision = Precision("32-true", problem.precision.device)
-    run.write_intervals(calibrated(problem.model, problem.data, size, precision, problem.protocol, weights.fingerprint))
-
-
-def _plan(
-    layers: Layers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup
-) -> tuple[Problem, dict[str, str], RunFolder | None, bool]:
-    """Merge the settings and build their problem; refuses what does not go together, and data of another run.
-
-    Returns the problem, where each setting came from, the run that goes on, None for a new one, and whether a run that
-    is in its folder goes.
-    """
-    if resume and overwrite:
-        other = f"{Argument('overwrite')} clears it, so give one of them"
-        raise SettingsError(Argument("resume"), "it goes on with a run", other)
-    if resume and layers.size:
-        raise SettingsError(Argument("size", layers.size), f"{resume} goes on with its own settings", "leave it out")
-    if resume and (name := layers.of_call("trainer.from_run")):
-        raise SettingsError(
-            Argument("trainer.from_run", name), f"{resume} goes on with its own weights", "leave it out"
-        )
-    old = open_to_resume(Path(str(resume))) if resume else None
-    name = None if old else layers.merged().settings.trainer.from_run
-    start = open_run(Path(name)) if name else None
-    if old:
-        loaded = settings_of(old, layers, RESUME)
-    elif start:
-        loaded = layers.starting_from(start.settings, start.read_settings(), start.trained_with())
-        if (path := loaded.settings.trainer.run_dir) and path.resolve() == start.path.resolve():
-            raise SettingsError(Argument("trainer.run_dir", path), "it starts from there", "name another folder")
-    else:
-        loaded = layers.load()
-    if group.restarts and not old:
-        old, begun = restarted_run(loaded.settings.trainer.run_dir, group.job)
-        overwrite = overwrite or begun
-    loaded.note_size(None if old else layers.size)
-    loaded.note_unread()
-    source = old if old and loaded.settings.trainer.from_run else start
-    settings = with_own_list(loaded.settings, loaded.origin, old)
-    problem = build(settings, moments=source.protocol().normaliser if source else None)
-    problem = replace(problem, settings=loaded.settings)
-    if start and not old:
-        problem = starting_from(start, problem)
-    if old:
-        data, roads = problem.data.store.path, problem.settings.pooling.distances
-        old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
-        old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
-        tied = old.sensors() is not None
-        problem.protocol.refuse_other(old.protocol(), old.path, data, tied, True, settings.data.holidays)
-    problem.data.note_clock()
-    return problem, loaded.origin, old, overwrite
+            run.calibrate(problem.model, data, effective.loader.batch_size, precision.device, problem.protocol)
+        return Run(run.path, effective, problem.protocol, tuple(run.rows()), result.interrupted)
 
 
 def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | None = None) -> Loader:
@@ -301,13 +330,13 @@ def taught(problem: Problem) -> Problem:
     settings, device, teachers = problem.settings, problem.precision.device, []
     layers = Layers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
-        folder = open_run(Path(name))
-        then = own_settings(folder.settings, folder.read_settings()).settings
+        run = open_run(Path(name))
+        then = own_settings(run.settings, run.own).settings
         then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, then):
             advice = "name runs of the same windows"
             raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
-        teachers.append(load_trained(Path(name), layers, problem)[0])
+        teachers.append(load_trained(run, layers, problem)[0])
     if not teachers:
         return problem
     return replace(problem, data=problem.data.learning_from(_mean_forecasts(teachers)))

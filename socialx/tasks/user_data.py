@@ -28,7 +28,7 @@ from socialx.progress import note
 from socialx.settings import SCORING
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import refuse_other_file, settings_of
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
 TABLE = {"meta": "meta_csv", "units": "units", "timezone": "timezone"}  # what convert calls it -> what predict does
@@ -36,7 +36,7 @@ MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after
 
 
 @contextmanager
-def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> Iterator[tuple[Data, Layers]]:
+def as_file(data: Data, run: TrainedRun, layers: Layers, said: Mapping[str, Any]) -> Iterator[tuple[Data, Layers]]:
     """The data, and the settings as the user named them; a frame or a table is a temporary file while the block runs.
 
     A frame has the facts of the file that the run was trained on; for a run of any network it is a table if something
@@ -45,7 +45,7 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
     """
     said = {name: value for name, value in said.items() if value is not None}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
-    if framed and said and settings_of(open_run(run), layers, SCORING).settings.model.any_network:
+    if framed and said and settings_of(run, layers, SCORING).settings.model.any_network:
         frame = as_table("predict", cast("Frame", data), "frame", FRAME, "FRAME")
         with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **said}) as (read, _):
             yield read, layers
@@ -59,21 +59,20 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
     if table is None and not framed:
         yield data, named
         return
-    folder = open_run(run)  # a wrong name is told before a long table is read
     with temporary_folder("predict") as place:
         file = place / "readings.h5"
         if table is None:
-            own = settings_of(folder, layers, SCORING).settings.data
+            own = settings_of(run, layers, SCORING).settings.data
             features = dict.fromkeys((*own.targets, *(own.inputs or ())))
             if own.path is None:
                 remedy = f"add {Argument('meta_csv', 'LOCATIONS.csv')}"
-                raise SocialxError(FRAME, f"{run} has no file that says where its sensors are", remedy)
+                raise SocialxError(FRAME, f"{run.named} has no file that says where its sensors are", remedy)
             if len(features) > 1:
-                found = f"{run} reads {', '.join(features)}, and a frame holds readings of one feature"
+                found = f"{run.named} reads {', '.join(features)}, and a frame holds readings of one feature"
                 raise SocialxError("data", found, "write them to a file with all features")
             store = open_store(own.path, own.targets[0])
             if layers.data is None:
-                refuse_other_file(folder, {store.feature: store})
+                refuse_other_file(run, {store.feature: store})
             write_frame(file, cast("Frame", data), store)
             kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
             naming = retold(without_file(file, FRAME, kept))

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,16 +26,6 @@ Work = Callable[[Sequence[Given]], Tensor]
 WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
 
 
-class Record(Protocol):
-    """How steps are recorded."""
-
-    def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        """Record ``work`` -> how to replay it, and the tensor that holds its result afterwards."""
-
-    def beside(self, work: Callable[[], Tensor]) -> Tensor:
-        """``work()`` as it is, where a recording of it can follow."""
-
-
 class CapturedStep:
     """``work`` on a group of examples, recorded once per shape of a group after a few steps as they are.
 
@@ -45,9 +35,9 @@ class CapturedStep:
     a half-recorded step back.  A failed recording warns, and from then on every step runs as it is.
     """
 
-    def __init__(self, work: Work, record: Record, recover: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, work: Work, record: CudaRecorder, recover: Callable[[], None] = lambda: None) -> None:
         self._work, self._recover = work, recover
-        self._record: Record | None = record
+        self._record: CudaRecorder | None = record
         self._shapes: dict[Any, _Shape] = {}
 
     def __call__(self, examples: Sequence[Given]) -> Tensor:

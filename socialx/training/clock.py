@@ -12,27 +12,19 @@ stream, stamped when the *stream* reaches it: a host that waits while work is qu
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 
-class StepClock(Protocol):
-    """What the training loop calls."""
+class StepClock:
+    """What the training loop calls; this one has no reader, so each mark is one empty call."""
 
     def mark(self, name: str) -> None:
         """``fetch``, ``copy``, ``compute`` or ``done`` begins now."""
-        ...
 
 
-class NoClock:
-    """A clock without a reader: each mark is one empty call."""
-
-    def mark(self, name: str) -> None:
-        """Forget it."""
-
-
-class HostClock:
+class HostClock(StepClock):
     """``perf_counter`` marks, right where the host does the work itself, with the CPU time that was used until then."""
 
     kind = "host"
@@ -55,7 +47,7 @@ class HostClock:
         return [used for _, _, used in self._marks]
 
 
-class DeviceClock:
+class DeviceClock(StepClock):
     """CUDA events on the current stream: no sync until ``read``."""
 
     kind = "device"

@@ -1,4 +1,4 @@
-"""What the device itself says while it trains: NVML's utilisation and clocks, sampled by a thread.
+"""What the device says while it trains: utilisation and clocks of NVML, sampled by a thread, and memory that grows.
 
 NVML's utilisation is the share of its own last window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels
 reads 100 %.  It is reported because people ask for it, and never judged.
@@ -6,15 +6,24 @@ reads 100 %.  It is reported because people ask for it, and never judged.
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from socialx.environment import MIB, used_bytes
+from socialx.errors import Message
+from socialx.progress import note
+
 INTERVAL_S = 0.2
+LEAST_EPOCHS = 5  # until memory is said to grow
+WARM_UP = 1  # epochs whose memory is not compared: buffers and caches are made in them
+LARGE = 100 * MIB
 
 
 @dataclass
@@ -83,3 +92,31 @@ def sampling(device: torch.device) -> Iterator[DeviceSamples]:
     finally:
         done.set()
         thread.join()
+
+
+def growth(used: Sequence[float]) -> float:
+    """Bytes an epoch: the median of the slopes between all pairs (Theil-Sen), which a few odd values do not move."""
+    pairs = itertools.combinations(enumerate(used), 2)
+    return statistics.median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
+
+
+class MemoryWatch:
+    """Says once where the memory at the ends of epochs has grown by more than 100 MiB."""
+
+    def __init__(self) -> None:
+        self._used: list[float] = []
+        self._said = False
+
+    def add(self, device: torch.device) -> None:
+        """An epoch has ended."""
+        self._used.append(used_bytes(device))
+        used = self._used[WARM_UP:]
+        if self._said or len(used) < LEAST_EPOCHS:
+            return
+        each = growth(used)
+        if each * (len(used) - 1) > LARGE:
+            self._said = True
+            whose = f"tensors on {device}" if device.type == "cuda" else "the process"
+            total = each * (len(used) - 1)
+            found = f"{whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, {each / MIB:.0f} MiB in each"
+            note(Message("memory", found, "something keeps what it no longer needs"))

@@ -29,9 +29,8 @@ from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import survey
 from socialx.training import checkpoint
 from socialx.training.capture import Given
-from socialx.training.clock import NoClock, StepClock
-from socialx.training.device import sampling
-from socialx.training.leak import MemoryWatch
+from socialx.training.clock import StepClock
+from socialx.training.device import MemoryWatch, sampling
 from socialx.training.learner import Learner
 from socialx.training.networks import one_by_one
 from socialx.training.run_folder import EpochRow, RunFolder
@@ -51,7 +50,7 @@ def run_steps(
     clock: StepClock | None = None,
 ) -> None:
     """Take optimizer steps until the examples end or ``after_step(loss, batches of the step)`` returns True."""
-    clock = clock or NoClock()
+    clock = clock or StepClock()
     while True:
         clock.mark("fetch")
         group = list(itertools.islice(examples, learner.accumulate_grad_batches))

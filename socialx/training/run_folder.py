@@ -29,22 +29,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter
-from torch import Tensor
+from torch import Tensor, nn
 
 import socialx
 from socialx import sealed
 from socialx.data.climatology import KnownDays
-from socialx.dataset import checksum_of
+from socialx.dataset import Dataset, checksum_of
 from socialx.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.files.store import Store, open_store
 from socialx.precision import Precision
-from socialx.scoring.intervals import Intervals
+from socialx.scoring.intervals import Intervals, calibrated
 from socialx.scoring.protocol import ScoringProtocol, network_of
 from socialx.settings_file import read_settings
 from socialx.training import checkpoint
@@ -154,62 +154,6 @@ class RunFolder:
             other = f"a run folder of format {number}, and this socialx knows {FORMAT}"
             raise SocialxError(self.path, other, "use the version of socialx that trained it, or train again")
 
-    def read_settings(self) -> dict[str, Any]:
-        """What settings.yaml says, by dotted key.  Raises SettingsError where it cannot be read."""
-        values = {"model.patch": 1} | read_settings(self.settings)  # what a run had before there was the setting
-        return values | {key: self._found(values[key]) for key in OTHER_FILES if values.get(key)}
-
-    def _found(self, named: Any) -> Any:
-        if isinstance(named, list):
-            return [self._found(each) for each in named]
-        return str(next(iter(self.places(named)), named)) if isinstance(named, str) else named
-
-    def places(self, named: str) -> list[Path]:
-        """Where a file may be that the settings name: different files that exist.
-
-        Where it was in training, where it is if it moved as far as the run, in the run, beside it, and here.  A run
-        that does not say where it was trained is taken for one under runs/.
-        """
-        run = self.path.resolve()
-        folder, then = run.parent.parent, run
-        match self._record().get("place"):
-            case {"folder": str(trained_in), "run": str(trained)}:
-                folder, then = Path(trained_in), Path(trained)
-        moved = os.path.normpath(run / os.path.relpath(folder / named, then))
-        found: dict[tuple[int, ...], Path] = {}
-        for place in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
-            with suppress(OSError, ValueError):  # nothing is there
-                found[version_of(place)[:2]] = place  # of two names of a file the one that was typed is last
-        return list(found.values())
-
-    def own_file(self, named: str) -> Path | None:
-        """Where the data file is that the settings name; None: nowhere.  Of several that with the training's readings.
-
-        Raises SocialxError for several that have them and are not the same.
-        """
-        places = self.places(named)
-        if len(places) < 2:
-            return next(iter(places), None)
-        then, whole = self.protocol(), dict[str, Path]()
-        for place in places:
-            with suppress(SocialxError):
-                stores = {name: open_store(place, name) for name in (*then.targets, *then.inputs)}
-                if self.has_readings_of_training(stores):
-                    whole.setdefault(checksum_of([store.checksum for store in stores.values()]), place)
-        if len(whole) > 1:
-            both = " and ".join(map(str, whole.values()))
-            found = f"{both} have the readings that {self.path} was trained on, and differ in others"
-            raise SocialxError(named, found, f"name one of them with {Argument('data.path')}")
-        return next(iter(whole.values()), places[0])
-
-    def has_readings_of_training(self, stores: Mapping[str, Store]) -> bool:
-        """Whether these features of a file have the readings of the training; more rows and sensors may be there."""
-        then = self.protocol()
-        ids, span = self.sensors() or next(iter(stores.values())).sensors.ids, (then.first_time, then.last_time)
-        names = dict.fromkeys((*then.targets, *then.inputs))
-        found = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
-        return found in (then.checksum, self._record().get("excerpt"))
-
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
         try:
@@ -220,53 +164,12 @@ class RunFolder:
             raise SocialxError(self.path / name, "not as train writes it", NAME_A_RUN)
         return content
 
-    def protocol(self) -> ScoringProtocol:
-        """What the scores of this run depend on."""
-        path, content = self.path / "protocol.json", self._record()
-        again = f"train again: {Command('train', settings=self.settings)}"
-        try:
-            protocol = ScoringProtocol.from_dict(content)
-        except ValueError as error:
-            raise SocialxError(path, str(error), again) from None
-        if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.normaliser]:
-            raise SocialxError(path, f"no mean and deviation of {', '.join(dict.fromkeys(lacking))}", again)
-        if content.get("sha256", seal := _seal(content)) != seal:
-            raise SocialxError(path, "not as its training wrote it", f"copy the whole run folder again, or {again}")
-        return protocol
-
-    def _record(self) -> dict[str, Any]:
-        return self.read_json("protocol.json")
-
-    def trained_with(self) -> dict[str, Any]:
-        """The settings that the training fixed, by dotted key."""
-        recorded = self._record().get("settings")
-        if not isinstance(recorded, dict) or not recorded:
-            raise SocialxError(self.path / "protocol.json", "not as train writes it", NAME_A_RUN)
-        return recorded
-
-    def holidays(self, named: str | None) -> str | None:
-        """Where the holidays are that its settings name: in the file of its training, or in the copy of that."""
-        file = self._record().get("holidays_file")
-        if named is None or not isinstance(file, str):
-            return named
-        return file if os.access(file, os.R_OK) else str(self.path / "holidays.csv")
-
     def job(self) -> str:
         """The job of torchrun that began this run, empty where it was begun otherwise."""
         try:
             return read_text(self.path / "job.txt", TEXT_BYTES).strip()
         except (OSError, ValueError):
             return ""
-
-    def sensors(self) -> tuple[str, ...] | None:
-        """The ids of the sensors in the order of training; None where there is no such file."""
-        if not (self.path / "sensors.json").exists():
-            return None
-        ids = tuple(str(vdid) for vdid in self.read_json("sensors.json", list))
-        if network_of(ids) != self.protocol().network:
-            found = f"it has {counted(len(ids), 'sensor')}, not those of protocol.json in their order"
-            raise SocialxError(self.path / "sensors.json", found, "copy the whole run folder again, or train again")
-        return ids
 
     def write_start(
         self,
@@ -278,11 +181,12 @@ class RunFolder:
         job: str = "",
         fixed: Mapping[str, Any] | None = None,
         holidays: Path | None = None,
+        known: KnownDays | None = None,
     ) -> None:
         """Write what a new run depends on.
 
-        job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, as ``trained_with``.
-        holidays: the file of them.
+        job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, by dotted key.
+        holidays: the file of them.  known: of the days of its data.
         """
         if job:
             self.write_text("job.txt", f"{job}\n")
@@ -295,29 +199,13 @@ class RunFolder:
             self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
-
-    def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
-        """Write what a run that goes on depends on; its own values keep the origin of its first start."""
-        first = self.read_json("origin.json")  # all is read before anything is written
-        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
-        kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
-        self._write_settings(settings, kept, [*before, environment(precision)])
+        if known is not None and self.writes:
+            sealed.write(self.climatology, *known.as_sealed)
 
     def _write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
         self.write_text("settings.yaml", settings)
         self.write_json("origin.json", origin)
         self.write_json("environment.json", starts)
-
-    def check_same(self, now: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
-        """SocialxError where ``key`` of the protocol ``now`` is not this run's own: ``path`` is then another file."""
-        then, name = getattr(self.protocol(), key), {"checksum": "data"}.get(key, key)
-        if then == getattr(now, key):
-            return
-        if then is None:
-            raise SocialxError(path, f"{self.path} was trained without {name}", f"leave {argument} out")
-        where, other = (path, "not") if path else (f"no {name}", "without")
-        remedy = f"name that file with {argument}"
-        raise SocialxError(where, f"{other} the {name} that {self.path} was trained on", remedy)
 
     def rows(self) -> list[EpochRow]:
         """The finished epochs; none where there is no file of them."""
@@ -355,45 +243,6 @@ class RunFolder:
         """Write intervals.safetensors, whole or not at all."""
         sealed.write(self.intervals, *intervals.as_sealed)
 
-    def read_intervals(self, weights: str) -> Intervals:
-        """The intervals of the weights with this fingerprint, in the host's memory.
-
-        Raises SocialxError where there are none, they are damaged, or are those of other weights.
-        """
-        again = Command("calibrate", self.path)
-        if not self.intervals.exists():
-            raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
-        with sealed.refused(self.intervals, "not readable intervals", f"make them anew with {again}"):
-            intervals, of_run = Intervals.from_sealed(*sealed.read(self.intervals)), self.protocol()
-            found = intervals.protocol
-            if (found.horizon, list(found.targets)) != (of_run.horizon, list(of_run.targets)):
-                raise ValueError("they are of another horizon or other targets")
-        if intervals.weights != weights:
-            other = "made for other weights than those of the run"
-            raise SocialxError(self.intervals, other, f"make them anew with {again}")
-        return intervals
-
-    def write_known(self, known: KnownDays) -> None:
-        """Write climatology.safetensors, whole or not at all."""
-        if self.writes:
-            sealed.write(self.climatology, *known.as_sealed)
-
-    def read_known(self) -> tuple[tuple[str, ...], KnownDays] | None:
-        """The sensors of the run and what it knows of the days of its data; None where it has no such file.
-
-        Raises SocialxError where it is damaged.
-        """
-        sensors = self.sensors()
-        if not self.climatology.exists() or sensors is None:
-            return None
-        remedy = "copy the whole run folder again, or train again"
-        with sealed.refused(self.climatology, "not a readable climatology", remedy):
-            tensors, described = sealed.read(self.climatology)
-            known = KnownDays.from_sealed({name: each.float().numpy() for name, each in tensors.items()}, described)
-            if known.sums.shape[2] != len(sensors):
-                raise ValueError(f"it is of {known.sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
-        return sensors, known
-
     def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
 
@@ -412,12 +261,184 @@ class RunFolder:
             raise SocialxError(self.last, "its weights have no names", checkpoint.ANOTHER)
         return RunWeights(state, None)
 
+    def calibrate(
+        self, model: nn.Module, data: Dataset, batch_size: int, device: torch.device, now: ScoringProtocol
+    ) -> None:
+        """Measure and write the intervals of the best epoch, whose weights forecasts are made with, in float32.
+
+        The model has these weights afterwards.  now: the protocol of the data.
+        """
+        weights = self.read_weights()
+        model.load_state_dict(weights.state)
+        precision = Precision("32-true", device)
+        self.write_intervals(calibrated(model, data, batch_size, precision, now, weights.fingerprint))
+
     def read_state(self, device: torch.device) -> dict[str, Any]:
         """The state to resume from on ``device``: learner, progress, and generators.
 
         Raises SocialxError where there is none, and one of ``checkpoint.UNFIT`` where its parts are something else.
         """
         return checkpoint.load(self.last, device, "learner", "progress", "random")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun(RunFolder):
+    """A run folder and what it says of its training, which is read once.
+
+    named: as the user named it.  own: its settings by dotted key; files that they name, except the data file, are where
+    they are now.  fixed: the settings that its training fixed.  sensors: their ids in the order of the model, None:
+    there is no such file.  record: what protocol.json holds beside the protocol.
+    """
+
+    named: Path
+    own: dict[str, Any]
+    fixed: dict[str, Any]
+    protocol: ScoringProtocol
+    sensors: tuple[str, ...] | None
+    record: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: RunFolder, named: Path) -> Self:
+        """Read what a folder says.  Raises SettingsError or SocialxError where that is not as train writes it."""
+        own = {"model.patch": 1} | read_settings(folder.settings)  # what a run had before there was the setting
+        record = folder.read_json("protocol.json")
+        ids = folder.path / "sensors.json"
+        sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
+        protocol, fixed = _protocol_in(folder, record), record.get("settings")
+        if not isinstance(fixed, dict) or not fixed:
+            raise SocialxError(folder.path / "protocol.json", "not as train writes it", NAME_A_RUN)
+        if sensors is not None and network_of(sensors) != protocol.network:
+            found = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
+            raise SocialxError(ids, found, "copy the whole run folder again, or train again")
+        run = cls(folder.path, named=named, own=own, fixed=fixed, protocol=protocol, sensors=sensors, record=record)
+        return replace(run, own=own | {key: run._found(own[key]) for key in OTHER_FILES if own.get(key)})
+
+    def _found(self, named: Any) -> Any:
+        if isinstance(named, list):
+            return [self._found(each) for each in named]
+        return str(next(iter(self.places(named)), named)) if isinstance(named, str) else named
+
+    def places(self, named: str) -> list[Path]:
+        """Where a file may be that the settings name: different files that exist.
+
+        Where it was in training, where it is if it moved as far as the run, in the run, beside it, and here.  A run
+        that does not say where it was trained is taken for one under runs/.
+        """
+        run = self.path.resolve()
+        folder, then = run.parent.parent, run
+        match self.record.get("place"):
+            case {"folder": str(trained_in), "run": str(trained)}:
+                folder, then = Path(trained_in), Path(trained)
+        moved = os.path.normpath(run / os.path.relpath(folder / named, then))
+        found: dict[tuple[int, ...], Path] = {}
+        for place in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
+            with suppress(OSError, ValueError):  # nothing is there
+                found[version_of(place)[:2]] = place  # of two names of a file the one that was typed is last
+        return list(found.values())
+
+    def own_file(self, named: str) -> Path | None:
+        """Where the data file is that the settings name; None: nowhere.  Of several that with the training's readings.
+
+        Raises SocialxError for several that have them and are not the same.
+        """
+        places = self.places(named)
+        if len(places) < 2:
+            return next(iter(places), None)
+        then, whole = self.protocol, dict[str, Path]()
+        for place in places:
+            with suppress(SocialxError):
+                stores = {name: open_store(place, name) for name in (*then.targets, *then.inputs)}
+                if self.has_readings_of_training(stores):
+                    whole.setdefault(checksum_of([store.checksum for store in stores.values()]), place)
+        if len(whole) > 1:
+            both = " and ".join(map(str, whole.values()))
+            found = f"{both} have the readings that {self.path} was trained on, and differ in others"
+            raise SocialxError(named, found, f"name one of them with {Argument('data.path')}")
+        return next(iter(whole.values()), places[0])
+
+    def has_readings_of_training(self, stores: Mapping[str, Store]) -> bool:
+        """Whether these features of a file have the readings of the training; more rows and sensors may be there."""
+        then = self.protocol
+        ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (then.first_time, then.last_time)
+        names = dict.fromkeys((*then.targets, *then.inputs))
+        found = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
+        return found in (then.checksum, self.record.get("excerpt"))
+
+    def check_same(self, now: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
+        """SocialxError where ``key`` of the protocol ``now`` is not this run's own: ``path`` is then another file."""
+        then, name = getattr(self.protocol, key), {"checksum": "data"}.get(key, key)
+        if then == getattr(now, key):
+            return
+        if then is None:
+            raise SocialxError(path, f"{self.path} was trained without {name}", f"leave {argument} out")
+        where, other = (path, "not") if path else (f"no {name}", "without")
+        remedy = f"name that file with {argument}"
+        raise SocialxError(where, f"{other} the {name} that {self.path} was trained on", remedy)
+
+    def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
+        """Write what a run that goes on depends on; its own values keep the origin of its first start."""
+        first = self.read_json("origin.json")  # all is read before anything is written
+        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
+        kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
+        self._write_settings(settings, kept, [*before, environment(precision)])
+
+    def read_intervals(self, weights: str) -> Intervals:
+        """The intervals of the weights with this fingerprint, in the host's memory.
+
+        Raises SocialxError where there are none, they are damaged, or are those of other weights.
+        """
+        again = Command("calibrate", self.path)
+        if not self.intervals.exists():
+            raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
+        with sealed.refused(self.intervals, "not readable intervals", f"make them anew with {again}"):
+            intervals = Intervals.from_sealed(*sealed.read(self.intervals))
+            found, of_run = intervals.protocol, self.protocol
+            if (found.horizon, list(found.targets)) != (of_run.horizon, list(of_run.targets)):
+                raise ValueError("they are of another horizon or other targets")
+        if intervals.weights != weights:
+            other = "made for other weights than those of the run"
+            raise SocialxError(self.intervals, other, f"make them anew with {again}")
+        return intervals
+
+    def read_known(self) -> KnownDays | None:
+        """What the run knows of the days of its data; None where it has no such file.
+
+        Raises SocialxError where it is damaged.
+        """
+        if not self.climatology.exists() or self.sensors is None:
+            return None
+        remedy = "copy the whole run folder again, or train again"
+        with sealed.refused(self.climatology, "not a readable climatology", remedy):
+            tensors, described = sealed.read(self.climatology)
+            known = KnownDays.from_sealed({name: each.float().numpy() for name, each in tensors.items()}, described)
+            if known.sums.shape[2] != len(self.sensors):
+                raise ValueError(f"it is of {known.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}")
+        return known
+
+    def holidays(self, named: str | None, origin: str) -> str | None:
+        """Where the holidays are that settings name: those of the run in the file of its training, or in its copy.
+
+        origin: where the name stands, the run's own file of settings or another place.
+        """
+        file = self.record.get("holidays_file")
+        if named is None or origin != str(self.settings) or not isinstance(file, str):
+            return named
+        return file if os.access(file, os.R_OK) else str(self.path / "holidays.csv")
+
+
+def _protocol_in(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProtocol:
+    """What the scores of a run depend on; SocialxError where that is not what its training wrote."""
+    path, again = folder.path / "protocol.json", f"train again: {Command('train', settings=folder.settings)}"
+    seal = _seal(record)
+    try:
+        protocol = ScoringProtocol.from_dict(record)
+    except ValueError as error:
+        raise SocialxError(path, str(error), again) from None
+    if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.normaliser]:
+        raise SocialxError(path, f"no mean and deviation of {', '.join(dict.fromkeys(lacking))}", again)
+    if record.get("sha256", seal) != seal:
+        raise SocialxError(path, "not as its training wrote it", f"copy the whole run folder again, or {again}")
+    return protocol
 
 
 def _seal(protocol: Mapping[str, Any]) -> str:
@@ -477,8 +498,8 @@ def old_run(run: RunFolder) -> Iterator[RunFolder]:
         yield run
 
 
-def open_run(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
-    """An existing run folder, or a run that comes with the package, by its name; SocialxError if it is none."""
+def folder_of(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
+    """An existing run folder, or that of a run that comes with the package, by its name; SocialxError if it is none."""
     if path.parts == (path.name,) and not path.exists() and path.name in {each.name for each in TRAINED.iterdir()}:
         path = TRAINED / path.name
     run = RunFolder(path)
@@ -489,20 +510,25 @@ def open_run(path: Path, remedy: str = "train writes one under runs/") -> RunFol
     return run
 
 
-def open_to_resume(path: Path) -> RunFolder:
+def open_run(path: Path, remedy: str = "train writes one under runs/") -> TrainedRun:
+    """``folder_of`` a run, and what it says of its training."""
+    return TrainedRun.read(folder_of(path, remedy), path)
+
+
+def open_to_resume(path: Path) -> TrainedRun:
     """The same of a run that can go on: its last state is there."""
     again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
-    run = open_run(path, f"train again, with {again} where a training ended before its first save")
-    if not run.last.is_file():  # a run with weights is not replaced
-        place = {} if run.best.exists() else {"trainer.run_dir": path, "overwrite": True}
-        start = Command("train", settings=run.settings, **place)
+    folder = folder_of(path, f"train again, with {again} where a training ended before its first save")
+    if not folder.last.is_file():  # a run with weights is not replaced
+        place = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
+        start = Command("train", settings=folder.settings, **place)
         raise SocialxError(path, "no last.pt in it", f"start anew: {start}")
-    _refuse_folders(run.path, "remove or rename it")
-    return run
+    _refuse_folders(folder.path, "remove or rename it")
+    return TrainedRun.read(folder, path)
 
 
 @contextmanager
-def folder_to_train(path: Path, old: RunFolder | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
+def folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
     """The folder of a training, ``new_run`` or ``old_run``; of several processes only the one that writes locks it."""
     if not writes:
         yield replace(old or RunFolder(path), writes=False)
@@ -511,7 +537,7 @@ def folder_to_train(path: Path, old: RunFolder | None, overwrite: bool, writes: 
         yield run
 
 
-def restarted_run(path: Path | None, job: str) -> tuple[RunFolder | None, bool]:
+def restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, bool]:
     """The run that a job was training when one of its processes ended and torchrun started all of them again.
 
     None where it had no state yet, or where the folder holds the run of another job; and whether it is of this job.

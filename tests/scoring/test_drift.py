@@ -15,7 +15,7 @@ import socialx as api
 from socialx.batch import Target
 from socialx.scoring.difference import LEAST_DAYS, over_days
 from socialx.scoring.drift import DailyCoverage, Drift
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from socialx.views.score_tables import drift_lines
 from tests.commands import edited, refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
@@ -142,7 +142,7 @@ def test_a_broken_detector_is_named(change: str, says: str, run: Path, tmp_path:
     jumps = np.random.default_rng(0).uniform(5, 70, 150)
     with edited(Path(api.load_run(run).settings.data.path or ""), tmp_path / "broken.h5") as file:
         file["data/features"][-150:, 0, 0] = 31.5 if change == "stuck" else jumps
-    first = (RunFolder(run).sensors() or ())[0]
+    first = (open_run(run).sensors or ())[0]
     assert says.format(first) in works("evaluate", run, "--data", tmp_path / "broken.h5", "--drift").stdout
 
 

@@ -38,7 +38,7 @@ from socialx.scoring.intervals import (
 from socialx.sealed import fingerprint
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example
 from tests.protocols import protocol
@@ -238,7 +238,7 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
 
 def intervals_of(run: Path) -> Intervals:
     """What the folder has for its weights."""
-    return RunFolder(run).read_intervals(RunFolder(run).read_weights().fingerprint)
+    return open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint)
 
 
 def described(path: Path) -> dict[str, str]:
@@ -257,7 +257,7 @@ def test_calibrate_writes_what_training_wrote(run: Path) -> None:
     assert all(torch.equal(each, tensors[name]) for name, each in load_file(path).items())
     assert f"socialx predict {run} --interval 0.9" in result.stdout
     found = intervals_of(run)
-    assert found.sensors == RunFolder(run).sensors()
+    assert found.sensors == open_run(run).sensors
     assert f"{found.errors:,} errors of {found.protocol.windows['validation']} validation windows" in result.stdout
 
 
@@ -321,7 +321,7 @@ def test_every_bit_of_the_intervals_counts(run: Path) -> None:
         damaged[place] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(SocialxError, match="not readable intervals"):
-            RunFolder(run).read_intervals(weights)
+            open_run(run).read_intervals(weights)
 
 
 def foreign(run: Path, about: dict[str, str], **tensors: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import socialx
 from socialx.scoring.intervals import LEVELS, SHARES, Intervals, bounds_by_group
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import edited, small_file, small_run, works
 
 DAY = 288
@@ -20,7 +20,7 @@ DAY = 288
 
 def guessed(run: Path) -> Intervals:
     """Intervals of no sensor alone, as of a run that comes with socialx; ends grow with the level and the step."""
-    found = RunFolder(run).read_intervals(RunFolder(run).read_weights().fingerprint).of((), torch.device("cpu"))
+    found = open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint).of((), torch.device("cpu"))
     wide = torch.arange(len(LEVELS))[:, None, None] + torch.arange(1.0, 13)
     upper = (20 + wide)[..., None, None].expand(found.upper.shape)
     return replace(found, lower=-upper, upper=upper)
@@ -103,7 +103,7 @@ def test_another_network_has_them_in_its_unit_at_its_pace_and_of_its_free_flow(r
 
 def test_a_sensor_that_was_calibrated_keeps_its_own(data: Path, tmp_path: Path) -> None:
     run = small_run(data, tmp_path / "run", "--any-network")
-    own = RunFolder(run).read_intervals(RunFolder(run).read_weights().fingerprint)
+    own = open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint)
     found = own.elsewhere(("new", own.sensors[2]), np.full((2, 1), 50, np.float32), [1.0], own.protocol)
     torch.testing.assert_close(found.upper[..., 1, :], own.upper[..., 2, :])
     torch.testing.assert_close(found.upper[..., 0, :], own.upper[..., -1, :])

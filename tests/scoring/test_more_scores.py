@@ -20,7 +20,7 @@ from socialx.errors import SettingsError, SocialxError
 from socialx.scoring.difference import LEAST_DAYS, DailyErrors, difference
 from socialx.scoring.metrics import BY, RunningErrors
 from socialx.scoring.results import limits_in, not_kept
-from socialx.training.run_folder import RunFolder
+from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 
@@ -54,7 +54,7 @@ def test_errors_by_group_have_their_keys_and_are_of_all_readings(run: Path) -> N
     """``test_explain`` has the numbers."""
     found = api.evaluate([run], by=BY, part="all")
     days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-    ids = list(RunFolder(run).sensors() or ())
+    ids = list(open_run(run).sensors or ())
     keys = dict(zip(BY, (list(range(5, 65, 5)), list(range(24)), days, ids, ["congested", "free"]), strict=True))
     tables = found.by[str(run)]
     assert {name: [row.key for row in rows] for name, rows in tables.items()} == keys
@@ -218,7 +218,7 @@ def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
         assert f"wrote {tmp_path}/all.{suffix}" in works("evaluate", run, "--save", tmp_path / f"all.{suffix}").stderr
     table = pd.read_parquet(tmp_path / "all.parquet")
     assert list(table.columns) == ["issued_at", "time", "sensor", "target", "unit", "horizon", "value", "truth"]
-    windows = RunFolder(run).protocol().windows["test"]
+    windows = open_run(run).protocol.windows["test"]
     assert windows % 64  # the last batch is padded
     with h5py.File(tmp_path / "all.h5") as file:
         forecast, truth = file["forecast"][:], file["truth"][:]
@@ -230,7 +230,7 @@ def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(table["issued_at"], np.repeat(issued, 48))
         np.testing.assert_array_equal(table["time"], np.repeat(times, 4))
         names = file["sensors"].asstr()[:].tolist()
-    assert names == list(RunFolder(run).sensors() or ())
+    assert names == list(open_run(run).sensors or ())
     assert table["sensor"].tolist() == names * (12 * windows)
     assert table["horizon"].tolist()[:49:4] == [*range(5, 65, 5), 5]
     assert set(table["unit"]) == {"mph"}

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import socialx
-from tests.commands import edited, keep_rows, refused, small_file, small_run
+from tests.commands import edited, in_kmh, keep_rows, refused, small_file, small_run
 
 DAY = 288
 
@@ -108,12 +108,8 @@ def test_at_a_file_that_begins_inside_of_its_days_it_knows_nothing_that_came_lat
 
 def test_in_another_unit_it_is_the_same_knowledge(run: Path, whole: Path, tmp_path: Path) -> None:
     later = part_of(whole, tmp_path / "later.h5", slice(4 * DAY, None))
-    with edited(later, tmp_path / "kmh.h5") as file:
-        file["data/features"][:, :, 0] = file["data/features"][:, :, 0] * np.float32(1.609344)
-        units = json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"}
-        del file["metadata/units"]
-        file["metadata/units"] = json.dumps(units)
-    miles, kilometres = (socialx.predict(run, data).values for data in (later, tmp_path / "kmh.h5"))
+    kmh = in_kmh(later, tmp_path / "kmh.h5")
+    miles, kilometres = (socialx.predict(run, data).values for data in (later, kmh))
     np.testing.assert_allclose(kilometres, 1.609344 * miles, rtol=1e-4)
 
 

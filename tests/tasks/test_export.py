@@ -117,7 +117,7 @@ def write_inputs(run: Path, data: Path, features: list[int], path: Path, **secti
 
     The first of the features is the target.
     """
-    steps = open_run(run).protocol().history
+    steps = open_run(run).protocol.history
     with h5py.File(data) as file:
         readings = file["data/features"][:].astype(np.float32)
         times = [time.decode() for time in file["metadata/timestamps"][:]]
@@ -195,13 +195,13 @@ def test_a_program_forgets_as_the_run_does(days: int, xlstm: Path, data: Path, e
 def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
     texts = found["xlstm"]["texts"]
     assert texts[0] == texts[1] == texts[2]
-    about, protocol = json.loads(texts[0]), open_run(xlstm).protocol()
+    about, protocol = json.loads(texts[0]), open_run(xlstm).protocol
     assert about.pop("protocol") == json.loads(json.dumps(protocol.as_dict()))
     assert about == {
         "schema": "socialx.export/1",
         "socialx": api.__version__,
         "dataset": "metr_la",
-        "sensors": list(open_run(xlstm).sensors() or ()),
+        "sensors": list(open_run(xlstm).sensors or ()),
         "inputs": {"avg_speed": "mph"},
         "missing": {"avg_speed": 0.0},
         "targets": {"avg_speed": "mph"},

@@ -23,7 +23,7 @@ from socialx.progress import Note, Work
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder
-from tests.commands import edited, keep_rows, refused, small_file, small_run, socialx, works
+from tests.commands import edited, keep_rows, refused, small_run, socialx, works
 
 LAST = "2012-05-04 09:15:00"  # the time of the last of 400 rows
 
@@ -179,11 +179,6 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
     assert f"it lacks 2 of 4 sensors of the run ({', '.join(lost)})" in error
 
 
-def test_more_sensors_than_in_training_are_left_out(run: Path, tmp_path: Path) -> None:
-    more = small_file(tmp_path, sensors=6)
-    assert api.predict(run, more).sensors == api.predict(run).sensors
-
-
 # --- when -----------------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +289,8 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
     assert one["horizon"].tolist() == list(range(5, 65, 5))
     assert ((one["time"] - one["issued_at"]).dt.total_seconds() / 60 == one["horizon"]).all()
     assert set(frame["unit"]) == {"mph"}
+    found.write(tmp_path / "f.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), frame, check_dtype=False)
     found.write(tmp_path / "f.csv")
     read = pd.read_csv(tmp_path / "f.csv", dtype={"sensor": str}, parse_dates=["issued_at", "time"])
     np.testing.assert_allclose(read["value"], frame["value"], atol=5e-5)
@@ -308,12 +305,6 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
     printed = json.loads(socialx("predict", run, "--at", "2012-05-04 07:00", "--json").stdout)
     assert printed["issued_at"] == ["2012-05-04 07:00:00"]
     np.testing.assert_allclose(printed["forecast"]["avg_speed"], api.predict(run, at="2012-05-04 07:00").values[..., 0])
-
-
-def test_parquet_holds_them_too(run: Path, tmp_path: Path) -> None:
-    found = api.predict(run)
-    found.to_parquet(tmp_path / "f.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), found.to_frame(), check_dtype=False)
 
 
 def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None:
@@ -382,13 +373,6 @@ def test_progress_is_told(run: Path) -> None:
     api.predict(run, start="2012-05-04 06:00", progress=lambda e: seen.append(e) if isinstance(e, Work) else None)
     assert seen[-1].finished
     assert (seen[-1].name, seen[-1].done, seen[-1].total) == ("predict", 4, 4)
-
-
-def test_a_network_unseen_in_training_is_forecast(shared: Path, tmp_path: Path) -> None:
-    other = small_file(tmp_path, sensors=7)
-    found = api.predict(shared, other)
-    assert len(found.sensors) == 7
-    assert np.isfinite(found.values).all()
 
 
 def test_a_run_whose_data_has_moved_says_so(run: Path, data: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import other_networks, train_loader
 from socialx.training.run_folder import TRAINED, open_run
-from tests.commands import edited, refused, small_file, small_run, works
+from tests.commands import edited, in_kmh, refused, small_file, small_run, works
 
 DAY = 288
 
@@ -73,16 +72,6 @@ def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
     assert len({of.overall().mae for of in scores.known_days.values()}) == 3
 
 
-def test_a_resumed_training_draws_as_one_without_a_pause(data: Path, folder: Path) -> None:
-    whole = small_run(data, folder / "whole", "--any-network", "--max-epochs", "2")
-    half = small_run(data, folder / "half", "--any-network", "--max-epochs", "2", "--lr-warmup-steps", "1000")
-    again = small_run(data, folder / "again", "--any-network", "--max-epochs", "1", "--lr-warmup-steps", "1000")
-    works("train", "--resume", again, "--max-epochs", "2")
-    one, two = (open_run(path).read_weights().state for path in (half, again))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert whole.exists()
-
-
 def test_a_run_of_one_network_is_refused_elsewhere_with_the_flag_that_helps(data: Path, folder: Path) -> None:
     tied = small_run(data, folder / "tied", "--sensor-identity")
     (folder / "else").mkdir()
@@ -91,12 +80,7 @@ def test_a_run_of_one_network_is_refused_elsewhere_with_the_flag_that_helps(data
 
 
 def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folder: Path) -> None:
-    other = folder / "kmh.h5"
-    with edited(data, other) as file:
-        file["data/features"][:, :, 0] = file["data/features"][:, :, 0] * np.float32(1.609344)
-        units = json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"}
-        del file["metadata/units"]
-        file["metadata/units"] = json.dumps(units)
+    other = in_kmh(data, folder / "kmh.h5")
     miles, kilometres = (socialx.predict(run, path) for path in (data, other))
     assert kilometres.units == ("km/h",)
     np.testing.assert_allclose(kilometres.values, miles.values * 1.609344, rtol=2e-5)

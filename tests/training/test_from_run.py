@@ -19,7 +19,18 @@ from socialx.model.state import TIME_TABLES, sensor_axis
 from socialx.settings_layers import load_settings
 from socialx.training.run_folder import open_run
 from socialx.views.score_tables import of_local_training
-from tests.commands import LOCATIONS, SMALL, cut_csv, edited, process, refused, renamed, small_file, small_run, works
+from tests.commands import (
+    LOCATIONS,
+    SMALL,
+    cut_csv,
+    in_kmh,
+    process,
+    refused,
+    renamed,
+    small_file,
+    small_run,
+    works,
+)
 
 DAY = 288
 TABLES = ["--pair-rank", "3", "--sensor-heads"]  # beside the vectors per sensor, which are on
@@ -137,12 +148,7 @@ def test_the_settings_of_the_run_repeat_it(first: Path, other: Path, folder: Pat
 def test_a_file_in_another_unit_starts_from_the_same_normalised_readings(
     first: Path, data: Path, other: Path, tmp_path: Path
 ) -> None:
-    with edited(other, tmp_path / "kmh.h5") as file:
-        file["data/features"][:, :, 0] = file["data/features"][:, :, 0] * np.float32(1.609344)
-        units = json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"}
-        del file["metadata/units"]
-        file["metadata/units"] = json.dumps(units)
-    begun(first, tmp_path / "kmh.h5", tmp_path / "run", *STILL)
+    begun(first, in_kmh(other, tmp_path / "kmh.h5"), tmp_path / "run", *STILL)
     one, two = (socialx.load_run(run).protocol.normaliser["avg_speed"] for run in (first, tmp_path / "run"))
     assert (two.mean, two.std) == pytest.approx((one.mean * 1.609344, one.std * 1.609344))
     miles, kilometres = socialx.predict(first, other), socialx.predict(tmp_path / "run", tmp_path / "kmh.h5")
@@ -285,14 +291,10 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
 def test_the_comparison_says_whether_local_training_pays(low: float, high: float, words: str) -> None:
     from socialx.scoring.difference import Difference, DifferenceAt
 
-    row = DifferenceAt(None, (low + high) / 2, low, high)
-    assert of_local_training(Difference("any", "mine", 9, (row,), "any")).startswith(
-        f"the training of mine from any {words}"
-    )
-    row = DifferenceAt(None, -(low + high) / 2, -high, -low)
-    assert of_local_training(Difference("mine", "any", 9, (row,), "any")).startswith(
-        f"the training of mine from any {words}"
-    )
+    for ends, pair in (((low, high), ("any", "mine")), ((-high, -low), ("mine", "any"))):
+        row = DifferenceAt(None, sum(ends) / 2, *ends)
+        found = of_local_training(Difference(*pair, 9, (row,), "any"))
+        assert found.startswith(f"the training of mine from any {words}")
 
 
 def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ import torch
 from socialx.environment import MIB
 from socialx.precision import Precision
 from socialx.progress import Event, Note, listening
-from socialx.training import leak, loop
-from socialx.training.device import DeviceSamples, sampling
-from socialx.training.leak import MemoryWatch, growth
+from socialx.training import device, loop
+from socialx.training.device import DeviceSamples, MemoryWatch, sampling
 from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.fake_nvml import fake_nvml
 from tests.networks import CPU, example
@@ -49,6 +48,7 @@ def test_every_epoch_is_a_row_of_a_table_too(data: Path, tmp_path: Path) -> None
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert all(line["seconds"] > 0 and line["memory_mib"] > 50 and line["windows_per_s"] > 0 for line in lines)
     assert all(line["skipped_steps"] == 0 and line["gpu_utilisation"] is None for line in lines)
+    assert not list((tmp_path / "run").glob("epoch-*"))  # states of epochs, which nobody asked for
 
 
 def test_the_utilisation_of_an_epoch_is_that_of_its_steps(
@@ -167,11 +167,6 @@ def test_steps_left_out_are_printed(data: Path, tmp_path: Path, monkeypatch: pyt
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def test_growth_is_the_slope_that_most_pairs_agree_on() -> None:
-    assert growth([0, 10, 20, 30, 40]) == 10
-    assert growth([5, 5, 900, 5, 5, 5, 5]) == 0
-
-
 @pytest.mark.parametrize(
     ("used", "said"),
     [
@@ -184,7 +179,7 @@ def test_growth_is_the_slope_that_most_pairs_agree_on() -> None:
 )
 def test_memory_that_grows_is_said_once(used: list[float], said: int, monkeypatch: pytest.MonkeyPatch) -> None:
     left = iter(used)
-    monkeypatch.setattr(leak, "used_bytes", lambda device: next(left) * MIB)
+    monkeypatch.setattr(device, "used_bytes", lambda _: next(left) * MIB)
     events: list[Event] = []
     with listening(events.append):
         watch = MemoryWatch()

@@ -44,13 +44,6 @@ def run(data: Path, days: Path) -> Path:
     return small_run(data, "run", "--batch-size", "32", "--learning-rate", "0.01", "--holidays", days)
 
 
-def test_a_holiday_is_the_weekday_that_it_resembles() -> None:
-    seconds = MONDAY + 1800 * np.arange(3 * 48).reshape(3, 48)
-    slot, weekday = Calendar(holidays={MONDAY // DAY_S + 1: 6}.get).at(seconds, 30)
-    assert (slot == np.arange(48)).all()
-    assert [set(day) for day in weekday.tolist()] == [{0}, {6}, {2}]
-
-
 def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles() -> None:
     values, valid, _ = speeds(9 * 48, 3, 0.1)
     seconds = MONDAY + 1800 * np.arange(9 * 48)

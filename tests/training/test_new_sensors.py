@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import h5py
@@ -16,8 +15,8 @@ from socialx.model.forecaster import Forecaster
 from socialx.model.state import for_sensors, sensor_axis
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import RunFolder
-from tests.commands import refused, small_file, small_run, works
+from socialx.training.run_folder import RunFolder, open_run
+from tests.commands import refused, renamed, small_file, small_run, works
 from tests.networks import batch
 
 TABLES = ("--pair-rank", "3", "--sensor-heads", "--dropout", "0")
@@ -128,26 +127,10 @@ def test_a_sensor_that_left_the_file_is_not_missed(free: Path, data: Path, tmp_p
     assert np.abs(forecast.values - same.values).max() < 20  # it lacks a neighbour, and no vector
 
 
-def test_the_order_of_the_sensors_does_not_matter(free: Path, data: Path, tmp_path: Path) -> None:
-    turned = Path(shutil.copy(data, tmp_path / "turned.h5"))
-    with h5py.File(turned, "r+") as file:
-        for name, axis in (("data/features", 1), ("metadata/vdids", 0)):
-            file[name][...] = np.flip(file[name][:], axis)
-    ids = list(_ids(data))
-    first, second = (api.predict(free, each).select(ids) for each in (data, turned))
-    np.testing.assert_allclose(first.values, second.values, rtol=1e-4)
-
-
 def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
     free: Path, trained: Path, five: Path, tmp_path: Path
 ) -> None:
-    other = Path(shutil.copy(five, tmp_path / "other.h5"))
-    with h5py.File(other, "r+") as file:
-        names = file["metadata/vdids"][:]
-        file["metadata/vdids"][...] = np.array([b"9" + name for name in names])
-        info = file["metadata/vd_info"]
-        for name in names.tolist():
-            info.move(name.decode(), "9" + name.decode())
+    other = renamed(five, tmp_path / "other.h5")
     assert "none of its 5 sensors is one of" in refused("predict", free, "--data", other)
     assert "exactly its 4 sensors" in refused("evaluate", trained, "--data", five)
 
@@ -155,11 +138,11 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
 def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, five: Path, tmp_path: Path) -> None:
     started = works("train", "--from", free, "--data", five, "--run-dir", tmp_path / "next", "--max-epochs", "1")
     assert re.search(r"parameters taken, \d+ new ones of single sensors", started.stderr)
-    run, known = RunFolder(tmp_path / "next"), RunFolder(free).read_weights().state
+    run, known = open_run(tmp_path / "next"), RunFolder(free).read_weights().state
     now = run.read_weights().state
-    assert run.sensors() == _ids(five)
+    assert run.sensors == _ids(five)
     place = {name: number for number, name in enumerate(_ids(five))}
-    shared = torch.tensor([place[name] for name in RunFolder(free).sensors() or ()])
+    shared = torch.tensor([place[name] for name in open_run(free).sensors or ()])
     new = torch.tensor([number for name, number in place.items() if number not in shared.tolist()])
     for name, table in now.items():
         axis = sensor_axis(name)

@@ -75,7 +75,7 @@ def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Pat
 
 
 def test_the_run_is_that_of_its_first_network_and_forecasts_both(run: Path, data: Path, other: Path) -> None:
-    assert len(open_run(run).sensors()) == 5
+    assert len(open_run(run).sensors) == 5
     for path, sensors in ((data, 5), (other, 8)):
         assert np.isfinite(socialx.predict(run, path).values).all()
         assert socialx.predict(run, path).values.shape[2] == sensors
