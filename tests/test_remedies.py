@@ -360,7 +360,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
     "files.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
     "files.formats.hdfstore._find_key#1": lambda w: w.refusal("convert", lambda: read("hdfstore", Request(w.data))),
-    "files.formats.transposed.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
+    "files.formats.unknown.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
     "files.hdf5_layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
     "files.hdf5_layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
     "files.neighbours.neighbours_of#1": lambda w: w.says("train", "--data", w.unplaced(), "--max-epochs", "1"),

@@ -11,8 +11,8 @@ import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import Argument, SocialxError, sample
+from socialx.files.formats.columns import ID_WORDS, IDS, PLACE_WORDS
 from socialx.files.formats.text_cells import NO_READING
-from socialx.files.formats.words import ID_WORDS, IDS, PLACE_WORDS
 from socialx.files.hdf5_layout import DIRECTIONS
 from socialx.files.ids import folded, match_key, repeated
 from socialx.files.locations import Location

@@ -16,9 +16,8 @@ from socialx.files.file_head import read_head
 from socialx.files.formats.columns import unit_of
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.matrices import MATRIX, is_matrix
-from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV, PUBLISHED_CSV
-from socialx.files.formats.transposed import refuse_transposed
+from socialx.files.formats.unknown import refuse_transposed
 from socialx.files.formats.walltimes import (
     existing,
     goes_back,
@@ -35,9 +34,8 @@ from socialx.files.locations import join, respelt
 from socialx.files.position_tables import ADVICE, index_ids, read_ids, read_locations
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
-from socialx.files.recognition import find, is_table, recognise
-from socialx.files.regular import regular
-from socialx.files.resample import resampled
+from socialx.files.recognition import FORMATS, find, is_table, recognise
+from socialx.files.resample import regular, resampled
 
 MINE = "mine"  # the name of a data set without one
 

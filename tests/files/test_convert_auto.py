@@ -17,12 +17,11 @@ import pytest
 
 from socialx.files.convert_options import Request, parse_freq
 from socialx.files.file_head import read_head
+from socialx.files.formats import NAMES
 from socialx.files.formats.contents import Clock
-from socialx.files.formats.names import NAMES
-from socialx.files.formats.registry import FORMATS
 from socialx.files.published import DATASETS
 from socialx.files.readings import read
-from socialx.files.recognition import find, recognise
+from socialx.files.recognition import FORMATS, find, recognise
 from socialx.files.store import open_store
 from socialx.files.time_axis import as_text
 from socialx.settings_layers import size_here

@@ -14,9 +14,8 @@ from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats import arrays
-from socialx.files.formats.registry import FORMATS
 from socialx.files.readings import read
-from socialx.files.recognition import recognise
+from socialx.files.recognition import FORMATS, recognise
 from tests.array_files import check, contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
 from tests.data_files import reason as why
 from tests.data_files import refusal, shown, speeds, timestamps

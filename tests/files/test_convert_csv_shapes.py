@@ -14,9 +14,18 @@ from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats import matrices, tables, text_cells
-from socialx.files.formats.columns import LANES, quantity_of
+from socialx.files.formats.columns import (
+    BEHIND,
+    CALENDAR,
+    LANES,
+    MAY_BE_SENSORS,
+    NO_SENSOR,
+    READING,
+    ROW_NUMBER,
+    SENSORS,
+    quantity_of,
+)
 from socialx.files.formats.contents import Contents
-from socialx.files.formats.words import BEHIND, CALENDAR, MAY_BE_SENSORS, NO_SENSOR, READING, ROW_NUMBER, SENSORS
 from socialx.files.ids import match_key
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps, write_csv

@@ -15,10 +15,9 @@ from socialx.files.convert_options import Request
 from socialx.files.distances import read_distances
 from socialx.files.file_head import read_head
 from socialx.files.formats import text_cells
-from socialx.files.formats.registry import FORMATS
 from socialx.files.readings import SourceReadings
 from socialx.files.readings import read as read_any
-from socialx.files.recognition import recognise
+from socialx.files.recognition import FORMATS, recognise
 from socialx.files.store import open_store
 from tests.commands import socialx
 from tests.data_files import refusal, shown, speeds, timestamps, write_csv, write_locations

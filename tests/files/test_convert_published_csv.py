@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from socialx.files.convert_options import Request
 from socialx.files.formats import text_cells
-from socialx.files.formats.registry import FORMATS
-from socialx.files.recognition import find
+from socialx.files.recognition import FORMATS, find
 from socialx.files.store import open_store
 from tests.data_files import BAY_IDS, convert, refusal, speeds, timestamps, write_csv, write_locations, write_stations
 

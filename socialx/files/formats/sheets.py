@@ -42,7 +42,7 @@ from socialx.files.formats.text_cells import (
     tell_below,
 )
 from socialx.files.ids import copies, match_key, repeated
-from socialx.files.workbooks import read_workbook
+from socialx.files.small_tables import read_workbook
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ import numpy as np
 
 from socialx.errors import Argument, SettingsError, SocialxError, sample
 from socialx.files.convert_options import Request
-from socialx.files.formats.columns import BETWEEN
+from socialx.files.formats.columns import BETWEEN, CALENDAR
 from socialx.files.formats.contents import start_seconds
 from socialx.files.formats.moments import PLAIN, UNKNOWN, Times, candidates
 from socialx.files.formats.roles import COVERED
@@ -22,7 +22,6 @@ from socialx.files.formats.sheets import Sheet, check_ids, one_text
 from socialx.files.formats.text_cells import NUMBER, Piece, Texts
 from socialx.files.formats.unknown import LATITUDE, refuse_undated
 from socialx.files.formats.walltimes import free_step, is_put_back, nearest_step, repeated_hour
-from socialx.files.formats.words import CALENDAR
 from socialx.files.ids import match_key
 
 # Ends of the names of files.

@@ -25,6 +25,8 @@ from socialx.files.file_head import (
 )
 from socialx.files.formats.columns import (
     BETWEEN,
+    ENDS,
+    READING,
     Lanes,
     combined,
     lanes_in_columns,
@@ -51,9 +53,7 @@ from socialx.files.formats.sheets import (
 )
 from socialx.files.formats.table_times import SUFFIXES, Table, moments_of, table_of
 from socialx.files.formats.text_cells import Signs
-from socialx.files.formats.transposed import refuse_transposed
-from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table
-from socialx.files.formats.words import ENDS, READING
+from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
 from socialx.files.hdf5_layout import Block
 from socialx.files.ids import match_key
 from socialx.files.locations import Location
