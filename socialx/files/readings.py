@@ -28,7 +28,7 @@ from socialx.files.formats.walltimes import (
     repeats,
     rounded,
 )
-from socialx.files.hdf5_layout import DIRECTIONS, UNKNOWN, Block, Readings, Sensors, is_code
+from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors, is_code
 from socialx.files.ids import match_key
 from socialx.files.locations import join, respelt
 from socialx.files.position_tables import ADVICE, index_ids, read_ids, read_locations
@@ -80,12 +80,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
     readings, seconds, clock = in_order(readings, contents, request)
     if request.resample is not None:
-        unread = {*request.codes(features), *codes, *(() if readings.missing is None else (readings.missing,))}
-        flow = {readings.feature: readings.units, **readings.others}.get("flow", UNKNOWN)
-        minutes = request.resample // 60
-        sums = flow == UNKNOWN or request.units == ("veh/h" if minutes == 60 else f"veh/{minutes}min")
-        blocks = resampled(readings.blocks, request.resample, features, tuple(unread), request.data, sums=sums)
-        readings, seconds = replace(readings, blocks=blocks), np.unique(seconds // request.resample * request.resample)
+        readings, seconds = resampled(readings, seconds, request)
     lacking: tuple[Message, ...] = ()
     if dataset is None:
         readings, lacking = regular(readings, seconds, request)

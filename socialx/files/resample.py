@@ -14,7 +14,7 @@ import numpy as np
 
 from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.files.convert_options import Request
-from socialx.files.hdf5_layout import Block, Readings, is_code
+from socialx.files.hdf5_layout import UNKNOWN, Block, Readings, is_code
 from socialx.files.quantities import SPEED
 from socialx.files.time_axis import as_timestamps, common_step, irregular, lacking_times
 from socialx.progress import note
@@ -26,15 +26,28 @@ BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
 ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
 
 
-def resampled(
+def resampled(readings: Readings, seconds: np.ndarray, request: Request) -> tuple[Readings, np.ndarray]:
+    """The readings with a row for each ``request.resample`` seconds after midnight, and the times of these, int64.
+
+    seconds: the times of the rows, int64 [T].  A step is called by its beginning.  Its speed is the mean of its rows,
+    weighted by flow where there is one, and anything else their plain mean.  Its flow is their sum where it is a count:
+    where its unit is unknown, or that of the step; rates such as veh/h have a mean.  A sensor needs half of its rows; a
+    flow with fewer than all is the sum of as many rows as usual.  Raises SettingsError where the rows are no finer.
+    """
+    step, features = request.resample or 0, (readings.feature, *readings.others)
+    codes = {*request.codes(features), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
+    flow = {readings.feature: readings.units, **readings.others}.get("flow", UNKNOWN)
+    sums = flow == UNKNOWN or request.units == ("veh/h" if step == 3600 else f"veh/{step // 60}min")
+    blocks = averaged(readings.blocks, step, features, tuple(codes), request.data, sums=sums)
+    return replace(readings, blocks=blocks), np.unique(seconds // step * step)
+
+
+def averaged(
     blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Blocks:
     """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
 
-    A step is called by its beginning.  Its flow is the sum of its rows, its speed their mean, weighted by flow where
-    there is one, and anything else their plain mean.  A sensor needs half of its rows; a flow with fewer than all is
-    the sum of as many rows as usual.  codes: numbers that stand for no reading.  sums: whether flows are counts; rates
-    such as veh/h have a mean.  Raises SettingsError where the rows are no finer than the step.
+    codes: numbers that stand for no reading.  sums: whether flows are counts.
     """
     seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
