@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,17 +40,7 @@ from socialx.files.resample import regular, resampled
 MINE = "mine"  # the name of a data set without one
 
 
-@dataclass(frozen=True, eq=False)
-class SourceReadings:
-    """What ``read`` found: the readings, what was recognised and why, and what was assumed on the way."""
-
-    readings: Readings
-    format: Format
-    dataset: PublishedDataset | None
-    notes: tuple[Message | str, ...]
-
-
-def read(kind: str, request: Request) -> SourceReadings:
+def read(kind: str, request: Request) -> Readings:
     """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
 
     A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
@@ -89,9 +79,8 @@ def read(kind: str, request: Request) -> SourceReadings:
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
     kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
-    readings = replace(readings, inputs=tuple(path for path in files if path), lanes=lanes)
     notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
-    return SourceReadings(readings, format, dataset, notes)
+    return replace(readings, inputs=tuple(path for path in files if path), lanes=lanes, notes=notes)
 
 
 def _format(named: PublishedDataset | Format | None, request: Request) -> Format:

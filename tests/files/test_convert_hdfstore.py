@@ -226,7 +226,7 @@ def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from socialx.files import readings, writer;"
         "from socialx.files.convert_options import Request;"
-        f"r = readings.read('la', Request(Path({str(frame)!r}), meta=Path({str(meta)!r}))).readings;"
+        f"r = readings.read('la', Request(Path({str(frame)!r}), meta=Path({str(meta)!r})));"
         f"writer.create(Path({str(tmp_path / 'out.h5')!r}), r);"
         "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"
     )
