@@ -371,9 +371,9 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.readings._units#1": lambda w: w.says(
         "convert", "csv", w.fill["FILE"], "--meta-csv", LOCATIONS, "--name", "city", *TO[:1], w.fill["OUT.h5"]
     ),
-    "files.recognition._ours#1": lambda w: w.says("inspect", w.older(older_files.v0)),
+    "files.recognition.ours#1": lambda w: w.says("inspect", w.older(older_files.v0)),
     "files.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
-    "files.recognition.recognise#1": lambda w: w.says("convert", "auto", LOCATIONS),
+    "files.recognition._recognised#1": lambda w: w.says("convert", "auto", LOCATIONS),
     "files.recognition.refuse_ours#1": lambda w: w.says("convert", "auto", w.data, *TO),
     "files.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
     "notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -114,29 +114,23 @@ def kind_of(head: FileHead, request: Request | None = None) -> FileKind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
-    if ours := _ours(head):
-        return ours
+    if known := ours(head):
+        return known
     format, reason = recognise(head)
     return FileKind(format.name, f"{format.title}: {reason}", command(Request(head.path), format))
 
 
-def is_ours(head: FileHead) -> bool:
-    """Whether it is an HDF5 file of ours, of today or an older one; raises SocialxError for a forecast."""
-    return _ours(head) is not None
-
-
 def refuse_ours(head: FileHead) -> None:
     """Raise for a file that convert has nothing to do with, because it is one of ours already."""
-    if ours := _ours(head):
-        found = f"a socialx file ({ours.name}: {ours.why}), nothing to convert"
-        raise SocialxError(head.path, found, ours.next or Command("inspect", head.path))
+    if known := ours(head):
+        found = f"a socialx file ({known.name}: {known.why}), nothing to convert"
+        raise SocialxError(head.path, found, known.next or Command("inspect", head.path))
 
 
-@lru_cache(maxsize=1)  # all of the above ask about one file
-def _ours(head: FileHead) -> FileKind | None:
+def ours(head: FileHead) -> FileKind | None:
     """An HDF5 file of ours, of today or an older one; None for pandas' frames, other HDF5 files and all else.
 
-    Refuses an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
+    Refuses a forecast, an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
     """
     if head.kind != "hdf5":
         if head.kind != "folder" and head.path.name != DAT:
@@ -147,9 +141,9 @@ def _ours(head: FileHead) -> FileKind | None:
             raise SocialxError(head.path, "an HDF5 file that holds nothing", "download it again, or write it again")
         if {"forecast", "issued_at", "times", "sensors"} <= set(file):
             raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
-        ours = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
+        mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
-        if frames or not ours:
+        if frames or not mine:
             return None
         variant = older_variant(head.path, file)
     completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
@@ -188,9 +182,15 @@ def _refuse_recipe(path: Path) -> None:
             raise SocialxError(path, f"windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
 
 
-@lru_cache(maxsize=1)  # the next to ask is the reader of the same file
 def recognise(head: FileHead) -> tuple[Format, str]:
-    """The format of a file or folder, and why."""
+    """The format of a file or folder, and why; the head keeps it for the reader."""
+    if "format" not in head.seen:
+        head.seen["format"] = _recognised(head)
+    found: tuple[Format, str] = head.seen["format"]
+    return found
+
+
+def _recognised(head: FileHead) -> tuple[Format, str]:
     _refuse_recipe(head.path)
     refuse_transposed(head)
     for format in every_format():

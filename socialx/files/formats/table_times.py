@@ -37,16 +37,16 @@ class Table:
     """Sheets of the same columns in order of time, and what is known of their times and sensors.
 
     ids: of the columns of readings, or of the column of sensors.  moments: the times of all rows, seconds int64 [T],
-    each once in a table that has a row for each reading; None where they have not been read ahead.  in_turn: whether
-    the sheets follow one another.  told: what else a note must say about the times; joined: and about the sheets, where
-    they do not follow one another.  by_file: each sheet is one sensor.  values: the columns of its quantities, as they
-    are numbered in the first file that was named.
+    each once in a table that has a row for each reading.  in_turn: whether the sheets follow one another.  told: what
+    else a note must say about the times; joined: and about the sheets, where they do not follow one another.  by_file:
+    each sheet is one sensor.  values: the columns of its quantities, as they are numbered in the first file that was
+    named.
     """
 
     sheets: tuple[Sheet, ...]
     times: Times
     ids: tuple[str, ...]
-    moments: np.ndarray | None = None
+    moments: np.ndarray
     in_turn: bool = True
     told: str = ""
     joined: str = ""
@@ -55,7 +55,7 @@ class Table:
 
 
 def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
-    """The sheets with what a walk over their times tells; there is none where one sheet tells all by its first row.
+    """The sheets with what a walk over their times tells.
 
     chosen: the columns of readings, where a row has several quantities.
     """
@@ -63,8 +63,6 @@ def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     wide = not first.sensors
     sheets, alike = _aligned(sheets, chosen)
     ways = _ways(first, request)
-    if wide and len(sheets) == len(ways) == 1:
-        return _alone(sheets[0], ways[0], chosen, request.known)
     walked = _walk(sheets, ways)
     times = _one_way(first, walked)
     moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
@@ -111,14 +109,6 @@ def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]
         read = [first.values.index(column) for column in chosen]
         sheets = [replace(sheet, values=tuple(sheet.values[place] for place in read)) for sheet in sheets]
     return sheets, alike
-
-
-def _alone(sheet: Sheet, times: Times, chosen: list[int], known: tuple[str, ...]) -> Table:
-    """The only sheet, whose times can be written in one way."""
-    if not chosen:
-        return Table((sheet,), times, sheet.ids())
-    [name], joined = _sensors_of_files((sheet,), known, joined=False)
-    return Table((replace(sheet, sensor=name),), times, (name,), joined=joined, by_file=True, values=tuple(chosen))
 
 
 def _refuse_positions(sheet: Sheet) -> None:
@@ -325,10 +315,7 @@ def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) ->
 
 def moments_of(table: Table) -> np.ndarray:
     """The times of all rows, seconds int64 [T]; refuses a table with a column per sensor in which most stand often."""
-    if table.moments is not None:
-        moments = table.moments
-    else:
-        [[moments]] = _walk(list(table.sheets), [table.times]).moments.values()
+    moments = table.moments
     wide = not table.sheets[0].sensors and table.sheets[0].first  # but for those as published
     if wide and 3 * len(np.unique(moments)) <= 2 * len(moments):
         found = f"{len(moments):,} rows of {len(np.unique(moments)):,} times, as of a table with a row per reading"
