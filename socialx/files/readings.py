@@ -56,7 +56,7 @@ def read(kind: str, request: Request) -> Readings:
     if request.meta is not None:
         read_head(request.meta, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
-    if contents.timezone and not contents.times and request.timezone not in (None, contents.timezone):
+    if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
         found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
         raise SettingsError(Argument("timezone", request.timezone), found, "drop it")
     ids, numbered = _ids(request, contents)
@@ -159,7 +159,7 @@ def in_order(
     """
     path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
     notes: list[Message] = []
-    raw = np.empty(0, np.int64) if contents.times is None else contents.times()
+    raw = np.empty(0, np.int64) if contents.times is None else contents.times
     times = raw
     if len(raw):  # rows have times of their own
         again, refused = repeats(raw), None

@@ -37,7 +37,7 @@ class Contents:
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
     notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
     paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
-    times: Callable[[], np.ndarray] | None = None  # reads all times int64 [T] ahead, where each row has its own
+    times: np.ndarray | None = None  # of all rows, int64 [T], where each has its own
     timezone: str | None = None  # of the times, where the source says it; what is not UTC is that of wall times
     rounded: bool = False  # whether its times are whole steps already
     droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out

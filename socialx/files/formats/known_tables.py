@@ -280,8 +280,8 @@ def _read(known: KnownTable, request: Request) -> Contents:
     by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # other files may hold positions
     request = replace(request, time_format=known.form or request.time_format)
     contents = read_tables(request, lambda head, _: by_path.get(head.path, []))
-    if known.step_s and contents.times:
-        step = common_step(contents.times())
+    if known.step_s and contents.times is not None:
+        step = common_step(contents.times)
         if step not in (0, known.step_s):
             raise SocialxError(where, f"its rows are {step // 60} min apart, not {known.step_s // 60}", known.advice)
     if no_share and "occupancy" in (contents.feature, *contents.others):

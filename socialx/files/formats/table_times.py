@@ -313,15 +313,12 @@ def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) ->
         raise SocialxError(sheet.where, found, f"correct it, or say how all are written: {example}")
 
 
-def moments_of(table: Table) -> np.ndarray:
-    """The times of all rows, seconds int64 [T]; refuses a table with a column per sensor in which most stand often."""
-    moments = table.moments
-    wide = not table.sheets[0].sensors and table.sheets[0].first  # but for those as published
-    if wide and 3 * len(np.unique(moments)) <= 2 * len(moments):
-        found = f"{len(moments):,} rows of {len(np.unique(moments)):,} times, as of a table with a row per reading"
-        first = table.sheets[0]
+def refuse_often(table: Table) -> None:
+    """Raise for a table with a column per sensor in which most times stand often."""
+    first, times = table.sheets[0], len(np.unique(table.moments))
+    if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # but for those as published
+        found = f"{len(table.moments):,} rows of {times:,} times, as of a table with a row per reading"
         others = [str(Argument("sensor_column", name)) for name in first.dropped if not CALENDAR.fullmatch(name)]
         remedy = f"say which column names the sensor: {' or '.join(others[:2])}"
         wholly = "write the whole time into one column, or add a column that names the sensor"
         raise SocialxError(first.where, found, remedy if others else wholly)
-    return moments

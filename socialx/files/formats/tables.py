@@ -51,7 +51,7 @@ from socialx.files.formats.sheets import (
     check_ids,
     look,
 )
-from socialx.files.formats.table_times import SUFFIXES, Table, moments_of, table_of
+from socialx.files.formats.table_times import SUFFIXES, Table, refuse_often, table_of
 from socialx.files.formats.text_cells import Signs
 from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
 from socialx.files.hdf5_layout import Block
@@ -135,6 +135,7 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
     for sheet in sheets:
         sheet.signs.speeds = {*features} == {SPEED} if said or feature != SPEED else None
     table = table_of(sheets, request, chosen)
+    refuse_often(table)
     notes: list[Message | str] = [*told, *([f"{request.data}: {table.joined}"] if table.joined else [])]
     notes += _told_of_times(table, first, request)
     chosen = chosen if first.sensors or table.by_file else []  # else each column is a sensor
@@ -160,7 +161,7 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
         locations=places,
         notes=(*notes, *found, *_left_out(sheets)),
         paths=tuple(whole(sheet.path) for sheet in sheets),
-        times=lambda: moments_of(table),
+        times=table.moments,
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
         rounded=table.times.step is not None,
