@@ -90,9 +90,16 @@ class KnownTable:
         begin = 0 if self.header else head.lines[0][0]
         cells = next((cells_of(line, ",") for number, line in head.lines if number > begin), [])
         first = dict(zip(names, cells, strict=False))
-        rows = Rows(head.path, "text", names, (time,), values, (sensor,), head.encoding, begin=begin, known=self)
-        return replace(
-            rows,
+        return Rows(
+            (time,),
+            (sensor,),
+            path=head.path,
+            kind="text",
+            names=names,
+            values=values,
+            encoding=head.encoding,
+            begin=begin,
+            known=self,
             units=tuple(self.readings.get(name, "") for name in names),
             signs=Signs(decimals=True),  # a point is that of decimals
             first="" if self.form else first.get(self.time, ""),

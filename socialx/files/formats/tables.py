@@ -105,22 +105,9 @@ def _published(head: FileHead, request: Request) -> list[Sheet]:
     refuse_numbers(head)
     check_ids(head.path, tuple(names[1:]), integers=True)
     begin, line = head.lines[0]
+    sheet = Sheet((0,), path=head.path, kind="text", names=tuple(names), encoding=head.encoding, begin=begin)
     columns = tuple(range(1, len(names)))
-    mark = separator_of(line)
-    return [
-        Sheet(
-            head.path,
-            "text",
-            tuple(names),
-            (0,),
-            columns,
-            (),
-            head.encoding,
-            mark,
-            begin=begin,
-            signs=Signs(decimals=True),
-        )
-    ]
+    return [replace(sheet, values=columns, separator=separator_of(line), signs=Signs(decimals=True))]
 
 
 def read_tables(request: Request, look_at: Look = look) -> Contents:
