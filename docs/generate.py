@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
 from socialx.cli.flags import name_of_type, words_of
-from socialx.files.formats.registry import FORMATS
+from socialx.files.recognition import FORMATS
 from socialx.settings import KEYS, Settings, flag_of
 from socialx.settings_layers import SIZES, as_typed
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from socialx.files.convert_options import Request
 from socialx.files.formats.contents import Contents
-from socialx.files.formats.registry import FORMATS
+from socialx.files.recognition import FORMATS
 from socialx.files.time_axis import as_text
 from tests.data_files import reason
 

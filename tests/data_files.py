@@ -91,7 +91,7 @@ def write_frame(
 
 def convert(kind: str, data: Path, meta: Path, output: Path, **options: bool) -> Summary:
     """What the command does."""
-    return create(output, read(kind, Request(data, meta=meta)).readings, **options)
+    return create(output, read(kind, Request(data, meta=meta)), **options)
 
 
 def small_store(path: Path, rows: int = 40, minutes: int = 5) -> Path:

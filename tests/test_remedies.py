@@ -348,7 +348,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
     "files.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
     "files.formats.hdfstore._find_key#1": lambda w: w.refusal("convert", lambda: read("hdfstore", Request(w.data))),
-    "files.formats.transposed.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
+    "files.formats.unknown.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
     "files.hdf5_layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
     "files.hdf5_layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
     "files.neighbours.neighbours_of#1": lambda w: w.says("train", "--data", w.unplaced(), "--max-epochs", "1"),
@@ -359,9 +359,9 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.readings._units#1": lambda w: w.says(
         "convert", "csv", w.fill["FILE"], "--meta-csv", LOCATIONS, "--name", "city", *TO[:1], w.fill["OUT.h5"]
     ),
-    "files.recognition._ours#1": lambda w: w.says("inspect", w.older(older_files.v0)),
+    "files.recognition.ours#1": lambda w: w.says("inspect", w.older(older_files.v0)),
     "files.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
-    "files.recognition.recognise#1": lambda w: w.says("convert", "auto", LOCATIONS),
+    "files.recognition._recognised#1": lambda w: w.says("convert", "auto", LOCATIONS),
     "files.recognition.refuse_ours#1": lambda w: w.says("convert", "auto", w.data, *TO),
     "files.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
     "notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),

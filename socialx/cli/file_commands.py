@@ -13,7 +13,7 @@ from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, GateError, Message, SettingsError, counted, sample
-from socialx.files.formats.names import NAMES
+from socialx.files.formats import NAMES
 from socialx.task_help import Help
 
 

@@ -24,7 +24,6 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats.columns import QUANTITY_COLUMNS
 from socialx.files.formats.contents import Contents
-from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
@@ -47,6 +46,7 @@ from socialx.files.locations import join, match_key, read_locations, recased, re
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
+from socialx.files.recognition import FORMATS
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, as_text, as_timestamps, common_step, irregular, known_zone, lacking_times
 from socialx.files.writer import (

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from socialx.errors import Command, SocialxError, printable, sample
+from socialx.errors import Command, Message, SocialxError, printable, sample
 from socialx.files.open_hdf5 import check_dataset, check_links
 from socialx.files.quantities import SPEED
 
@@ -84,6 +84,7 @@ class Readings:
     lanes: tuple[str, ...] | None = None  # the names of those that are combined to each sensor
     local_zone: str | None = None  # by whose clock people live, where the times are in UTC
     codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
+    notes: tuple[Message | str, ...] = ()  # what was recognised and assumed on the way
 
 
 def is_reading(values: np.ndarray, missing: float | None) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 from socialx.errors import SocialxError, in_short
 from socialx.files.file_head import FileHead, unpacked
-from socialx.files.formats.words import AXES, BEGINS, ENDS_OF_ROADS, OF_ANY_PLANE
+from socialx.files.formats.columns import AXES, BEGINS, ENDS_OF_ROADS, OF_ANY_PLANE
 
 DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number

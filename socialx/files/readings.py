@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,8 @@ from socialx.files.file_head import read_head
 from socialx.files.formats.columns import unit_of
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.matrices import MATRIX, is_matrix
-from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV, PUBLISHED_CSV
-from socialx.files.formats.transposed import refuse_transposed
+from socialx.files.formats.unknown import refuse_transposed
 from socialx.files.formats.walltimes import (
     existing,
     goes_back,
@@ -29,28 +28,17 @@ from socialx.files.formats.walltimes import (
     repeats,
     rounded,
 )
-from socialx.files.hdf5_layout import DIRECTIONS, UNKNOWN, Block, Readings, Sensors, is_code
+from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors, is_code
 from socialx.files.locations import ADVICE, index_ids, join, match_key, read_ids, read_locations, respelt
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
-from socialx.files.recognition import find, is_table, recognise
-from socialx.files.regular import regular
-from socialx.files.resample import resampled
+from socialx.files.recognition import FORMATS, find, is_table, recognise
+from socialx.files.resample import regular, resampled
 
 MINE = "mine"  # the name of a data set without one
 
 
-@dataclass(frozen=True, eq=False)
-class SourceReadings:
-    """What ``read`` found: the readings, what was recognised and why, and what was assumed on the way."""
-
-    readings: Readings
-    format: Format
-    dataset: PublishedDataset | None
-    notes: tuple[Message | str, ...]
-
-
-def read(kind: str, request: Request) -> SourceReadings:
+def read(kind: str, request: Request) -> Readings:
     """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
 
     A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
@@ -66,7 +54,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     if request.meta is not None:
         read_head(request.meta, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
-    if contents.timezone and not contents.times and request.timezone not in (None, contents.timezone):
+    if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
         found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
         raise SettingsError(Argument("timezone", request.timezone), found, "drop it")
     ids, numbered = _ids(request, contents)
@@ -80,12 +68,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
     readings, seconds, clock = in_order(readings, contents, request)
     if request.resample is not None:
-        unread = {*request.codes(features), *codes, *(() if readings.missing is None else (readings.missing,))}
-        flow = {readings.feature: readings.units, **readings.others}.get("flow", UNKNOWN)
-        minutes = request.resample // 60
-        sums = flow == UNKNOWN or request.units == ("veh/h" if minutes == 60 else f"veh/{minutes}min")
-        blocks = resampled(readings.blocks, request.resample, features, tuple(unread), request.data, sums=sums)
-        readings, seconds = replace(readings, blocks=blocks), np.unique(seconds // request.resample * request.resample)
+        readings, seconds = resampled(readings, seconds, request)
     lacking: tuple[Message, ...] = ()
     if dataset is None:
         readings, lacking = regular(readings, seconds, request)
@@ -94,9 +77,8 @@ def read(kind: str, request: Request) -> SourceReadings:
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
     kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
-    readings = replace(readings, inputs=tuple(path for path in files if path), lanes=lanes)
     notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
-    return SourceReadings(readings, format, dataset, notes)
+    return replace(readings, inputs=tuple(path for path in files if path), lanes=lanes, notes=notes)
 
 
 def _format(named: PublishedDataset | Format | None, request: Request) -> Format:
@@ -175,7 +157,7 @@ def in_order(
     """
     path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
     notes: list[Message] = []
-    raw = np.empty(0, np.int64) if contents.times is None else contents.times()
+    raw = np.empty(0, np.int64) if contents.times is None else contents.times
     times = raw
     if len(raw):  # rows have times of their own
         again, refused = repeats(raw), None

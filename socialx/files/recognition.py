@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from socialx.errors import Command, SettingsError, SocialxError
+from socialx.errors import Command, Message, SettingsError, SocialxError
 from socialx.files.convert_options import Request, options
 from socialx.files.file_head import AGAIN, FileHead, check_first_line, check_text
+from socialx.files.formats import AUTO, NARROW, WIDE
 from socialx.files.formats.arrays import array_names, refuse_arrays
 from socialx.files.formats.contents import Format
 from socialx.files.formats.matrices import refuse_numbers
-from socialx.files.formats.names import AUTO
-from socialx.files.formats.registry import FORMATS, every_format, of_packages
 from socialx.files.formats.tables import CSV, are_locations
-from socialx.files.formats.transposed import refuse_transposed
-from socialx.files.formats.unknown import refuse_bytes, refuse_folder, refuse_table, refuse_untimed
+from socialx.files.formats.unknown import refuse_bytes, refuse_folder, refuse_table, refuse_transposed, refuse_untimed
 from socialx.files.hdf5_layout import FLAT
 from socialx.files.older.variants import CURRENT
 from socialx.files.older.variants import recognise as older_variant
 from socialx.files.open_hdf5 import open_hdf5
 from socialx.files.published import DATASETS, PublishedDataset, dataset
+from socialx.progress import note
 
 EXPORT = "export"  # an older name of csv
 FORECAST = "name the file of readings that it was made from"
@@ -38,6 +39,61 @@ BASICTS = (DAT, "desc.json"), ("train_data.npy", "train_timestamps.npy")
 OF_BASICTS = re.compile(r"data\.dat|desc\.json|meta\.json|(train|val|test)_(data|timestamps)\.npy")
 WINDOWS = ("train.npz", "val.npz", "test.npz")
 FORMER = {"basicts": "a folder of BasicTS", "windows-npz": "windows of DCRNN"}  # names of formats
+GROUP = "socialx.formats"  # of entry points
+# What the code of others may raise while it is imported; anything else is no failure of an import.
+BROKEN = (
+    *(ArithmeticError, AttributeError, ImportError, LookupError, NameError),
+    *(OSError, RuntimeError, SyntaxError, TypeError, ValueError),
+)
+
+
+def _formats(modules: Mapping[str, tuple[str, ...]]) -> dict[str, Format]:
+    loaded = (import_module(f"socialx.files.formats.{module}") for module in modules)
+    return {format.name: format for module in loaded for format in module.FORMATS}
+
+
+_NARROW, _WIDE = _formats(NARROW), _formats(WIDE)
+FORMATS = _NARROW | _WIDE
+
+
+def every_format() -> Iterator[Format]:
+    """In the order in which a file is shown to them: those of packages before the wide ones, which read any table."""
+    yield from _NARROW.values()
+    yield from of_packages()
+    yield from _WIDE.values()
+
+
+@cache
+def of_packages() -> tuple[Format, ...]:
+    """The formats that installed packages add; their modules are imported by the first call.
+
+    A module that cannot be used is left out, and so is a format whose name exists already; a note says so, once.
+    """
+    found: dict[str, Format] = {}
+    for point in entry_points(group=GROUP):
+        where = f"package {point.dist.name if point.dist else point.module}"
+        formats, wrong = _of_module(point)
+        if wrong:
+            note(Message(where, f"its formats are left out, because {wrong}", "update or remove the package"))
+        for format in formats:
+            if format.name in {AUTO, *FORMATS, *found} or dataset(format.name):
+                another = f"its format {format.name} is left out, because convert has another of that name"
+                note(Message(where, another, "rename it in the package"))
+            else:
+                found[format.name] = format
+    return tuple(found.values())
+
+
+def _of_module(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
+    """``FORMATS`` of the module that an entry point names; none, and the reason, where it cannot be used."""
+    try:
+        formats = tuple(point.load().FORMATS)
+    except BROKEN as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        return (), f"{point.value} cannot be imported ({lines[0]})"
+    if not all(isinstance(format, Format) for format in formats):
+        return (), f"FORMATS of {point.value} holds something else"
+    return formats, ""
 
 
 @dataclass(frozen=True)
@@ -58,29 +114,23 @@ def kind_of(head: FileHead, request: Request | None = None) -> FileKind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
-    if ours := _ours(head):
-        return ours
+    if known := ours(head):
+        return known
     format, reason = recognise(head)
     return FileKind(format.name, f"{format.title}: {reason}", command(Request(head.path), format))
 
 
-def is_ours(head: FileHead) -> bool:
-    """Whether it is an HDF5 file of ours, of today or an older one; raises SocialxError for a forecast."""
-    return _ours(head) is not None
-
-
 def refuse_ours(head: FileHead) -> None:
     """Raise for a file that convert has nothing to do with, because it is one of ours already."""
-    if ours := _ours(head):
-        found = f"a socialx file ({ours.name}: {ours.why}), nothing to convert"
-        raise SocialxError(head.path, found, ours.next or Command("inspect", head.path))
+    if known := ours(head):
+        found = f"a socialx file ({known.name}: {known.why}), nothing to convert"
+        raise SocialxError(head.path, found, known.next or Command("inspect", head.path))
 
 
-@lru_cache(maxsize=1)  # all of the above ask about one file
-def _ours(head: FileHead) -> FileKind | None:
+def ours(head: FileHead) -> FileKind | None:
     """An HDF5 file of ours, of today or an older one; None for pandas' frames, other HDF5 files and all else.
 
-    Refuses an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
+    Refuses a forecast, an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
     """
     if head.kind != "hdf5":
         if head.kind != "folder" and head.path.name != DAT:
@@ -91,9 +141,9 @@ def _ours(head: FileHead) -> FileKind | None:
             raise SocialxError(head.path, "an HDF5 file that holds nothing", "download it again, or write it again")
         if {"forecast", "issued_at", "times", "sensors"} <= set(file):
             raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
-        ours = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
+        mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
-        if frames or not ours:
+        if frames or not mine:
             return None
         variant = older_variant(head.path, file)
     completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
@@ -132,9 +182,15 @@ def _refuse_recipe(path: Path) -> None:
             raise SocialxError(path, f"windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
 
 
-@lru_cache(maxsize=1)  # the next to ask is the reader of the same file
 def recognise(head: FileHead) -> tuple[Format, str]:
-    """The format of a file or folder, and why."""
+    """The format of a file or folder, and why; the head keeps it for the reader."""
+    if "format" not in head.seen:
+        head.seen["format"] = _recognised(head)
+    found: tuple[Format, str] = head.seen["format"]
+    return found
+
+
+def _recognised(head: FileHead) -> tuple[Format, str]:
     _refuse_recipe(head.path)
     refuse_transposed(head)
     for format in every_format():

@@ -197,9 +197,9 @@ def write_file(
     if find(kind) is None:
         recognised = kind_of(request.head, request)
         note(Message(request.data, f"{recognised.why} ({recognised.name})"))
-    found = read(kind, request)
-    readings = replace(found.readings, source_data=name or found.readings.source_data)
-    notes = [each if isinstance(each, Message) else Message("", each) for each in found.notes]
+    readings = read(kind, request)
+    readings = replace(readings, source_data=name or readings.source_data)
+    notes = [each if isinstance(each, Message) else Message("", each) for each in readings.notes]
     for message in notes:
         note(message)
     summary = writer.create(target, readings, overwrite=overwrite)

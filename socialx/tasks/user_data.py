@@ -22,7 +22,7 @@ from socialx.errors import (
 from socialx.files.convert_options import Request, options
 from socialx.files.file_head import read_head, whole
 from socialx.files.frames import FRAME, Frame, as_table, temporary_folder, without_file, write_frame
-from socialx.files.recognition import is_ours
+from socialx.files.recognition import ours
 from socialx.files.store import AGAIN, open_store
 from socialx.progress import note
 from socialx.settings import SCORING
@@ -53,7 +53,7 @@ def as_file(data: Data, run: TrainedRun, layers: Layers, said: Mapping[str, Any]
     named = layers if framed else Layers.of(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     there = path is not None and _is_there(path)
-    table = path if path and there and not is_ours(read_head(path, AGAIN)) else None
+    table = path if path and there and ours(read_head(path, AGAIN)) is None else None
     if said and table is None and (there or path is None):
         _refuse_said(said, path, framed)
     if table is None and not framed:

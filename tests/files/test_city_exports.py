@@ -1,4 +1,4 @@
-"""Twenty exports as cities, offices and databases write them: each is converted by one command, number by number.
+"""Exports as cities, offices and databases write them: each is converted by one command, number by number.
 
 The texts are written here by hand, without pandas, and the output is read with h5py alone.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -71,135 +70,18 @@ def long(head: Sequence[str] = ("time", "sensor", "speed", "flow")) -> list[list
     return [list(head), *([f"{TIMES[t]:{ISO}}", IDS[s], text(SPEEDS[t, s]), text(FLOWS[t, s])] for t, s in cells)]
 
 
-# ---- what the tour of a new user had
-
-
-@export("semicolons, decimal commas, dd.mm.yyyy")
-def _(folder: Path) -> Sequence[str | Path]:
-    return [lines(folder / "a.csv", wide(form=GERMAN, comma=True), ";")]
-
-
-@export("a row per reading, with flow")
-def _(folder: Path) -> Sequence[str | Path]:
-    return [lines(folder / "a.csv", long())]
-
-
-@export("its flow", FLOWS)
-def _(folder: Path) -> Sequence[str | Path]:
-    return [lines(folder / "a.csv", long()), "--quantity", "flow"]
-
-
-@export("a folder of months")
-def _(folder: Path) -> Sequence[str | Path]:
-    head, *rows = wide()
-    lines(folder / "m/02.csv", [head, *rows[24:]])
-    return [lines(folder / "m/01.csv", [head, *rows[:24]]).parent]
-
-
-@export("a zip of months")
-def _(folder: Path) -> Sequence[str | Path]:
-    head, *rows = wide()
-    with zipfile.ZipFile(folder / "m.zip", "w") as archive:
-        for name, part in (("2024/01.csv", rows[:24]), ("2024/02.csv", rows[24:])):
-            archive.writestr(name, "\n".join(map(",".join, [head, *part])))
-    return [folder / "m.zip"]
-
-
-def per_sensor(folder: Path, rows: Callable[[int], list[list[str]]]) -> Sequence[str | Path]:
-    for number, vdid in enumerate(IDS):
-        lines(folder / f"city/{vdid}.csv", rows(number))
-    return [folder / "city"]
-
-
-def of(number: int, *before: str) -> list[list[str]]:
-    return [[f"{t:{ISO}}", *before, text(v)] for t, v in zip(TIMES, SPEEDS[:, number], strict=True)]
-
-
-@export("a file per sensor: time, speed")
-def _(folder: Path) -> Sequence[str | Path]:
-    return per_sensor(folder, lambda number: [["time", "speed"], *of(number)])
-
-
-@export("a file per sensor: time, S1")
-def _(folder: Path) -> Sequence[str | Path]:
-    return per_sensor(folder, lambda number: [["time", IDS[number]], *of(number)])
-
-
-@export("a file per sensor: time, sensor, speed")
-def _(folder: Path) -> Sequence[str | Path]:
-    return per_sensor(folder, lambda number: [["time", "sensor", "speed"], *of(number, IDS[number])])
-
-
-@export("offset from UTC", times=[t - timedelta(hours=1) for t in TIMES])
-def _(folder: Path) -> Sequence[str | Path]:
-    return [lines(folder / "a.csv", wide(form="%Y-%m-%dT%H:%M:%S+01:00"))]
-
-
 @export("offset from UTC, the zone named")
 def _(folder: Path) -> Sequence[str | Path]:
     return [lines(folder / "a.csv", wide(form="%Y-%m-%dT%H:%M:%S+01:00")), "--timezone", "Europe/Berlin"]
-
-
-@export("JSON lines")
-def _(folder: Path) -> Sequence[str | Path]:
-    cells = ((t, s) for t in range(ROWS) for s in range(len(IDS)))
-    values = [[None if np.isnan(v) else v for v in row] for row in SPEEDS.tolist()]
-    objects = [{"time": f"{TIMES[t]:{ISO}}", "sensor": IDS[s], "speed": values[t][s]} for t, s in cells]
-    return [lines(folder / "a.jsonl", [[json.dumps(each)] for each in objects])]
-
-
-@export("headers with units")
-def _(folder: Path) -> Sequence[str | Path]:
-    return [lines(folder / "a.csv", wide(ids=[f"{vdid} (km/h)" for vdid in IDS]))]
-
-
-@export("a row of units below the header")
-def _(folder: Path) -> Sequence[str | Path]:
-    head, *rows = wide()
-    return [lines(folder / "a.csv", [head, ["", *["km/h"] * len(IDS)], *rows], ";")]
-
-
-LANES = np.stack([SPEEDS - 5, SPEEDS + 5]).astype(np.float32).astype(float)  # as they are stored before the mean
-
-
-@export("lanes as columns", LANES.mean(0))
-def _(folder: Path) -> Sequence[str | Path]:
-    rows = [[f"{t:{ISO}}", *map(text, LANES[:, row].T.ravel())] for row, t in enumerate(TIMES)]
-    return [lines(folder / "a.csv", [["time", *(f"{vdid}_L{lane}" for vdid in IDS for lane in (1, 2))], *rows])]
-
-
-@export("a column of lanes, weighted by flow", (LANES[0] * 300 + LANES[1] * 100) / 400)
-def _(folder: Path) -> Sequence[str | Path]:
-    cells = ((t, s, lane) for t in range(ROWS) for s in range(len(IDS)) for lane in (0, 1))
-    rows = [[f"{TIMES[t]:{ISO}}", IDS[s], f"{k + 1}", text(LANES[k, t, s]), f"{(300, 100)[k]}"] for t, s, k in cells]
-    return [lines(folder / "a.csv", [["time", "sensor", "lane", "speed", "flow"], *rows])]
-
-
-# ---- five more
 
 
 @export("measuring intervals with a begin and an end")
 def _(folder: Path) -> Sequence[str | Path]:
     head = ["meetlocatie", "start_meetperiode", "eind_meetperiode", "intensiteit", "gem_snelheid"]
     cells = ((t, s) for t in range(ROWS) for s in range(len(IDS)))
-    return [
-        lines(
-            folder / "ndw.csv",
-            [
-                head,
-                *(
-                    [
-                        IDS[s],
-                        f"{TIMES[t]:{ISO}}",
-                        f"{TIMES[t] + timedelta(minutes=5):{ISO}}",
-                        text(FLOWS[t, s]),
-                        text(SPEEDS[t, s]),
-                    ]
-                    for t, s in cells
-                ),
-            ],
-        )
-    ]
+    begins = {t: [f"{TIMES[t] + timedelta(minutes=minutes):{ISO}}" for minutes in (0, 5)] for t in range(ROWS)}
+    rows = [[IDS[s], *begins[t], text(FLOWS[t, s]), text(SPEEDS[t, s])] for t, s in cells]
+    return [lines(folder / "ndw.csv", [head, *rows])]
 
 
 def until(times: list[datetime], form: str, mark: str) -> list[str]:

@@ -17,12 +17,11 @@ import pytest
 
 from socialx.files.convert_options import Request, parse_freq
 from socialx.files.file_head import read_head
+from socialx.files.formats import NAMES
 from socialx.files.formats.contents import Clock
-from socialx.files.formats.names import NAMES
-from socialx.files.formats.registry import FORMATS
 from socialx.files.published import DATASETS
 from socialx.files.readings import read
-from socialx.files.recognition import find, recognise
+from socialx.files.recognition import FORMATS, find, recognise
 from socialx.files.store import open_store
 from socialx.files.time_axis import as_text
 from socialx.settings_layers import size_here
@@ -202,11 +201,11 @@ def test_a_data_set_is_known_by_its_ids(tmp_path: Path) -> None:
         if dataset.static:  # the helper's places leave the map at 325 sensors
             meta.write_text("sensor_id,latitude,longitude\n" + "".join(f"{vdid},37,-121\n" for vdid in ids))
         source = read("auto", Request(data, meta=meta))
-        assert (source.dataset, source.readings.dataset_name) == (dataset, dataset.dataset_name)
-        assert (source.readings.timezone, source.readings.units) == ("America/Los_Angeles", "mph")
+        assert source.dataset_name == dataset.dataset_name
+        assert (source.timezone, source.units) == ("America/Los_Angeles", "mph")
         assert any(f"{name}, by the ids of its {len(ids)} sensors" in note for note in shown(source.notes))
         other = write_csv(tmp_path / "mine.csv", timestamps(5), speeds(5, len(ids) - 1), ids[1:])
-        assert read("auto", Request(other, meta=meta)).dataset is None
+        assert read("auto", Request(other, meta=meta)).dataset_name == "mine"
 
 
 def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_path: Path) -> None:
@@ -241,20 +240,20 @@ def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -
     meta = write_locations(tmp_path / "meta.csv")
     request = Request(tmp_path / "d.npy", meta=meta, start=TIMES[0], step_s=300)
     indexed = read("npy", request)
-    assert indexed.readings.sensors.ids == IDS
+    assert indexed.sensors.ids == IDS
     assert f"{meta}: ids from its column index" in shown(indexed.notes)
     (tmp_path / "ids.txt").write_text("\n".join(reversed(IDS)) + "\n")
     request = replace(request, ids=tmp_path / "ids.txt")
     listed = read("npy", request)
-    assert listed.readings.sensors.ids == IDS[::-1]
-    assert listed.readings.sensors.latitude.tolist() == [34.02, 34.01, 34.0]
+    assert listed.sensors.ids == IDS[::-1]
+    assert listed.sensors.latitude.tolist() == [34.02, 34.01, 34.0]
     (tmp_path / "ids.txt").write_text("1,2\n")
     refusal(lambda: read("npy", request), "2 ids for the 3 sensors")
     numbered = tmp_path / "numbered.csv"
     numbered.write_text("sensor_id,latitude,longitude\n2,36,-1\n0,34,-1\n1,35,-1\n")
     found = read("npy", replace(request, meta=numbered, ids=None))
-    assert found.readings.sensors.ids == ("0", "1", "2")
-    assert found.readings.sensors.latitude.tolist() == [34, 35, 36]
+    assert found.sensors.ids == ("0", "1", "2")
+    assert found.sensors.latitude.tolist() == [34, 35, 36]
     assert any("no sensor ids, so they are 0 to 2: --ids FILE gives them" in note for note in shown(found.notes))
 
 
@@ -285,11 +284,11 @@ def test_known_data_sets_know_their_start(tmp_path: Path) -> None:
     meta = write_locations(tmp_path / "meta.csv")
     timed = saved(tmp_path / "data.npz", data=tiled(VALUES, fractions(TIMES)))
     source = read("metr-la", Request(timed, meta=meta))
-    assert next(source.readings.blocks).seconds[0] == seconds_of(TIMES)[0]
+    assert next(source.blocks).seconds[0] == seconds_of(TIMES)[0]
     # PEMS-BAY lacks an hour, so that rows without a clock need the user's word.
     data = write_t_gcn(tmp_path / "speed.csv", VALUES)
     refusal(lambda: read("pems-bay", Request(data, meta=meta)), "--start", "--freq")
-    assert next(read("metr-la", Request(data, meta=meta)).readings.blocks).seconds[1] == seconds_of(TIMES)[1]
+    assert next(read("metr-la", Request(data, meta=meta)).blocks).seconds[1] == seconds_of(TIMES)[1]
 
 
 def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats import arrays
-from socialx.files.formats.registry import FORMATS
 from socialx.files.readings import read
-from socialx.files.recognition import recognise
+from socialx.files.recognition import FORMATS, recognise
 from tests.array_files import check, contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
 from tests.data_files import reason as why
 from tests.data_files import refusal, shown, speeds, timestamps
@@ -369,7 +368,7 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     write(tmp_path / name)
     step = {} if name in ("data.npz", "node_values.npy") else {"step_s": 300}
     found = read("auto", Request(tmp_path / name, start="2012-03-01 00:00:00", **step, **said, without_positions=True))
-    assert found.readings.missing == missing
+    assert found.missing == missing
     if "missing" not in said:
         told = "0 is a reading, as of all counts: --missing 0 if it stands for none"
         if missing == 0:

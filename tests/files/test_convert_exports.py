@@ -348,12 +348,6 @@ def test_a_damaged_zip_whose_file_has_no_name_says_so(tmp_path: Path) -> None:
         converted(path)
 
 
-def test_a_large_long_table_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.formats.text_cells.PIECE_BYTES", 700)
-    ROWS.to_csv(tmp_path / "long.csv", index=False)
-    same(converted(tmp_path / "long.csv"), DAY)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -14,7 +14,7 @@ from socialx.files.convert_options import Request
 from socialx.files.formats import hdfstore
 from socialx.files.formats.contents import Contents
 from socialx.files.store import open_store
-from socialx.files.time_axis import as_text
+from tests.array_files import joined
 from tests.data_files import (
     BAY_IDS,
     IDS,
@@ -70,29 +70,8 @@ def test_a_frame_of_two_blocks(tmp_path: Path) -> None:
     assert (open_store(tmp_path / "out.h5").values == values).all()
 
 
-def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path) -> None:
-    meta = write_locations(tmp_path / "meta.csv")
-    path = write_frame(tmp_path / "data.h5", timestamps(30), speeds(30), key="mine")
-    assert convert("la", path, meta, tmp_path / "out1.h5").rows == 30
-    changed(path, lambda file: file.copy("mine", "other"))
-    refusal(lambda: convert("la", path, meta, tmp_path / "out2.h5"), str(path), "2 frames (mine, other)", "'df'")
-    changed(path, lambda file: file.copy("mine", "df"))
-    assert convert("la", path, meta, tmp_path / "out2.h5").rows == 30
-
-
-def places(folder: Path) -> Path:
-    return write_locations(folder / "meta.csv")
-
-
 def read(path: Path) -> Contents:
     return FORMAT.read(Request(path))
-
-
-def rows_of(contents: Contents) -> tuple[list[str], np.ndarray]:
-    blocks = list(contents.blocks)
-    return [as_text(second) for block in blocks for second in block.seconds.tolist()], np.concatenate(
-        [block.speeds for block in blocks]
-    )
 
 
 @pytest.mark.parametrize("key", ["df", "speed"])
@@ -104,7 +83,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     contents = read(path)
     assert (contents.ids, contents.sensors) == (IDS, 3)
     assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", None, None, ())
-    times, read_speeds = rows_of(contents)
+    times, read_speeds = joined(contents)
     assert times == timestamps(40)
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
 
@@ -123,7 +102,7 @@ def test_flow_of_largest(tmp_path: Path, kind: type) -> None:
     assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", "vehicles per step")
     assert len(contents.notes) == 1
     assert "traffic flow" in contents.notes[0]
-    times, flows = rows_of(contents)
+    times, flows = joined(contents)
     assert times == timestamps(40)
     assert np.array_equal(flows, values.astype(np.float32), equal_nan=True)
 
@@ -139,12 +118,15 @@ def test_the_file_name_says_flow(tmp_path: Path) -> None:
     assert (named.feature, named.units, named.notes) == ("avg_speed", None, ())
 
 
-def test_one_of_several_frames(tmp_path: Path) -> None:
-    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="other")
-    changed(path, lambda file: file.copy("other", "speed"), lambda file: file.copy("other", "third"))
+def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="mine")
+    assert len(joined(read(path))[0]) == 9
+    changed(path, lambda file: file.copy("mine", "other"))
+    refusal(lambda: read(path), str(path), "2 frames (mine, other)", "'df'")
+    changed(path, lambda file: file.copy("mine", "speed"))
     assert read(path).notes == ()  # "speed" says what it holds
-    changed(path, lambda file: file.copy("other", "df"))
-    refusal(lambda: read(path), "4 frames (df, other, speed, ...)", "'df' or 'speed'")
+    changed(path, lambda file: file.copy("mine", "df"))
+    refusal(lambda: read(path), "4 frames (df, mine, other, ...)", "'df' or 'speed'")
 
 
 def test_the_ids_of_the_file_count(tmp_path: Path) -> None:
@@ -216,7 +198,7 @@ def test_other_hdf5_files_are_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["something"] = 1
     refusal(lambda: read(tmp_path / "other.h5"), "without a pandas frame (something)")
-    refusal(lambda: read(places(tmp_path)), "not an HDF5 file")
+    refusal(lambda: read(write_locations(tmp_path / "meta.csv")), "not an HDF5 file")
     refusal(lambda: read(tmp_path / "gone.h5"), "no such file")
 
 
@@ -226,7 +208,7 @@ def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from socialx.files import readings, writer;"
         "from socialx.files.convert_options import Request;"
-        f"r = readings.read('la', Request(Path({str(frame)!r}), meta=Path({str(meta)!r}))).readings;"
+        f"r = readings.read('la', Request(Path({str(frame)!r}), meta=Path({str(meta)!r})));"
         f"writer.create(Path({str(tmp_path / 'out.h5')!r}), r);"
         "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"
     )

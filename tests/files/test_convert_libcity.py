@@ -133,7 +133,7 @@ def test_several_channels(tmp_path: Path) -> None:
 def test_zero_of_a_count_is_a_reading(tmp_path: Path, channel: str, missing: float | None) -> None:
     write_geo(tmp_path)
     found = read_any("auto", Request(write_dyna(tmp_path, {channel: speeds(6)})))
-    assert found.readings.missing == missing
+    assert found.missing == missing
 
 
 def test_a_channel_whose_name_says_no_quantity(tmp_path: Path) -> None:

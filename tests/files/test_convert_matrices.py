@@ -14,11 +14,10 @@ from socialx.errors import Fallback
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats import text_cells
-from socialx.files.formats.registry import FORMATS
+from socialx.files.hdf5_layout import Readings
 from socialx.files.neighbours import read_distances
-from socialx.files.readings import SourceReadings
 from socialx.files.readings import read as read_any
-from socialx.files.recognition import recognise
+from socialx.files.recognition import FORMATS, recognise
 from socialx.files.store import open_store
 from tests.commands import socialx
 from tests.data_files import refusal, shown, speeds, timestamps, write_csv, write_locations
@@ -38,7 +37,7 @@ def v_228(path: Path, values: np.ndarray) -> Path:
     return path
 
 
-def read(kind: str, path: Path, **said: object) -> SourceReadings:
+def read(kind: str, path: Path, **said: object) -> Readings:
     return read_any(kind, Request(path, **said, without_positions=True))  # type: ignore[arg-type]
 
 
@@ -75,7 +74,7 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
 
 def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:
     found = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
-    assert found.readings.sensors.ids == ("0", "1", "2", "3", "4")
+    assert found.sensors.ids == ("0", "1", "2", "3", "4")
     assert any("no sensor ids, so they are 0 to 4: --ids FILE gives them" in note for note in shown(found.notes))
     short = text(tmp_path / "ids.txt", "1,2\n")
     refusal(lambda: read("csv", tmp_path / "V.csv", ids=short, **CLOCK), "2 ids for the 5 sensors")
@@ -84,7 +83,7 @@ def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:
 def test_a_table_with_times_stays_a_table_with_times(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "d.csv", TIMES, speeds(60))
     for name in ("csv", "auto"):
-        assert read(name, data).readings.sensors.ids == ("773869", "767541", "717447")
+        assert read(name, data).sensors.ids == ("773869", "767541", "717447")
     refusal(lambda: read("csv", data, **CLOCK), "--start", "has dates (2012-05-01 00:00:00): drop it")
 
 
@@ -112,7 +111,7 @@ def test_naming_the_format_decides(tmp_path: Path) -> None:
         ",1,2\n3,4,5\n",
     ):
         rows = content.split()
-        found = list(read("matrix-csv", text(tmp_path / "d.csv", content), **CLOCK).readings.blocks)
+        found = list(read("matrix-csv", text(tmp_path / "d.csv", content), **CLOCK).blocks)
         expected = [[float(cell or "nan") for cell in row.split(",")] for row in rows]
         assert np.array_equal(found[0].speeds, np.float32(expected), equal_nan=True)
 
@@ -130,7 +129,7 @@ BAD = {
 def test_a_matrix_with_any_separator(tmp_path: Path, content: str) -> None:
     data = text(tmp_path / "d.csv", content)
     for kind in ("csv", "auto", "matrix-csv"):
-        (block,) = read(kind, data, **CLOCK).readings.blocks
+        (block,) = read(kind, data, **CLOCK).blocks
         assert block.speeds.tolist() == [[1.5, 2.5], [3.5, 4], [5, 6]]
 
 
@@ -138,16 +137,16 @@ def test_a_matrix_with_any_separator(tmp_path: Path, content: str) -> None:
 def test_a_bad_matrix(tmp_path: Path, case: str) -> None:
     content, words = BAD[case]
     data = text(tmp_path / "d.csv", content)
-    refusal(lambda: list(read("matrix-csv", data, **CLOCK).readings.blocks), str(data), words)
+    refusal(lambda: list(read("matrix-csv", data, **CLOCK).blocks), str(data), words)
 
 
 def test_a_byte_order_mark_and_blank_lines(tmp_path: Path) -> None:
     data = text(tmp_path / "d.csv", "\ufeff1.5,2.5\r\n\r\n3.5,\r\n5.5,6.5")
     assert recognise(read_head(data))[0].name == "matrix-csv"
-    (block,) = read("auto", data, **CLOCK).readings.blocks
+    (block,) = read("auto", data, **CLOCK).blocks
     assert np.array_equal(block.speeds, np.float32([[1.5, 2.5], [3.5, np.nan], [5.5, 6.5]]), equal_nan=True)
     data.write_text("\ufeff1.5,2.5\n\n3.5,4\n3.5,x\n")
-    refusal(lambda: list(read("csv", data, **CLOCK).readings.blocks), "line 4, column 2 is 'x'")
+    refusal(lambda: list(read("csv", data, **CLOCK).blocks), "line 4, column 2 is 'x'")
 
 
 numbers = st.floats(0, 300) | st.just(np.nan) | st.floats(0, 300, width=32)
@@ -159,7 +158,7 @@ def test_a_matrix_comes_back(width: int, rows: int, data: st.DataObject, size: i
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_cells, "PIECE_BYTES", size)
         path = text(Path(folder) / "d.csv", "\n".join(",".join(map(repr, row)) for row in values.tolist()))
-        found = np.concatenate([block.speeds for block in read("matrix-csv", path, **CLOCK).readings.blocks])
+        found = np.concatenate([block.speeds for block in read("matrix-csv", path, **CLOCK).blocks])
         others = [
             name for name, format in FORMATS.items() if format.recognise(read_head(path)) and name != "matrix-csv"
         ]

@@ -27,7 +27,7 @@ convert_options.Request = make_dataclass("Request", [field], bases=(convert_opti
 import inspect, sys
 import socialx
 from socialx.cli import app
-from socialx.files.formats.registry import FORMATS
+from socialx.files.recognition import FORMATS
 
 reader = FORMATS["npy"]
 FORMATS["npy"] = replace(reader, takes=reader.takes | {"colour"})  # the reader that takes notice of it

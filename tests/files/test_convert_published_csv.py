@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import tempfile
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from socialx.files.convert_options import Request
-from socialx.files.formats import text_cells
-from socialx.files.formats.registry import FORMATS
 from socialx.files.recognition import find
 from socialx.files.store import open_store
 from tests.data_files import BAY_IDS, convert, refusal, speeds, timestamps, write_csv, write_locations, write_stations
@@ -58,19 +51,6 @@ def test_pems_bay_with_positions_only_has_unknown_static_columns(tmp_path: Path)
     assert np.isfinite(features[..., [0, 3, 4]]).all()
 
 
-def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values, checksums = speeds(900), set()
-    data = write_csv(tmp_path / "data.csv", timestamps(900), values)
-    meta = write_locations(tmp_path / "meta.csv")
-    for size in (1, 700, 5000, 1 << 22):
-        monkeypatch.setattr(text_cells, "PIECE_BYTES", size)
-        convert("la", data, meta, tmp_path / "out.h5", overwrite=True)
-        store = open_store(tmp_path / "out.h5")
-        assert store.values.tobytes() == values.astype(np.float32).tobytes()
-        checksums.add(store.checksum)
-    assert len(checksums) == 1
-
-
 def test_empty_and_nan_cells_are_missing_and_stay_raw(tmp_path: Path) -> None:
     data = tmp_path / "data.csv"
     data.write_text(",1,2,3\n2012-03-01 00:00:00,,nan,0.0\n2012-03-01 00:05:00,NaN,1,\n")
@@ -94,23 +74,6 @@ def test_the_daylight_hour_and_a_gap_are_kept(tmp_path: Path) -> None:
 def test_an_unknown_dataset_is_a_usage_error(tmp_path: Path) -> None:
     line = refusal(lambda: find("metr-al"), "metr-al", "did you mean metr-la?")
     assert refusal(lambda: find("x"), "metr-la, pems-bay") != line
-
-
-finite = st.floats(0, 200, allow_nan=False)
-decimals = st.decimals(0, 200, allow_nan=False, allow_infinity=False, places=3).map(float)
-narrow = st.floats(0, 200, width=32)
-
-
-@given(st.lists(st.tuples(finite | decimals | narrow, st.floats(allow_nan=True, allow_infinity=False)), min_size=2))
-def test_a_speed_is_its_text_rounded_once(rows: list[tuple[float, float]]) -> None:
-    rows = [(a, b if abs(b) < 3e38 else 1.0) for a, b in rows]
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_csv(Path(folder) / "data.csv", timestamps(len(rows)), np.array(rows), ("1", "2"))
-        blocks = FORMATS["published-csv"].read(Request(path)).blocks
-        read = np.concatenate([block.speeds for block in blocks])
-    for got, row in zip(read, rows, strict=True):
-        for cell, value in zip(got, row, strict=True):
-            assert cell == np.float32(value) or (math.isnan(cell) and math.isnan(value))
 
 
 def test_a_missing_output_folder_is_made(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from socialx.errors import SettingsError
 from socialx.files import readings
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
-from socialx.files.readings import SourceReadings
+from socialx.files.hdf5_layout import Readings
 from socialx.files.recognition import recognise
 from socialx.files.writer import create
 from tests.array_files import fractions, tiled, weekdays
@@ -26,7 +26,7 @@ from tests.published_files import write_dyna, write_geo
 CLOCK = {"start": "2012-03-01 00:00:00", "step_s": 300}
 
 
-def read(kind: str, data: Path, **request: object) -> SourceReadings:
+def read(kind: str, data: Path, **request: object) -> Readings:
     """Without positions, so that only the data matter."""
     return readings.read(kind, Request(data, **request, without_positions=True))  # type: ignore[arg-type]
 
@@ -78,18 +78,18 @@ def test_an_assumed_start_is_not_called_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["df", "speed"])
 def test_a_frame_does_not_say_its_unit(tmp_path: Path, key: str) -> None:
     source = read("auto", write_frame(tmp_path / "mine.h5", timestamps(9), speeds(9), key))
-    assert source.readings.units == "unknown"
+    assert source.units == "unknown"
     assert any("the unit is not said" in note for note in shown(source.notes))
-    assert read("metr-la", write_frame(tmp_path / "la.h5", timestamps(9), speeds(9), key)).readings.units == "mph"
+    assert read("metr-la", write_frame(tmp_path / "la.h5", timestamps(9), speeds(9), key)).units == "mph"
 
 
 def test_a_file_name_is_not_a_data_set(tmp_path: Path) -> None:
     np.save(tmp_path / "PEMS-BAY.npy", speeds(9))
     source = read("auto", tmp_path / "PEMS-BAY.npy", **CLOCK)
-    assert (source.readings.dataset_name, source.readings.feature_set) == ("mine", "mine_v1")
+    assert (source.dataset_name, source.feature_set) == ("mine", "mine_v1")
     assert any("not those of pems_bay" in note for note in shown(source.notes))
     part = write_csv(tmp_path / "METR-LA.csv", timestamps(9), speeds(9))
-    assert read("auto", part).readings.dataset_name == "metr_la"
+    assert read("auto", part).dataset_name == "metr_la"
 
 
 # ---- which quantity, unit and zone
@@ -104,7 +104,7 @@ def test_a_quantity_without_a_name_can_be_given_one(tmp_path: Path, said: str, f
     np.save(tmp_path / "v.npy", speeds(40))
     for name, clock in (("data.npz", {}), ("node_values.npy", {}), ("v.npy", {"step_s": 300})):
         source = read("auto", tmp_path / name, start=timestamps(1)[0], channel=said, **clock)
-        assert (source.readings.feature, source.readings.units) == (feature, unit or "unknown")
+        assert (source.feature, source.units) == (feature, unit or "unknown")
         plain = read("auto", tmp_path / name, start=timestamps(1)[0], **clock)
         assert any("named avg_speed, as the file does not say what it is" in note for note in shown(plain.notes))
 
@@ -117,7 +117,7 @@ def test_units_zones_and_missing_values_must_be_some(tmp_path: Path) -> None:
         assert result.exit_code == 2
         assert f"error: {said[0]} " in result.stderr
     assert not (tmp_path / "o.h5").exists()
-    assert read("auto", data, units="KMH", timezone="Europe/Paris").readings.units == "km/h"
+    assert read("auto", data, units="KMH", timezone="Europe/Paris").units == "km/h"
 
 
 def test_directions_that_are_none_are_noted(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_directions_that_are_none_are_noted(tmp_path: Path) -> None:
     meta.write_text("\n".join(["sensor_id,lat,lon,dir", *rows]) + "\n")
     source = readings.read("auto", Request(data, meta=meta))
     assert f"{meta}: directions that are none of N, E, S, W (NB): unknown in the output" in shown(source.notes)
-    assert source.readings.sensors.direction == ("", "E", "")
+    assert source.sensors.direction == ("", "E", "")
 
 
 # ---- which times
@@ -148,7 +148,7 @@ def test_readings_are_not_ids(tmp_path: Path) -> None:
     data = tmp_path / "flow.csv"
     data.write_text("12,45,33\n13,44,30\n15,41,31\n")
     refusal(lambda: read("auto", data, **CLOCK), "line 1 may be such a row or sensor ids", "t-gcn")
-    assert read("t-gcn", data, **CLOCK).readings.sensors.ids == ("12", "45", "33")
+    assert read("t-gcn", data, **CLOCK).sensors.ids == ("12", "45", "33")
 
 
 # ---- what to type next
@@ -220,7 +220,7 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
     }
     for path, (data, request) in inputs.items():
         before = path.read_bytes()
-        readings = read("auto", data, **request).readings
+        readings = read("auto", data, **request)
         refusal(lambda path=path, readings=readings: create(path, readings, overwrite=True), "is an input")
         assert path.read_bytes() == before
     given = ["--start", timestamps(1)[0], "--freq", "5min", "--ids", ids, "--without-positions", "--overwrite"]
@@ -250,4 +250,4 @@ def test_what_keeps_a_file_from_being_read_is_said(tmp_path: Path, content: byte
 def test_a_space_in_an_id_is_said(tmp_path: Path) -> None:
     data = tmp_path / "data.csv"
     data.write_text("time,A 1\n2012-03-01 00:00,5\n2012-03-01 00:05,6\n")
-    refusal(lambda: create(tmp_path / "o.h5", read("csv", data).readings), "without spaces and '/' ('A 1')")
+    refusal(lambda: create(tmp_path / "o.h5", read("csv", data)), "without spaces and '/' ('A 1')")

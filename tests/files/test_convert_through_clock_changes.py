@@ -17,7 +17,8 @@ from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
 from socialx.files.formats import walltimes
 from socialx.files.formats.walltimes import goes_back, in_utc
-from socialx.files.readings import SourceReadings, read
+from socialx.files.hdf5_layout import Readings
+from socialx.files.readings import read
 from socialx.files.store import open_store
 from socialx.files.time_axis import as_text
 from socialx.files.writer import create
@@ -57,7 +58,7 @@ def csv_of(path: Path, times: list[str]) -> Path:
     return write_csv(path, times, speeds(len(times)))
 
 
-def source(path: Path, zone: str | None) -> SourceReadings:
+def source(path: Path, zone: str | None) -> Readings:
     return read("auto", Request(path, timezone=zone, without_positions=True))
 
 
@@ -175,7 +176,7 @@ def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
     """Also through the hour that spring skips."""
     wall = texts(moments("2024-03-31T01:00", 5), PARIS)
     found = source(csv_of(tmp_path / "data.csv", wall), PARIS)
-    create(tmp_path / "out.h5", found.readings)
+    create(tmp_path / "out.h5", found)
     store = open_store(tmp_path / "out.h5")
     assert (store.timezone, store.timestamps.astype(str).tolist()) == (PARIS, wall)
     assert not any("UTC" in note for note in shown(found.notes))
@@ -184,7 +185,7 @@ def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
     data = csv_of(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
     found = read("metr-la", Request(data, without_positions=True))
-    refusal(lambda: create(tmp_path / "out.h5", found.readings), "--timezone America/Los_Angeles keeps both hours")
+    refusal(lambda: create(tmp_path / "out.h5", found), "--timezone America/Los_Angeles keeps both hours")
 
 
 FALL = texts(moments("2023-10-29T01:00", 5), PARIS)
@@ -217,7 +218,7 @@ REFUSED = {
 def test_what_is_not_that_hour_is_refused(tmp_path: Path, case: str) -> None:
     times, zone, words = REFUSED[case]
     data = csv_of(tmp_path / "data.csv", times)
-    refusal(lambda: create(tmp_path / "out.h5", source(data, zone).readings), str(data), *words)
+    refusal(lambda: create(tmp_path / "out.h5", source(data, zone)), str(data), *words)
 
 
 def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neighbours() -> None:
@@ -240,7 +241,7 @@ def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neigh
 )
 def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[str]) -> None:
     found = source(csv_of(tmp_path / "data.csv", times), None)
-    line = refusal(lambda: create(tmp_path / "out.h5", found.readings))
+    line = refusal(lambda: create(tmp_path / "out.h5", found))
     assert re.search("not in order of time.*sort the rows|two rows at .* with other readings", line)
     assert "--timezone" not in line
 
@@ -258,11 +259,11 @@ def test_a_file_that_changes_between_its_two_passes_is_refused(tmp_path: Path) -
         csv_of(data, FALL)
         found = source(data, PARIS)
         csv_of(data, rows)
-        refusal(lambda readings=found.readings: create(tmp_path / "out.h5", readings), "changed while it was read")
+        refusal(lambda readings=found: create(tmp_path / "out.h5", readings), "changed while it was read")
     assert not (tmp_path / "out.h5").exists()
 
 
 def test_ids_and_notes_of_a_converted_file(tmp_path: Path) -> None:
     found = source(csv_of(tmp_path / "data.csv", FALL), PARIS)
-    assert found.readings.sensors.ids == IDS
-    assert found.readings.timezone == "UTC"
+    assert found.sensors.ids == IDS
+    assert found.timezone == "UTC"

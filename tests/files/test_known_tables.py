@@ -12,7 +12,6 @@ import pytest
 import socialx as api
 from socialx.errors import SocialxError
 from socialx.files import recognition
-from socialx.files.formats import registry
 from socialx.files.store import open_store
 from tests.commands import socialx
 from tests.examples_to_extend import example
@@ -24,7 +23,6 @@ LOOPS, ROW = example("loops.csv"), example("city_loops.py")
 def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "city_loops.py").write_text(ROW)
     formats = runpy.run_path(str(tmp_path / "city_loops.py"))["FORMATS"]
-    monkeypatch.setattr(registry, "of_packages", lambda: formats)
     monkeypatch.setattr(recognition, "of_packages", lambda: formats)
 
 

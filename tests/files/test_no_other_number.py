@@ -53,47 +53,6 @@ def made(path: Path | list[Path], **options: Any) -> Path:
 
 # ---- signs before three digits
 
-GROUPED = [f"1{{}}{number:03d}" for number in range(20, 44)]  # 1,020 vehicles or 1.02
-
-
-@pytest.mark.parametrize(("separator", "sign"), [("\t", ","), (";", ","), (";", "."), (",", ".")])
-def test_where_every_cell_may_have_thousands_it_is_asked(tmp_path: Path, separator: str, sign: str) -> None:
-    table = frame(S1=[each.format(sign) for each in GROUPED], S2=[each.format(sign) for each in GROUPED])
-    path = written(tmp_path / "a.csv", table, sep=separator)
-    text = refusal(lambda: made(path, quantity="flow"), "1" + sign)
-    assert "--decimal , reads" in text
-    assert "--decimal . reads" in text
-    other = {".": ",", ",": "."}[sign]
-    assert frames.converted(path, "flow", quantity="flow", decimal=other)["S1"].tolist() == list(range(1020, 1044))
-    found = frames.converted(path, "flow", quantity="flow", decimal=sign)["S1"].to_numpy()
-    np.testing.assert_allclose(found, np.arange(1020, 1044) / 1000, rtol=1e-6)
-
-
-def test_so_are_lines_of_json(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    rows = [
-        {"time": str(time), "S1": cell.format(","), "S2": "2,040"} for time, cell in zip(TIMES, GROUPED, strict=True)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    assert "--decimal" in refusal(lambda: made(path, quantity="flow"), "thousands or decimals")
-
-
-def test_speeds_of_three_decimals_are_not_asked(tmp_path: Path) -> None:
-    table = frame(S1=[f"{61 + row / 8:.3f}" for row in range(24)], S2=[f"{9 + row / 8:.3f}" for row in range(24)])
-    found = frames.converted(written(tmp_path / "a.csv", table))
-    np.testing.assert_array_equal(found["S1"], 61 + np.arange(24) / 8)
-
-
-def test_a_table_that_is_appended_is_asked_too(tmp_path: Path) -> None:
-    first = frame(S1=[745] * 24, S2=[1045] * 24)
-    output = made(written(tmp_path / "a.csv", first, sep=";"), quantity="flow")
-    later = frame(12, 24, S1=["1,045"] * 12, S2=["1,025"] * 12)
-    path = written(tmp_path / "b.csv", later, sep=";")
-    with unchanged(output):
-        refusal(lambda: socialx.append(output, path), "thousands or decimals", task="append")
-    socialx.append(output, path, decimal=".")
-    assert open_store(output).values[-1].tolist() == [1045, 1025]
-
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_decimal_counts_in_a_transposed_table(tmp_path: Path, kind: str) -> None:

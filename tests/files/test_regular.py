@@ -24,7 +24,7 @@ def without(rows: list[int] | range, count: int = 60) -> np.ndarray:
 def test_rows_that_a_source_lacks_have_no_readings(
     tmp_path: Path, gap: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.files.regular.BLOCK_BYTES", 64)  # four rows at once
+    monkeypatch.setattr("socialx.files.resample.BLOCK_BYTES", 64)  # four rows at once
     frame, rows, path = network(), without(GAPS[gap]), tmp_path / "a.csv"
     kept = frame[~rows]
     paths = [path]

@@ -13,7 +13,7 @@ import pytest
 import socialx
 from socialx.errors import SettingsError
 from socialx.files.hdf5_layout import Block
-from socialx.files.resample import resampled
+from socialx.files.resample import averaged
 from socialx.files.store import open_store
 from tests.commands import small_file, small_run
 from tests.data_files import refusal
@@ -44,7 +44,7 @@ def cut(seconds: np.ndarray, values: np.ndarray, sizes: list[int], features: int
         begin += size
 
 
-def averaged(seconds: np.ndarray, values: np.ndarray, step: int, features: list[str], usual: float) -> pd.DataFrame:
+def by_loop(seconds: np.ndarray, values: np.ndarray, step: int, features: list[str], usual: float) -> pd.DataFrame:
     """What each step has of each sensor and feature, a row at a time."""
     rows = defaultdict(list)
     for second, row in zip(seconds.tolist(), values.tolist(), strict=True):
@@ -74,9 +74,9 @@ FEATURES = [["avg_speed"], ["flow"], ["occupancy"], ["avg_speed", "flow"], ["flo
 @pytest.mark.parametrize("sizes", [[], [1] * 50, [7] * 400, [1500, 3]])
 def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], sizes: list[int]) -> None:
     seconds, values = fine(2600, 3, len(features))
-    blocks = resampled(cut(seconds, values, sizes, len(features)), 300, features, (-1.0,), WHERE)
+    blocks = averaged(cut(seconds, values, sizes, len(features)), 300, features, (-1.0,), WHERE)
     parts = list(blocks)
-    wanted = averaged(seconds, values, 300, features, 10)
+    wanted = by_loop(seconds, values, 300, features, 10)
     assert np.concatenate([part.seconds for part in parts]).tolist() == wanted.index.tolist()
     found = np.concatenate([part.speeds.reshape(len(part.speeds), -1) for part in parts])
     np.testing.assert_allclose(found, wanted.to_numpy(), rtol=1e-5)
@@ -91,9 +91,9 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
         values[sensor::60, sensor, 0] = sensor + np.arange(50)
     for sizes in ([], [1] * 70):
         found = np.concatenate(
-            [each.speeds for each in resampled(cut(seconds, values, sizes, 1), 300, ["avg_speed"], (), WHERE)]
+            [each.speeds for each in averaged(cut(seconds, values, sizes, 1), 300, ["avg_speed"], (), WHERE)]
         )
-        np.testing.assert_allclose(found, averaged(seconds, values, 300, ["avg_speed"], 5).to_numpy(), rtol=1e-6)
+        np.testing.assert_allclose(found, by_loop(seconds, values, 300, ["avg_speed"], 5).to_numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [[], [1] * 10])
@@ -101,13 +101,13 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
 def test_rows_that_are_no_finer_are_refused(step: int, found: str, sizes: list[int]) -> None:
     seconds, values = START + step * np.arange(50), np.ones((50, 2, 1), np.float32)
     with pytest.raises(SettingsError, match=found):
-        list(resampled(cut(seconds, values, sizes, 1), 300, ["flow"], (), WHERE))
+        list(averaged(cut(seconds, values, sizes, 1), 300, ["flow"], (), WHERE))
 
 
 def test_a_single_reading_of_each_sensor_is_refused() -> None:
     values = np.where(np.eye(4, dtype=bool), 5.0, np.nan)[..., np.newaxis].astype(np.float32)
     with pytest.raises(SettingsError, match="no two readings of a sensor"):
-        list(resampled(cut(START + 30 * np.arange(4), values, [], 1), 300, ["flow"], (), WHERE))
+        list(averaged(cut(START + 30 * np.arange(4), values, [], 1), 300, ["flow"], (), WHERE))
 
 
 # ---- as a user asks for it

@@ -53,7 +53,7 @@ def _alone(found: corpus.Corpus, seed: int, number: int, keep: Path | None) -> i
         result = runner.run(case, found, Path(folder))
     print(result.text())
     print(f"--- stdout\n{result.outcome.stdout[:3000]}\n--- stderr\n{result.outcome.stderr[-6000:]}")
-    return 1 if result.wrong and not result.engine else 0
+    return 1 if result.wrong else 0
 
 
 if __name__ == "__main__":

@@ -12,9 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import h5py
 
 from tests.fuzz import child, oracles
 from tests.fuzz.corpus import Case, Corpus
@@ -22,7 +19,6 @@ from tests.fuzz.corpus import Case, Corpus
 GROWN = 2 << 30
 LINE = 600
 SILENT = "silent: "
-ENGINE = "HDF5 itself: "  # h5py alone ends in the same way on this file
 TRACES = re.compile(r"Traceback \(most recent call last\)|HDF5-DIAG|Fatal Python error|^\S+:\d+: \w*Warning:", re.M)
 
 
@@ -33,11 +29,6 @@ class Result:
     case: Case
     outcome: child.Outcome
     wrong: tuple[str, ...]
-
-    @property
-    def engine(self) -> bool:
-        """Whether the only fault is one of HDF5."""
-        return bool(self.wrong) and all(each.startswith(ENGINE) for each in self.wrong)
 
     @property
     def end(self) -> str:
@@ -80,8 +71,6 @@ def run(case: Case, corpus: Corpus, folder: Path) -> Result:
     wrong = faults(case, outcome, before, after)
     if outcome.code == 0 and case.command.oracle:
         wrong += _compared(case, corpus, folder, outcome)
-    if wrong and (outcome.code is None or outcome.grown > GROWN) and _engine_fails(case, folder, before):
-        wrong = [ENGINE + "; ".join(wrong)]
     return Result(case, outcome, tuple(wrong))
 
 
@@ -174,40 +163,6 @@ def _compared(case: Case, corpus: Corpus, folder: Path, outcome: child.Outcome) 
     return [f"{SILENT}the input cannot be read otherwise: {last[0][:160] if last else done.signal}"]
 
 
-def _engine_fails(case: Case, folder: Path, before: dict[str, str]) -> bool:
-    """Whether h5py alone, asked for every name, attribute and value of the file, fails as the command did."""
-    if Path(case.named).suffix != ".h5" or case.kind != "file" or case.content is None:
-        return False
-    path = folder / "alone.h5"
-    path.write_bytes(case.content)
-    done = child.run(lambda: _walk(path), None, 10)
-    return done.code is None or done.grown > GROWN
-
-
-def _walk(path: Path) -> None:
-    """Read every name, attribute and value; only a crash or a hang is looked for."""
-
-    def visit(holder: h5py.Group, depth: int = 0) -> None:
-        _tried(lambda: dict(holder.attrs))
-        for name in _tried(lambda: list(holder)) or []:
-            found = _tried(lambda name=name: holder[name])
-            if isinstance(found, h5py.Dataset):
-                _tried(lambda found=found: (dict(found.attrs), found.size and found.size < 10**7 and found[()]))
-            elif isinstance(found, h5py.Group) and depth < 5:
-                visit(found, depth + 1)
-
-    if file := _tried(lambda: h5py.File(path, "r")):
-        visit(file)
-        _tried(file.close)
-
-
-def _tried(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except Exception:  # noqa: BLE001
-        return None
-
-
 @dataclass
 class Summary:
     """How many cases ended in which way, and the failed ones."""
@@ -237,10 +192,10 @@ def run_many(
                 each.mkdir()
             result = run(corpus.case(seed, number, scratch), corpus, folder)
             kind = f"{result.case.base.name}: " if result.case.drawn else ""
-            summary.ends["HDF5 itself fails" if result.engine else kind + result.end] += 1
-            if result.wrong and not result.engine:
+            summary.ends[kind + result.end] += 1
+            if result.wrong:
                 summary.failures.append(result)
-            if result.wrong and show:
-                show(result)
+                if show:
+                    show(result)
     summary.seconds = time.monotonic() - started
     return summary

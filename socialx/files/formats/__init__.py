@@ -1,1 +1,17 @@
-"""The formats in which users hold data: one module per family, each with its ``FORMATS``."""
+"""The names of all formats by the module here that reads them, which is loaded when a file is read.
+
+A file is shown to them in this order: the first that recognises it reads it.  So the narrower stand before the wider,
+and the formats of installed packages stand between the two.
+"""
+
+from __future__ import annotations
+
+AUTO = "auto"  # in place of the name of one
+NARROW = {
+    "hdfstore": ("hdfstore",),
+    "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),
+    "taiwan": ("taiwan-vd",),
+    "known_tables": ("libcity", "pems-station", "utd19"),
+}
+WIDE = {"tables": ("published-csv", "csv"), "matrices": ("t-gcn", "matrix-csv")}
+NAMES = tuple(name for names in (*NARROW.values(), *WIDE.values()) for name in names)

@@ -1,5 +1,7 @@
 """The published shapes of one array of rows, sensors and channels: a row of a table for each, and the one reader.
 
+Rows may carry their time of day, and perhaps their day of the week, in channels beside the readings.
+
 T rows, N sensors, C channels, t rows of one piece.
 """
 
@@ -14,16 +16,19 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from socialx.data.calendar import DAY_S, WEEKDAYS
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead
 from socialx.files.formats.arrays import DATA, Array, array_names, float32, only_array, open_array, read_small, series
-from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.daytimes import ArrayClock, is_time_of_day
+from socialx.files.formats.contents import Clock, Contents, Format
 from socialx.files.hdf5_layout import Block
 from socialx.files.quantities import QUANTITIES, SPEED
+from socialx.files.time_axis import as_text
 from socialx.progress import work
 
+DAY_MINUTES = 1440
+SLACK = 0.1  # minutes; a float32 fraction of a day is off by milliseconds
 HEAD_ROWS = 288  # a day of 5-minute steps shows whether a channel is a time of day
 ALWAYS, PERHAPS, NEVER = "always", "perhaps", "never"  # whether channel 1 is the time of day
 UNITS = {"flow": "vehicles per step", "occupancy": "share", SPEED: "mph"}  # as published
@@ -226,24 +231,24 @@ def _read(shape: Shape, request: Request) -> Contents:
     found = Found(shape, request.data)
     array, time = found.array, found.time
     if time is not None and array.channels < 2:
-        clock = f"{Argument('start')} and {Argument('freq')}"
-        raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {clock}")
+        both = f"{Argument('start')} and {Argument('freq')}"
+        raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {both}")
     day = 2 if time is not None and shape.day and array.channels > 2 else None
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
     quantities, units, note = found.quantities(request)
     if shape.scaled:
         note = f"channel 0 times std {std:g} plus mean {mean:g} taken"
-    calendar = ArrayClock(request, array.head(2), time, day)
+    clock = ChannelClock(request, array.head(2), time, day)
     feature, *others = quantities
     split = f"its split ({shape.split}) is not taken over: socialx splits by its own protocol"
     return Contents(
         None,
         array.shape[1],
-        _blocks(array, list(quantities.values()), calendar, mean, std),
+        _blocks(array, list(quantities.values()), clock, mean, std),
         feature,
         units.get(feature),
         others={name: units.get(name) for name in others},
-        notes=(*([split] if shape.split else []), *calendar.notes, note),
+        notes=(*([split] if shape.split else []), *clock.notes, note),
         paths=(array.path, *([array.path.with_name(shape.split)] if shape.split else [])),
         missing=0.0 if shape.masked and found.names else nan,
     )
@@ -259,7 +264,7 @@ def _scale(path: Path) -> tuple[float, float]:
 
 
 def _blocks(
-    array: Array, channels: list[int], calendar: ArrayClock, mean: float, std: float
+    array: Array, channels: list[int], clock: ChannelClock, mean: float, std: float
 ) -> Generator[Block, None, None]:
     """The rows of these channels, [t,N] of one and [t,N,F] of several; 0 that was made a z-score is 0 again."""
     with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
@@ -270,8 +275,91 @@ def _blocks(
                 precision = np.finfo(np.result_type(values.dtype, np.float32)).eps
                 values = values.astype(np.float64) * std + mean
                 values[np.abs(values) < 8 * precision * max(abs(mean), std)] = 0.0
-            yield Block(calendar.seconds(cells), float32(values))
+            yield Block(clock.times(cells), float32(values))
             bar.advance(len(rows))
+
+
+def is_time_of_day(column: np.ndarray) -> bool:
+    """Whether rows [t,N] look like fractions of a day: whole minutes, one for all sensors, mostly a step apart."""
+    minutes, right = _minutes(column)
+    steps = np.diff(minutes) % DAY_MINUTES
+    return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
+
+
+class ChannelClock(Clock):
+    """Times for rows [t,N,C] one after the other, as their channels say them or, without channels, a step apart."""
+
+    def __init__(self, request: Request, head: np.ndarray, time: int | None, day: int | None = None) -> None:
+        """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
+        self._time, self._day, self._shift = time, None, 0
+        step = None
+        if time is not None and len(head) > 1:
+            step = int(np.diff(self._of_day(head[:2], request.data))[0]) % DAY_S or DAY_S
+        super().__init__(request, step)
+        self.notes: tuple[str, ...] = ()
+        found = -1 if day is None else int(_weekdays(head[:1, 0, day])[0])
+        if found < 0:
+            unseen = "the times follow from the times of day, which do not show gaps of whole days"
+            self.notes = () if time is None else (unseen,)
+            return
+        # Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.
+        date = str(request.start)[:10]
+        said = int(_weekdays_of(np.array([date], "datetime64[s]").astype(np.int64))[0])
+        if found not in (0, said):
+            what = f"its first row is on a {WEEKDAYS[found]}, and {request.said_start}, {date}, is a {WEEKDAYS[said]}"
+            raise SocialxError(request.data, what, f"say the right {Argument('start')}")
+        if said != found:
+            counted = f"its days of week count from 0 in the first row, which {request.said_start} makes a"
+            self.notes = (f"{counted} {WEEKDAYS[said]}",)
+        self._day, self._shift = day, said - found
+
+    def times(self, cells: np.ndarray) -> np.ndarray:
+        """The next rows [t,N,C] -> int64 [t]."""
+        if self._time is None:
+            return self.seconds(len(cells))
+        before, seconds = self.row, self.seconds_at(self._of_day(cells, self.where))
+        if self._day is not None:
+            days = _weekdays(cells[:, 0, self._day])
+            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_of(seconds))
+            if wrong.any():
+                row = int(wrong.argmax())
+                what = f"row {before + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
+                raise SocialxError(self.where, what, "whole days are missing, so use a source with dates")
+        return seconds
+
+    def _of_day(self, cells: np.ndarray, where: Path) -> np.ndarray:
+        """Rows [t,N,C] -> seconds of the day int64 [t]."""
+        column = cells[..., self._time]
+        minutes, right = _minutes(column)
+        if not right.all():
+            row = int(right.argmin())
+            what = f"row {self.row + row + 1} has {column[row, 0]} in channel {self._time}"
+            raise SocialxError(where, f"{what}, no time of day in whole minutes for all sensors", "correct it")
+        return minutes.astype(np.int64) * 60
+
+
+def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [t,N] -> minutes of the day float64 [t], and whether they are whole and every sensor's bool [t]."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = column[:, 0].astype(np.float64) * DAY_MINUTES
+        minutes = np.rint(exact)
+        right = (column[:, 0] >= 0) & (column[:, 0] < 1) & (np.abs(exact - minutes) < SLACK)
+        return minutes % DAY_MINUTES, right & (column == column[:, :1]).all(axis=1)
+
+
+def _weekdays(values: np.ndarray) -> np.ndarray:
+    """0 to 6, or these divided by 7 -> int64 [t] with 0 = Monday; -1 for anything else."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        days = np.where(values < 1, values * 7.0, values)
+        whole = np.rint(days)
+        right = (np.abs(days - whole) < 0.01) & (whole >= 0) & (whole <= 6)
+    return np.where(right, whole, -1).astype(np.int64)
+
+
+def _weekdays_of(seconds: np.ndarray) -> np.ndarray:
+    """Seconds since 1970 int64 [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
+    weekdays: np.ndarray = (seconds // DAY_S + 3) % 7
+    return weekdays
 
 
 FORMATS = tuple(shape.format() for shape in SHAPES)

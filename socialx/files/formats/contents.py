@@ -37,7 +37,7 @@ class Contents:
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
     notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
     paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
-    times: Callable[[], np.ndarray] | None = None  # reads all times int64 [T] ahead, where each row has its own
+    times: np.ndarray | None = None  # of all rows, int64 [T], where each has its own
     timezone: str | None = None  # of the times, where the source says it; what is not UTC is that of wall times
     rounded: bool = False  # whether its times are whole steps already
     droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
@@ -70,6 +70,8 @@ class Format:
 class Clock:
     """Wall times for the rows of a source that holds no dates."""
 
+    row = 0  # how many rows have their times
+
     def __init__(self, request: Request, step_s: int | None = None) -> None:
         """``step_s``: seconds between rows where the source itself says; else ``request`` must."""
         if step_s and request.step_s:
@@ -81,14 +83,14 @@ class Clock:
             freq = "" if step_s else f" {Argument('freq', '5min')}"
             start = Argument("start", "YYYY-MM-DD HH:MM:SS")
             raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
-        self._start, self._step, self._row = start_seconds(request), step_s, 0
+        self._start, self._step = start_seconds(request), step_s
         self._last = self._start - DAY_S  # the time of the row before the next
-        self._where, self._said = request.data, request.said_start
+        self.where, self._said = request.data, request.said_start
 
     def seconds(self, count: int) -> np.ndarray:
         """The next ``count`` rows, a step apart -> int64 [t]."""
-        rows = np.arange(self._row, self._row + count, dtype=np.int64)
-        self._row += count
+        rows = np.arange(self.row, self.row + count, dtype=np.int64)
+        self.row += count
         return self._start + self._step * rows
 
     def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
@@ -98,12 +100,12 @@ class Clock:
         """
         steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
         steps %= DAY_S
-        if self._row == 0 and steps[:1].any():
+        if self.row == 0 and steps[:1].any():
             found, said = (as_text(int(each))[11:] for each in (seconds[0], self._start))
             first = f"its first row is at {found}, not {said} as {self._said}"
-            raise SocialxError(self._where, first, f"say the right {Argument('start')}")
+            raise SocialxError(self.where, first, f"say the right {Argument('start')}")
         times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
-        self._row, self._last = self._row + len(seconds), int(times[-1]) if len(times) else self._last
+        self.row, self._last = self.row + len(seconds), int(times[-1]) if len(times) else self._last
         return times
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from socialx.errors import Argument, Message, SocialxError, counted
 from socialx.files.formats.columns import BETWEEN
 from socialx.files.formats.moments import UNKNOWN
-from socialx.files.formats.table_times import Table, moments_of, names_of, refuse_times, times_of
-from socialx.files.formats.walltimes import goes_back
+from socialx.files.formats.table_times import Table, names_of, refuse_times, times_of
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import match_key
 from socialx.files.time_axis import as_text
@@ -34,7 +33,6 @@ def blocks_of(table: Table, columns: list[int]) -> Generator[Block, None, None]:
 
 def _rows(table: Table) -> Generator[Block, None, None]:
     """The rows of tables with a column per sensor, of which each begins where the one before it ends."""
-    last, forward = np.empty(0, np.int64), True
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
@@ -42,11 +40,7 @@ def _rows(table: Table) -> Generator[Block, None, None]:
                 seconds = table.times.seconds(texts)
                 refuse_times(sheet, piece, texts, seconds == UNKNOWN)
                 shape = (len(seconds), 1, -1) if sheet.sensor and len(sheet.values) > 1 else piece.numbers.shape
-                if forward and goes_back(np.concatenate([last, seconds])):
-                    moments_of(table)
-                    forward = False
                 yield Block(seconds, piece.numbers.reshape(shape))
-                last = seconds[-1:]
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
@@ -74,7 +68,7 @@ def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
 
 def _placed(table: Table, columns: list[int]) -> Generator[Block, None, None]:
     """A row per time; a reading that stands twice is taken once, and two of one time and sensor are refused."""
-    moments, features, again = moments_of(table), max(1, len(columns)), 0
+    moments, features, again = table.moments, max(1, len(columns)), 0
     count = len(moments) * len(table.ids)
     with _space((count, features), np.float32) as values, _space((count,), bool) as taken:
         values[:] = np.nan

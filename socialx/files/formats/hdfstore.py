@@ -48,7 +48,7 @@ def _read(request: Request) -> Contents:
     No frame says its unit: anybody may call theirs df.
     """
     frame = _open(request.data)
-    contents = Contents(frame.ids, len(frame.ids), _blocks(frame), times=lambda: frame.times)
+    contents = Contents(frame.ids, len(frame.ids), _blocks(frame), times=frame.times)
     path, name = frame.path, frame.path.name
     if frame.key in SPEED_KEYS:
         return contents

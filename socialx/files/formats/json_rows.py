@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -81,33 +82,33 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 
     Numbers are written with the sign of decimals that texts have.  Refuses all that is no table of objects.
     """
-    for place, found in _values(path, _lines(path, encoding), decimal):
-        if place:
-            yield place, _cells(path, place, found)
-            continue
-        try:
-            rows = [*_rows(path, _opened(found), {})]
-        except RecursionError:
-            raise SocialxError(path, "its JSON is nested too deep to be a table", LINES) from None
-        for number, pairs in enumerate(rows, 1):
-            yield f"object {number}", _cells(path, f"object {number}", pairs)
+
+    def opened(found: Any) -> Iterator[_Pairs]:
+        return _rows(path, _opened(found), {})
+
+    yield from _objects(path, _lines(path, encoding), decimal, opened, partial(_cells, path))
 
 
 def objects_in(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of numbered lines that are not blank, which need no times, each with its place for a message."""
-    for place, found in _values(path, lines, "."):
+    return _objects(path, lines, ".", partial(_of_stations, path), lambda _, pairs: _as_dict(pairs))
+
+
+def _objects(
+    path: Path,
+    lines: Iterator[tuple[int, str]],
+    decimal: str,
+    opened: Callable[[Any], Iterable[_Pairs]],
+    cells: Callable[[str, _Pairs], dict[str, Any]],
+) -> Generator[tuple[str, dict[str, Any]], None, None]:
+    """The cells of the object of each line, or of those that ``opened`` finds in the whole text, each with a place."""
+    for place, found in _values(path, lines, decimal):
         try:
-            value = _as_dict(found)
+            for number, pairs in enumerate([found] if place else [*opened(found)], 1):
+                called = place or f"object {number}"
+                yield called, cells(called, pairs)
         except RecursionError:
             raise SocialxError(path, "its JSON is nested too deep to be a table", LINES) from None
-        if place:
-            yield place, value
-            continue
-        rows = _of_stations(path, value) if isinstance(value, dict) else value
-        if not _are_objects(rows):
-            raise SocialxError(path, f"its JSON is no array of objects ({str(value)[:40]!a})", LINES)
-        for number, each in enumerate(rows, 1):
-            yield f"object {number}", each
 
 
 def _values(path: Path, lines: Iterator[tuple[int, str]], decimal: str) -> Iterator[tuple[str, Any]]:
@@ -141,23 +142,31 @@ def _as_dict(value: Any) -> Any:
 
 
 def _are_objects(found: object) -> bool:
-    return isinstance(found, list) and all(isinstance(each, dict) for each in found)
+    return type(found) is list and all(isinstance(each, _Pairs) for each in found)
 
 
-def _of_stations(path: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects inside of one: its only array of them, or one, or an array, for each station; else it is the row."""
-    tables = [value for value in found.values() if value and _are_objects(value)]
-    if (len(tables) == 1 and len(found) > 1) or (len(found) == 1 and tables):
+def _of_stations(path: Path, found: Any) -> list[_Pairs]:
+    """The objects of an array, or inside of an object: its only array of them, or one, or an array, for each station.
+
+    An object without any is the row.
+    """
+    if not isinstance(found, _Pairs):
+        if not _are_objects(found):
+            raise SocialxError(path, f"its JSON is no array of objects ({str(_as_dict(found))[:40]!a})", LINES)
+        return list(found)
+    inside = dict(found)
+    tables = [value for value in inside.values() if value and _are_objects(value)]
+    if (len(tables) == 1 and len(inside) > 1) or (len(inside) == 1 and tables):
         return tables[0]
-    if not tables and not all(isinstance(value, dict) for value in found.values()):
+    if not tables and not all(isinstance(value, _Pairs) for value in inside.values()):
         return [found]
-    rows: list[dict[str, Any]] = []
-    for key, value in found.items():
-        of_one = [value] if isinstance(value, dict) else value
+    rows: list[_Pairs] = []
+    for key, value in inside.items():
+        of_one = [value] if isinstance(value, _Pairs) else value
         if not _are_objects(of_one):
-            what = f"an object of {counted(len(found), 'key')} that holds no table of objects ({key[:40]!a})"
+            what = f"an object of {counted(len(inside), 'key')} that holds no table of objects ({key[:40]!a})"
             raise SocialxError(path, what, LINES)
-        rows += [each if KEY in each else {KEY: key, **each} for each in of_one]
+        rows += [each if KEY in dict(each) else _Pairs([(KEY, key), *each]) for each in of_one]
     return rows
 
 

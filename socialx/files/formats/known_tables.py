@@ -89,9 +89,16 @@ class KnownTable:
         begin = 0 if self.header else head.lines[0][0]
         cells = next((cells_of(line, ",") for number, line in head.lines if number > begin), [])
         first = dict(zip(names, cells, strict=False))
-        rows = Rows(head.path, "text", names, (time,), values, (sensor,), head.encoding, begin=begin, known=self)
-        return replace(
-            rows,
+        return Rows(
+            (time,),
+            (sensor,),
+            path=head.path,
+            kind="text",
+            names=names,
+            values=values,
+            encoding=head.encoding,
+            begin=begin,
+            known=self,
             units=tuple(self.readings.get(name, "") for name in names),
             signs=Signs(decimals=True),  # a point is that of decimals
             first="" if self.form else first.get(self.time, ""),
@@ -279,8 +286,8 @@ def _read(known: KnownTable, request: Request) -> Contents:
     by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # other files may hold positions
     request = replace(request, time_format=known.form or request.time_format)
     contents = read_tables(request, lambda head, _: by_path.get(head.path, []))
-    if known.step_s and contents.times:
-        step = common_step(contents.times())
+    if known.step_s and contents.times is not None:
+        step = common_step(contents.times)
         if step not in (0, known.step_s):
             raise SocialxError(where, f"its rows are {step // 60} min apart, not {known.step_s // 60}", known.advice)
     if no_share and "occupancy" in (contents.feature, *contents.others):

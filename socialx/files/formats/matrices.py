@@ -5,6 +5,7 @@ t rows of one piece.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -120,7 +121,8 @@ def _read(request: Request, *, has_ids: bool) -> Contents:
         check_ids(head.path, names, integers=True)
     decimal = decimal_sign(mark, [row if has_ids else [*header, *row]])
     begin = head.lines[0][0] if has_ids else 0
-    sheet = Sheet(head.path, "text", names, (), columns, (), head.encoding, mark, decimal, begin=begin)
+    sheet = Sheet((), path=head.path, kind="text", names=names, values=columns, encoding=head.encoding, begin=begin)
+    sheet = replace(sheet, separator=mark, decimal=decimal)
     feature = request.quantity or SPEED
     return Contents(
         names if has_ids else None,

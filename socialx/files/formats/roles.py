@@ -16,7 +16,29 @@ import numpy as np
 
 from socialx.errors import Argument, sample
 from socialx.files.convert_options import Request
-from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of, unit_of
+from socialx.files.formats.columns import (
+    BEHIND,
+    CALENDAR,
+    HOUR,
+    HOURS,
+    LANES,
+    LETTER,
+    MAY_BE_SENSORS,
+    NO_SENSOR,
+    OTHER,
+    PART_OF_DAY,
+    PLACES,
+    POINT,
+    READING,
+    ROW_NUMBER,
+    SENSORS,
+    SEPARATED,
+    STATISTIC,
+    may_be_sensors,
+    plain,
+    quantity_of,
+    unit_of,
+)
 from socialx.files.formats.melt import (
     LONGER,
     Melt,
@@ -29,28 +51,8 @@ from socialx.files.formats.melt import (
     times_in_names,
     times_of_day,
 )
-from socialx.files.formats.moments import DATE, MOMENT, ONLY_DATE, is_time
+from socialx.files.formats.moments import AT_MIDNIGHT, DATE, MOMENT, ONLY_DATE, Rows, is_time, times_of
 from socialx.files.formats.text_cells import NO_READING, decimal_sign, has_number, is_below, number_in
-from socialx.files.formats.time_columns import Rows, times_of
-from socialx.files.formats.words import (
-    BEHIND,
-    CALENDAR,
-    HOUR,
-    HOURS,
-    LETTER,
-    MAY_BE_SENSORS,
-    MIDNIGHT,
-    NO_SENSOR,
-    PART_OF_DAY,
-    PLACES,
-    POINT,
-    READING,
-    ROW_NUMBER,
-    SENSORS,
-    SEPARATED,
-    STATISTIC,
-    may_be_sensors,
-)
 
 WIDE = 3  # columns of numbers beside a column of texts that make it a table with a column per sensor
 MANY = 100  # columns, from which on a table has no column of sensors: only its first rows are looked at
@@ -277,7 +279,7 @@ class _Table:
         if self.request.time_format:
             return not re.search("%[HIMScX]", self.request.time_format)
         cells = {cells[self.times[0]] for cells in self.rows}
-        return all(ONLY_DATE.fullmatch(cell) or MIDNIGHT.fullmatch(cell) for cell in cells)
+        return all(ONLY_DATE.fullmatch(cell) or AT_MIDNIGHT.fullmatch(cell) for cell in cells)
 
     def numbers(self, place: int) -> set[int]:
         """The whole numbers of a column."""

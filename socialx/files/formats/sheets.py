@@ -24,9 +24,8 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
 from socialx.files.formats.json_rows import NESTED, json_objects
-from socialx.files.formats.melt import Melt
 from socialx.files.formats.moments import ONLY_CLOCK, begin_of, is_time
-from socialx.files.formats.roles import roles_of
+from socialx.files.formats.roles import Roles, roles_of
 from socialx.files.formats.text_cells import (
     ABSENT,
     FOOTER_ROWS,
@@ -42,7 +41,7 @@ from socialx.files.formats.text_cells import (
     tell_below,
 )
 from socialx.files.locations import copies, match_key, repeated
-from socialx.files.workbooks import read_workbook
+from socialx.files.small_tables import read_workbook
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,46 +58,36 @@ PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
 CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """How a table is written, and which of its columns are what; columns are numbered from 0.
+@dataclass(frozen=True, kw_only=True)
+class Sheet(Roles):
+    """How a table is written, and the roles of its columns; there are no times where rows are counted.
 
-    kind: text, json, parquet, or excel.  times, sensors, lanes, values, one, unclear, shares: as of ``Roles``;
-    there are no times where rows are counted.  units: what a line of units below the header says of each column.
+    kind: text, json, parquet, or excel.  units: what a line of units below the header says of each column.
     first: the time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before
     the first row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.
     others: sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no
     text.  signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only
-    one, where its column has another.  nested: keys of JSON that hold objects, which are left out.  melt: columns that
-    become rows; their labels and readings have names behind those of the columns.  suffix: a unit behind the numbers.
+    one, where its column has another.  nested: keys of JSON that hold objects, which are left out.  The labels and the
+    readings of ``melt`` have names behind those of the columns.  suffix: a unit behind the numbers.
     day: the date in the name of a file that has times of day alone.
     """
 
     path: Path
     kind: str
-    names: tuple[str, ...]
-    times: tuple[int, ...]
-    values: tuple[int, ...]
-    sensors: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
     encoding: str = "utf-8-sig"
     separator: str = ","
-    decimal: str = "."
     first: str = ""
     sheet: str = ""
     begin: int = 1
     skipped: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    lanes: int | None = None
-    one: bool = False
-    unclear: tuple[str, str] | None = None
     units: tuple[str, ...] = ()
     frame: pd.DataFrame | None = field(default=None, compare=False)
     signs: Signs = field(default_factory=Signs, compare=False)
     sensor: str = ""
     nested: tuple[str, ...] = ()
-    melt: Melt | None = None
-    shares: bool = False
     suffix: str = ""
     day: str = ""
 
@@ -243,7 +232,7 @@ def _looked(head: FileHead, request: Request) -> list[Sheet]:
         return _objects(head, request)
     for separator in (mark for mark in SEPARATORS if any(mark in line for _, line in head.lines)):
         rows = [(number, cells_of(line, separator)) for number, line in head.lines]
-        empty = Sheet(head.path, "text", (), (), (), encoding=head.encoding, separator=separator)
+        empty = Sheet((), path=head.path, kind="text", encoding=head.encoding, separator=separator)
         if sheet := _written_as(empty, rows, request):
             return [sheet]
     if head.kind not in ("parquet", "excel"):
@@ -260,7 +249,7 @@ def _looked(head: FileHead, request: Request) -> list[Sheet]:
         if head.kind == "parquet":
             rows.insert(0, (1, [str(column).strip() for column in frame]))
         cells = frame.set_axis(range(len(frame.columns)), axis=1)
-        empty = Sheet(head.path, head.kind, (), (), (), separator="|", sheet=name, frame=cells)
+        empty = Sheet((), path=head.path, kind=head.kind, separator="|", sheet=name, frame=cells)
         found[name] = _written_as(empty, rows, request)
     sheets = [sheet for sheet in found.values() if sheet is not None]
     others = tuple(name for name, sheet in found.items() if sheet is None)
@@ -283,7 +272,7 @@ def _objects(head: FileHead, request: Request) -> list[Sheet]:
     nested = tuple(key for key in keys if {cells.get(key, "") for cells in found} - {""} == {NESTED})
     names = [key for key in keys if key not in nested]
     rows = [(number, [cells.get(name, "") for name in names]) for number, cells in enumerate(found, 1)]
-    empty = Sheet(head.path, "json", (), (), (), encoding=head.encoding, separator=UNQUOTED, nested=nested)
+    empty = Sheet((), path=head.path, kind="json", encoding=head.encoding, separator=UNQUOTED, nested=nested)
     sheet = _written_as(empty, [(0, names), *rows], request)
     return [sheet] if sheet else []
 
@@ -379,19 +368,11 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
     firsts = [*rows[0], *(() if melt is None else (melt.labels[0],))]
     return replace(
         sheet,
+        **vars(roles),
         names=(*names, *behind),
-        melt=melt,
-        times=roles.times,
-        sensors=roles.sensors,
-        lanes=roles.lanes,
-        values=roles.values,
-        one=roles.one,
-        decimal=roles.decimal,
         signs=signs,
         first=one_text([firsts[place] for place in roles.times]),
         dropped=tuple(filter(None, (names[place] for place in roles.left))),
-        unclear=roles.unclear,
-        shares=roles.shares,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from socialx.errors import Argument, SettingsError, SocialxError, sample
 from socialx.files.convert_options import Request
-from socialx.files.formats.columns import BETWEEN
+from socialx.files.formats.columns import BETWEEN, CALENDAR
 from socialx.files.formats.contents import start_seconds
 from socialx.files.formats.moments import PLAIN, UNKNOWN, Times, candidates
 from socialx.files.formats.roles import COVERED
@@ -22,7 +22,6 @@ from socialx.files.formats.sheets import Sheet, check_ids, one_text
 from socialx.files.formats.text_cells import NUMBER, Piece, Texts
 from socialx.files.formats.unknown import LATITUDE, refuse_undated
 from socialx.files.formats.walltimes import free_step, is_put_back, nearest_step, repeated_hour
-from socialx.files.formats.words import CALENDAR
 from socialx.files.locations import match_key
 
 # Ends of the names of files.
@@ -38,16 +37,16 @@ class Table:
     """Sheets of the same columns in order of time, and what is known of their times and sensors.
 
     ids: of the columns of readings, or of the column of sensors.  moments: the times of all rows, seconds int64 [T],
-    each once in a table that has a row for each reading; None where they have not been read ahead.  in_turn: whether
-    the sheets follow one another.  told: what else a note must say about the times; joined: and about the sheets, where
-    they do not follow one another.  by_file: each sheet is one sensor.  values: the columns of its quantities, as they
-    are numbered in the first file that was named.
+    each once in a table that has a row for each reading.  in_turn: whether the sheets follow one another.  told: what
+    else a note must say about the times; joined: and about the sheets, where they do not follow one another.  by_file:
+    each sheet is one sensor.  values: the columns of its quantities, as they are numbered in the first file that was
+    named.
     """
 
     sheets: tuple[Sheet, ...]
     times: Times
     ids: tuple[str, ...]
-    moments: np.ndarray | None = None
+    moments: np.ndarray
     in_turn: bool = True
     told: str = ""
     joined: str = ""
@@ -56,7 +55,7 @@ class Table:
 
 
 def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
-    """The sheets with what a walk over their times tells; there is none where one sheet tells all by its first row.
+    """The sheets with what a walk over their times tells.
 
     chosen: the columns of readings, where a row has several quantities.
     """
@@ -64,8 +63,6 @@ def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     wide = not first.sensors
     sheets, alike = _aligned(sheets, chosen)
     ways = _ways(first, request)
-    if wide and len(sheets) == len(ways) == 1:
-        return _alone(sheets[0], ways[0], chosen, request.known)
     walked = _walk(sheets, ways)
     times = _one_way(first, walked)
     moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
@@ -112,14 +109,6 @@ def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]
         read = [first.values.index(column) for column in chosen]
         sheets = [replace(sheet, values=tuple(sheet.values[place] for place in read)) for sheet in sheets]
     return sheets, alike
-
-
-def _alone(sheet: Sheet, times: Times, chosen: list[int], known: tuple[str, ...]) -> Table:
-    """The only sheet, whose times can be written in one way."""
-    if not chosen:
-        return Table((sheet,), times, sheet.ids())
-    [name], joined = _sensors_of_files((sheet,), known, joined=False)
-    return Table((replace(sheet, sensor=name),), times, (name,), joined=joined, by_file=True, values=tuple(chosen))
 
 
 def _refuse_positions(sheet: Sheet) -> None:
@@ -324,18 +313,12 @@ def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) ->
         raise SocialxError(sheet.where, found, f"correct it, or say how all are written: {example}")
 
 
-def moments_of(table: Table) -> np.ndarray:
-    """The times of all rows, seconds int64 [T]; refuses a table with a column per sensor in which most stand often."""
-    if table.moments is not None:
-        moments = table.moments
-    else:
-        [[moments]] = _walk(list(table.sheets), [table.times]).moments.values()
-    wide = not table.sheets[0].sensors and table.sheets[0].first  # but for those as published
-    if wide and 3 * len(np.unique(moments)) <= 2 * len(moments):
-        found = f"{len(moments):,} rows of {len(np.unique(moments)):,} times, as of a table with a row per reading"
-        first = table.sheets[0]
+def refuse_often(table: Table) -> None:
+    """Raise for a table with a column per sensor in which most times stand often."""
+    first, times = table.sheets[0], len(np.unique(table.moments))
+    if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # but for those as published
+        found = f"{len(table.moments):,} rows of {times:,} times, as of a table with a row per reading"
         others = [str(Argument("sensor_column", name)) for name in first.dropped if not CALENDAR.fullmatch(name)]
         remedy = f"say which column names the sensor: {' or '.join(others[:2])}"
         wholly = "write the whole time into one column, or add a column that names the sensor"
         raise SocialxError(first.where, found, remedy if others else wholly)
-    return moments

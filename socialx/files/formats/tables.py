@@ -25,6 +25,8 @@ from socialx.files.file_head import (
 )
 from socialx.files.formats.columns import (
     BETWEEN,
+    ENDS,
+    READING,
     Lanes,
     combined,
     lanes_in_columns,
@@ -49,11 +51,9 @@ from socialx.files.formats.sheets import (
     check_ids,
     look,
 )
-from socialx.files.formats.table_times import SUFFIXES, Table, moments_of, table_of
+from socialx.files.formats.table_times import SUFFIXES, Table, refuse_often, table_of
 from socialx.files.formats.text_cells import Signs
-from socialx.files.formats.transposed import refuse_transposed
-from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table
-from socialx.files.formats.words import ENDS, READING
+from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import Location, match_key, read_locations
 from socialx.files.quantities import QUANTITIES, SPEED
@@ -103,22 +103,9 @@ def _published(head: FileHead, request: Request) -> list[Sheet]:
     refuse_numbers(head)
     check_ids(head.path, tuple(names[1:]), integers=True)
     begin, line = head.lines[0]
+    sheet = Sheet((0,), path=head.path, kind="text", names=tuple(names), encoding=head.encoding, begin=begin)
     columns = tuple(range(1, len(names)))
-    mark = separator_of(line)
-    return [
-        Sheet(
-            head.path,
-            "text",
-            tuple(names),
-            (0,),
-            columns,
-            (),
-            head.encoding,
-            mark,
-            begin=begin,
-            signs=Signs(decimals=True),
-        )
-    ]
+    return [replace(sheet, values=columns, separator=separator_of(line), signs=Signs(decimals=True))]
 
 
 def read_tables(request: Request, look_at: Look = look) -> Contents:
@@ -133,6 +120,7 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
     for sheet in sheets:
         sheet.signs.speeds = {*features} == {SPEED} if said or feature != SPEED else None
     table = table_of(sheets, request, chosen)
+    refuse_often(table)
     notes: list[Message | str] = [*told, *([f"{request.data}: {table.joined}"] if table.joined else [])]
     notes += _told_of_times(table, first, request)
     chosen = chosen if first.sensors or table.by_file else []  # else each column is a sensor
@@ -158,7 +146,7 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
         locations=places,
         notes=(*notes, *found, *_left_out(sheets)),
         paths=tuple(whole(sheet.path) for sheet in sheets),
-        times=lambda: moments_of(table),
+        times=table.moments,
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
         rounded=table.times.step is not None,

@@ -28,6 +28,7 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import UNREADABLE, FileHead, head_in, inside, read_head, unpacked
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.known_tables import ISO, refuse_zone
+from socialx.files.formats.roles import Roles
 from socialx.files.formats.sheets import Sheet
 from socialx.files.formats.tables import read_tables
 from socialx.files.formats.walltimes import free_step
@@ -98,7 +99,8 @@ def _read(request: Request) -> Contents:
             request.data, "no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
         )
     frame, step = _near(pd.concat(frames), request, notes)
-    sheet = Sheet(request.data, "parquet", COLUMNS, (1,), (3, 4, 5), (0,), lanes=2, first=frame[1][0], frame=frame)
+    roles = Roles((1,), (0,), lanes=2, values=(3, 4, 5))
+    sheet = Sheet(**vars(roles), path=request.data, kind="parquet", names=COLUMNS, first=frame[1][0], frame=frame)
     one = next(iter(frames))  # any file, as ``sheet`` stands for all
     table = replace(request, data=one, more=(), meta=None, time_format=ISO, sensor_column=COLUMNS[:1], step_s=step)
     contents = read_tables(table, lambda *_: [sheet])

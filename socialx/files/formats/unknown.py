@@ -9,10 +9,11 @@ import re
 import shlex
 import tarfile
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from socialx.errors import Argument, SocialxError, sample, shortened
+from socialx.errors import Argument, Command, SocialxError, sample, shortened
 from socialx.files.convert_options import DATED
 from socialx.files.databases import database, query_of_all
 from socialx.files.file_head import (
@@ -28,13 +29,13 @@ from socialx.files.file_head import (
     read_head,
     separator_of,
 )
+from socialx.files.formats.columns import HOUR, SINCE_1970
 from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.matrices import two_lines
 from socialx.files.formats.melt import is_label
 from socialx.files.formats.moments import EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times
 from socialx.files.formats.sheets import TITLE_ROWS, cells_of, is_json, typed, written
 from socialx.files.formats.text_cells import NUMBER, pieces
-from socialx.files.formats.words import HOUR, SINCE_1970
 
 LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
@@ -45,6 +46,7 @@ CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x19\x7f]")  # which no text has
 RUN = re.compile(rb"[\x80-\xff][\x40-\xff][\x80-\xff][\x40-\xff]")  # no text of Latin letters has many of these
 DIGITS = {"%y%m%d": re.compile(r"[0-9]{6}"), "%d%m%y": re.compile(r"[0-9]{6}")}
 DIGITS |= {"%Y%m%d": re.compile(r"[0-9]{8}"), "%d%m%Y": re.compile(r"[0-9]{8}")}
+SOON = 1e-3  # of a number since 1970: about two weeks
 DAY = re.compile(r".*(?:date|datum|day|fecha|jour|data|tag).*", re.IGNORECASE)
 
 
@@ -223,3 +225,20 @@ def refuse_folder(head: FileHead) -> NoReturn:
         refuse_headless(first)
     listed = sample([each.name for each in found])
     raise SocialxError(head.path, f"nothing in this folder is known ({listed})", "name the file itself")
+
+
+def refuse_transposed(head: FileHead) -> None:
+    """Raise for a table with a column for each time; return for all else."""
+    names, _ = two_lines(head)
+    if len(names) > 2 and all(map(is_label, names[1:4])) and not _are_ids(names[1:4]):
+        found = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
+        turned = Command("convert", "auto", head.path, transposed=True, meta="LOCATIONS.csv", output="OUT.h5")
+        raise SocialxError(head.path, found, turned)
+
+
+def _are_ids(names: list[str]) -> bool:
+    """Whether whole numbers are no times since 1970, which come a minute or more, but soon, after one another."""
+    if not all(name.isdigit() for name in names):
+        return False
+    minute = 60 * 1000 ** ((len(names[0]) - 9) // 3)  # in seconds, milliseconds, ...
+    return any(not minute <= later - number < SOON * number for number, later in pairwise(map(int, names)))
