@@ -37,7 +37,7 @@ from socialx.data.windows import Windows, split_windows
 from socialx.environment import free_bytes
 from socialx.errors import Argument, Command, Message, SocialxError
 from socialx.files.hdf5_layout import STATIC_UNITS, Sensors
-from socialx.files.locations import match_key
+from socialx.files.ids import match_key
 from socialx.files.published import DATASETS
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, is_utc

@@ -41,8 +41,9 @@ from socialx.files.hdf5_layout import (
     read_lanes,
     read_text,
 )
+from socialx.files.ids import match_key, recased, repeated
 from socialx.files.locations import ADVICE as LOCATIONS
-from socialx.files.locations import join, match_key, read_locations, recased, repeated, respelt
+from socialx.files.locations import join, read_locations, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without

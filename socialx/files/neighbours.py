@@ -16,7 +16,7 @@ import numpy as np
 from socialx.data import geo
 from socialx.disk import check_regular
 from socialx.errors import SAMPLE, Argument, Command, SocialxError, fall_back, sample
-from socialx.files.locations import match_key
+from socialx.files.ids import match_key
 from socialx.files.points import Row
 from socialx.files.small_tables import read_rows
 from socialx.files.store import Store

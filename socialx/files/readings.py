@@ -29,7 +29,8 @@ from socialx.files.formats.walltimes import (
     rounded,
 )
 from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors, is_code
-from socialx.files.locations import ADVICE, index_ids, join, match_key, read_ids, read_locations, respelt
+from socialx.files.ids import match_key
+from socialx.files.locations import ADVICE, index_ids, join, read_ids, read_locations, respelt
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import FORMATS, find, is_table, recognise

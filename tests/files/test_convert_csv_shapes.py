@@ -26,7 +26,7 @@ from socialx.files.formats.columns import (
     quantity_of,
 )
 from socialx.files.formats.contents import Contents
-from socialx.files.locations import match_key
+from socialx.files.ids import match_key
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps, write_csv
 from tests.published_files import write_t_gcn

@@ -17,7 +17,7 @@ import numpy as np
 
 from socialx.errors import Message, SocialxError, counted
 from socialx.files.hdf5_layout import Block, is_code
-from socialx.files.locations import match_key
+from socialx.files.ids import match_key
 from socialx.files.quantities import NOT_NEGATIVE, SPEED, SPEED_UNITS
 from socialx.progress import note
 

@@ -17,7 +17,7 @@ from socialx.files.formats.columns import BETWEEN
 from socialx.files.formats.moments import UNKNOWN
 from socialx.files.formats.table_times import Table, names_of, refuse_times, times_of
 from socialx.files.hdf5_layout import Block
-from socialx.files.locations import match_key
+from socialx.files.ids import match_key
 from socialx.files.time_axis import as_text
 from socialx.progress import note
 

@@ -19,7 +19,7 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.hdf5_layout import Block
-from socialx.files.locations import repeated
+from socialx.files.ids import repeated
 from socialx.files.open_hdf5 import check_dataset, open_hdf5
 from socialx.files.quantities import SPEED
 from socialx.progress import work

@@ -29,7 +29,8 @@ from socialx.files.formats.sheets import Sheet, cells_of
 from socialx.files.formats.tables import are_locations, files_of, read_tables
 from socialx.files.formats.text_cells import Piece, Signs, TextColumns, Texts
 from socialx.files.hdf5_layout import Block
-from socialx.files.locations import Location, match_key
+from socialx.files.ids import match_key
+from socialx.files.locations import Location
 from socialx.files.quantities import QUANTITIES, SPEED
 from socialx.files.time_axis import as_text, common_step
 

@@ -16,7 +16,7 @@ from socialx.files.formats.contents import Clock, Contents, Format
 from socialx.files.formats.sheets import Sheet, cells_of, check_ids
 from socialx.files.formats.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
 from socialx.files.hdf5_layout import Block
-from socialx.files.locations import match_key
+from socialx.files.ids import match_key
 from socialx.files.quantities import SPEED
 
 UNTIMED, MATRIX = "t-gcn", "matrix-csv"

@@ -40,7 +40,7 @@ from socialx.files.formats.text_cells import (
     refuse_cell,
     tell_below,
 )
-from socialx.files.locations import copies, match_key, repeated
+from socialx.files.ids import copies, match_key, repeated
 from socialx.files.small_tables import read_workbook
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from socialx.files.formats.sheets import Sheet, check_ids, one_text
 from socialx.files.formats.text_cells import NUMBER, Piece, Texts
 from socialx.files.formats.unknown import LATITUDE, refuse_undated
 from socialx.files.formats.walltimes import free_step, is_put_back, nearest_step, repeated_hour
-from socialx.files.locations import match_key
+from socialx.files.ids import match_key
 
 # Ends of the names of files.
 SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)

@@ -55,7 +55,8 @@ from socialx.files.formats.table_times import SUFFIXES, Table, refuse_often, tab
 from socialx.files.formats.text_cells import Signs
 from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
 from socialx.files.hdf5_layout import Block
-from socialx.files.locations import Location, match_key, read_locations
+from socialx.files.ids import match_key
+from socialx.files.locations import Location, read_locations
 from socialx.files.quantities import QUANTITIES, SPEED
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"

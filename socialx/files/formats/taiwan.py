@@ -32,7 +32,8 @@ from socialx.files.formats.roles import Roles
 from socialx.files.formats.sheets import Sheet
 from socialx.files.formats.tables import read_tables
 from socialx.files.formats.walltimes import free_step
-from socialx.files.locations import Location, match_key
+from socialx.files.ids import match_key
+from socialx.files.locations import Location
 from socialx.files.time_axis import JITTER_S
 from socialx.progress import work
 

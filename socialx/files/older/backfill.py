@@ -45,7 +45,8 @@ from socialx.files.hdf5_layout import (
     read_unit,
     read_units,
 )
-from socialx.files.locations import Location, match_key, read_locations, respelt
+from socialx.files.ids import match_key
+from socialx.files.locations import Location, read_locations, respelt
 from socialx.files.older.variants import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
 from socialx.files.open_hdf5 import open_hdf5, reserve
 from socialx.files.published import DATASETS
