@@ -14,7 +14,7 @@ from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.formats.columns import ID_WORDS, IDS, PLACE_WORDS
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
-from socialx.files.ids import match_key, recased, repeated
+from socialx.files.ids import folded, match_key, recased, repeated
 from socialx.files.points import Row, axis_of, degrees, number, point, rank_of, words_of
 from socialx.files.small_tables import FEATURE_ID, read_rows, read_tables
 
