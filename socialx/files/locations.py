@@ -344,8 +344,7 @@ def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wante
     for place in free if wanted else ():
         cells = [row[place] for row, _ in rows]
         sure = _known(cells, rows, wanted)
-        numbers = any(cells == [str(first + row) for row in range(len(cells))] for first in (0, 1))
-        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not numbers):
+        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not _counts_rows(cells)):
             known[place] = sure
     most = max(map(len, known.values()), default=0)
     if most:
@@ -366,6 +365,10 @@ def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wante
         found = f"the same {names[first]} stands in many rows, as in a table of readings"
         raise SocialxError(path, found, "write one row for each sensor")
     return first, most
+
+
+def _counts_rows(cells: list[str]) -> bool:
+    return any(cells == [str(first + row) for row in range(len(cells))] for first in (0, 1))
 
 
 def _known(cells: list[str], rows: _Placed, wanted: set[str]) -> dict[str, tuple[float, float]]:

@@ -215,6 +215,15 @@ def test_files_of_another_kind(tmp_path: Path) -> None:
         refusal(lambda: open_store(frame), "a pandas HDFStore", command)  # noqa: B023
 
 
+def test_chosen_sensors_keep_what_is_known_of_them(tmp_path: Path) -> None:
+    store = open_store(small_store(tmp_path / "out.h5"))
+    chosen = store.with_sensors((IDS[2], IDS[0]))
+    assert chosen.sensors.ids == (IDS[2], IDS[0])
+    assert chosen.sensors.latitude.tolist() == store.sensors.latitude[[2, 0]].tolist()
+    assert chosen.sensors.longitude.tolist() == store.sensors.longitude[[2, 0]].tolist()
+    assert (chosen.values == store.values[:, [2, 0]]).all()
+
+
 def test_a_truncated_file(tmp_path: Path) -> None:
     path = small_store(tmp_path / "out.h5", rows=400)
     whole = path.read_bytes()
