@@ -8,6 +8,7 @@ import math
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -20,6 +21,7 @@ from safetensors.torch import load_file, save
 
 import socialx as api
 from socialx.batch import Target
+from socialx.data.source import Arrays
 from socialx.errors import SettingsError, SocialxError
 from socialx.progress import Epoch
 from socialx.scoring import intervals as module
@@ -223,6 +225,13 @@ def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, mon
     monkeypatch.setattr("socialx.scoring.free_flow.FREE_FLOW_BYTES", -(-values.nbytes // 3))
     fewer = free_flow_of(data)
     np.testing.assert_array_equal(fewer, np.nanpercentile(values[::3], 95, axis=0, method="lower"))
+
+
+def test_a_sensor_without_readings_has_the_free_flow_speed_of_the_median_of_the_others() -> None:
+    values = np.tile(np.float32([50, 0, 60, 71]), (40, 1))[..., None]
+    source = Arrays(values, values > 0, 300 * np.arange(40))
+    speeds = free_flow_of(SimpleNamespace(target_source=source, learned_from=slice(0, 40)))
+    assert speeds[:, 0].tolist() == [50, 60, 60, 71]
 
 
 def test_a_forecast_that_is_not_finite_is_refused() -> None:
