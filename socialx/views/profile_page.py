@@ -35,7 +35,12 @@ class Chart(NamedTuple):
 
 def page(profile: Profile) -> str:
     """Return the whole document."""
-    parts = {"title": f"socialx profile {profile.verdict}", "profile": profile, "view": ProfileView(profile)}
+    remarks = [line for line in (gain_of(profile), busy_machine(profile)) if line]
+    parts = {"title": f"socialx profile {profile.verdict}", "profile": profile, "remarks": remarks}
+    parts |= {
+        "view": ProfileView(profile),
+        "missing": [(why, ", ".join(of)) for why, of in reasons_of(profile).items()],
+    }
     return render("profile_page.html.j2", parts, STYLES)
 
 
@@ -53,10 +58,6 @@ class ProfileView:
         torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
         where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
         return [str(each) for each in (steps, f"{window['clock']} clock", *where) if each]
-
-    def remarks(self) -> list[str]:
-        """What is to be gained, and that other programs ran."""
-        return [line for line in (gain_of(self.profile), busy_machine(self.profile)) if line]
 
     def shares(self) -> tuple[Markup, list[tuple[int, int, str, str, str]]]:
         """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked.
@@ -130,16 +131,6 @@ class ProfileView:
         slowest = ", ".join(map(str, times["outliers"] or ()))
         return Chart(remark, picture, [f"Slowest steps, counted from 0: {slowest}."] if slowest else [])
 
-    def top(self) -> tuple[str, list[tuple[str, float, str, str, str]]]:
-        """What the device, or else the host, spends its time on: its kind, and rows with the share as percentage."""
-        kind = "kernel" if self.profile.kernels else "operator"
-        rows = []
-        for each in self.profile.value(f"{kind}s.top") or ():
-            width = round(100 * each["share"], 1) if known(each["share"]) else 0.0
-            us, calls = number(each["us_per_step"], digits=1), number(each["per_step"])
-            rows.append((each["name"], width, percent(each["share"]), us, calls))
-        return kind, rows
-
     def rates(self) -> list[tuple[str, str, str]]:
         """The quantities with what was measured and a remark; what was not measured has no row."""
         get, flop, step_s = self.profile.value, "FLOP/s", self.profile.step_s
@@ -186,13 +177,7 @@ class ProfileView:
 
     def changed(self) -> list[tuple[str, str, str]]:
         """The settings that are not the default, and where each came from."""
-        origin, profile = self.profile.origin, self.profile
-        values = {key: profile.setting(key) if key.count(".") == 1 else None for key in origin}
-        return [(key, setting(value), origin[key]) for key, value in values.items()]
-
-    def missing(self) -> list[tuple[str, str]]:
-        """The reasons why something was not measured, and of which numbers."""
-        return [(reason, ", ".join(keys)) for reason, keys in reasons_of(self.profile).items()]
+        return [(key, setting(self.profile.setting(key)), place) for key, place in self.profile.origin.items()]
 
 
 def _scaled(value: float | None, unit: str, base: int = 1000) -> str:

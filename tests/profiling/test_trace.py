@@ -28,11 +28,9 @@ from socialx.profiling.trace import (
     MARK,
     WINDOW,
     Trace,
-    overlap,
     read_operators,
     read_trace,
     short_name,
-    union,
 )
 from socialx.training.loop import run_steps
 from tests.networks import CPU, learner, loader
@@ -260,23 +258,6 @@ def test_the_span_is_tiled(work: list[tuple[int, int, int, bool, bool]], waits: 
         return
     assert all(share >= 0 for share in trace.span.values())
     assert sum(trace.span.values()) == pytest.approx(1)
-
-
-INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=10)
-
-
-@given(INTERVALS, INTERVALS)
-def test_unions_and_overlaps_are_sets_of_microseconds(
-    some: list[tuple[int, int]], others: list[tuple[int, int]]
-) -> None:
-    def both(spans: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], set[int]]:
-        merged = union((begin, begin + us) for begin, us in spans)
-        return merged, {at for begin, us in spans for at in range(begin, begin + us)}
-
-    (a, points), (b, other_points) = both(some), both(others)
-    assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(a))
-    assert sum(end - begin for begin, end in a) == len(points)
-    assert overlap(a, b) == len(points & other_points)
 
 
 def test_names_are_shortened() -> None:

@@ -172,7 +172,7 @@ def test_a_number_that_is_none_or_not_a_number_does_not_show() -> None:
         fluctuation=section("fluctuation", 0.25, math.nan, 0.0, 1.0, 100.0, math.nan, None, None, None),
         findings=[Finding("x", "info", 0.1, math.nan, "evidence", nothing, [nothing])],
         settings={"a": nothing, "b": None},
-        origin={"a.low": "here", "a.rate": "here", "c.low": "here", "low": "here"},
+        origin={"a.low": "here", "a.rate": "here", "c.low": "here"},
         environment={"device_name": None, "precision": None},
     )
     text = page(profile)
