@@ -115,7 +115,9 @@ def in_kmh(data: Path, path: Path) -> Path:
     """A copy whose speeds are in km/h."""
     with edited(data, path) as file:
         file["data/features"][:, :, 0] *= np.float32(1.609344)
-        file["metadata/units"][()] = json.dumps(json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"})
+        units = json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"}
+        del file["metadata/units"]
+        file["metadata/units"] = json.dumps(units)
     return path
 
 

@@ -376,7 +376,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.files._convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.files._convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.prediction._note_known#1": lambda w: w.says("predict", "any", "--data", small_file(w.folder, 9 * 288, 4)),
-    "tasks.trained._new_sensors#1": larger,
+    "tasks.trained._note_left_out#1": larger,
     "tasks.trained.steps_in_one#1": coarse,
     "tasks.training.starting#1": lambda w: beside_a_card(w, False),
     "tasks.user_data._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
