@@ -89,11 +89,12 @@ def evaluate(
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.problem))
         scored.data.note_clock(by)
-        protocol, models = scored.protocol, (scored.baselines() if baselines else {}) | scored.models()
-        results = published(protocol, part) if baselines else ()
+        models = (scored.baselines() if baselines else {}) | scored.models()
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
         compared = names if compare else []
         scores, beside = _in_one_pass(scored, models, by, compared, intervals, drift, saved)
+        protocol = scored.protocol
+        results = published(protocol, part) if baselines else ()
         known_too = scored.with_known_days(known, frozen=bool(results))
         return Evaluation(part, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
 
