@@ -17,15 +17,13 @@ from socialx.files.older.backfill import Plan
 from socialx.files.store import Store
 from socialx.views.canvas import DAY, day, moment, picture, time_ticks, title
 from socialx.views.map_picture import BAR, SensorMap, draw_map
-from socialx.views.terminal import percent
+from socialx.views.terminal import IMPUTED, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FEATURES_LISTED = 30  # a file may declare hundreds of thousands
-# What follows the name of a file's data; None: it cannot be told.
-IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
 WEEK = 604_800  # seconds
 MOST_ROWS, MOST_COLUMNS = 400, 700  # cells of the heat map: about the pixels of its panel, 0.8 MB within an SVG
 TELLING = 0.01  # the share of readings at either end that does not stretch the colours

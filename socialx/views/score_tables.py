@@ -19,8 +19,8 @@ from socialx.scoring.metrics import NEARLY_ZERO, ErrorOf, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
 from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import FROZEN, Evaluation, ModelScores
-from socialx.views.file_tables import IMPUTED
 from socialx.views.terminal import (
+    IMPUTED,
     number,
     numbers,
     of_unit,

@@ -6,6 +6,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+# What follows the name of a file's data; None: it cannot be told.
+IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
+
 
 def numbers(first: str, *others: str) -> Table:
     """An empty table of numbers behind a first column of names."""
