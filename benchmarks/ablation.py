@@ -17,7 +17,7 @@ from typing import Any
 import socialx
 from benchmarks.common import METR_LA, RESULTS, head, line, parser, trained, write
 from socialx.cli.progress_bars import Show
-from socialx.settings_layers import Layers
+from socialx.settings.layers import Layers
 
 SMALL: dict[str, Any] = {
     "data.days": 28,

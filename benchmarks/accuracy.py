@@ -21,9 +21,9 @@ from typing import Any
 import socialx
 from benchmarks.common import RESULTS, head, line, parser, write
 from socialx.cli.progress_bars import Show
-from socialx.files.published import DATASETS
-from socialx.settings_layers import as_tree
-from socialx.views.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
+from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
+from socialx.files.store.published import DATASETS
+from socialx.settings.layers import as_tree
 
 PICTURE = Path(__file__).parent.parent / "docs/pictures/accuracy.png"
 ENDED = "with the days of the training"
@@ -31,7 +31,7 @@ READS = {"scores": "12 steps, past days", ENDED: "12 steps"}
 SHOWN_BELOW, HOURS = 3.3, (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)  # of the picture
 MEASURES = (("mae", 4), ("rmse", 4), ("mape", 3))
 # Published models whose cost was counted: seconds of a step of the authors' code on one core with AVX-512, at the batch
-# size and for the largest number of epochs that they published, in hours; and their MAE, from ``files/published.py``.
+# size and for the largest number of epochs that they published, in hours.  ``files/store/published.py`` has their MAE.
 COUNTED = {"STID": 3.6, "MTGNN": 24, "Graph WaveNet": 52, "D2STGNN": 147, "STAEformer": 505}
 
 

@@ -38,13 +38,13 @@ from torch import Tensor
 
 import socialx
 from benchmarks.common import RESULTS, head, known, line, machine, opened, parser, write
-from socialx.files.store import open_store
+from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
+from socialx.files.store.store import open_store
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.references import REFERENCES, references
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
-from socialx.views.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 
 RESULT = RESULTS / "any_network.json"
 PICTURE = Path(__file__).parent.parent / "docs/pictures/any_network.png"

@@ -19,13 +19,13 @@ import torch
 
 import socialx
 from socialx.cli.progress_bars import Show
+from socialx.core.environment import cpu_field
 from socialx.dataset import Dataset, open_dataset
-from socialx.environment import cpu_field
-from socialx.files.hdf5_layout import Block, Readings, Sensors
-from socialx.files.holidays import holidays_of
-from socialx.files.writer import create
-from socialx.settings import Settings
-from socialx.settings_layers import ARGUMENT, Layers, flat
+from socialx.files.sources.holidays import holidays_of
+from socialx.files.store.layout import Block, Readings, Sensors
+from socialx.files.store.writer import create
+from socialx.settings.layers import ARGUMENT, Layers, flat
+from socialx.settings.schema import Settings
 from socialx.training.loop import Progress
 
 RESULTS = Path(__file__).parent / "results"

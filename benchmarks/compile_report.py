@@ -26,7 +26,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from benchmarks.common import RESULTS, head, line, parser, write
-from socialx.model.xlstm import cells, convolution, operations, residual
+from socialx.model.xlstm import cell_kernels as cells
+from socialx.model.xlstm import convolution_kernels as convolution
+from socialx.model.xlstm import operations
+from socialx.model.xlstm import residual_kernels as residual
 
 KERNELS = {
     convolution: ("conv_forward", "conv_backward"),

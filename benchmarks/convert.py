@@ -32,9 +32,9 @@ print(time.perf_counter() - began)
 CONVERT = """
 import pandas, sys, time
 from pathlib import Path
-from socialx.files import writer
-from socialx.files.convert_options import Request
-from socialx.files.readings import read
+from socialx.files.store import writer
+from socialx.files.sources.request import Request
+from socialx.files.sources.readings import read
 began = time.perf_counter()
 csv, meta, output = map(Path, sys.argv[1:])
 writer.create(output, read("auto", Request(csv, meta=meta)).readings, overwrite=True)

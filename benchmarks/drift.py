@@ -24,9 +24,9 @@ import numpy as np
 import socialx
 from benchmarks.common import METR_LA, RESULTS, known, parser, write
 from socialx.data.calendar import DAY_S
-from socialx.files.hdf5_layout import FEATURES, ROWS_ATTR, SECONDS, TIMESTAMPS
-from socialx.files.store import open_store
-from socialx.files.time_axis import as_text
+from socialx.files.store.layout import FEATURES, ROWS_ATTR, SECONDS, TIMESTAMPS
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import as_text
 
 RESULT = RESULTS / "drift.json"
 DAYS = 6  # of the test part, on which detectors break

@@ -22,7 +22,7 @@ from typing import Any
 import socialx
 from benchmarks.ablation import MLP_WIDTH, SMALL, one_run
 from benchmarks.common import METR_LA, RESULTS, head, known, line, numbers, parser, write
-from socialx.settings_layers import Layers
+from socialx.settings.layers import Layers
 
 CASES: dict[str, dict[str, Any]] = {
     "12 steps and past days": {},

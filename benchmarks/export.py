@@ -20,9 +20,9 @@ import torch
 
 import socialx
 from benchmarks.common import RESULTS, head, in_turns, line, machine, median_ms, parser, write
-from socialx.settings_layers import Layers
-from socialx.tasks.exporting import FIXED
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.export import FIXED
+from socialx.tasks.trained_model import load_trained
 
 
 def forecasters(run: Path, data: Path | None, folder: Path) -> dict[str, Callable[[], np.ndarray]]:

@@ -30,8 +30,8 @@ import torch
 
 import socialx
 from benchmarks.common import METR_LA, RESULTS, head, known, line, make_network, parser, write
-from socialx.errors import Fallback, in_short
-from socialx.settings_layers import Layers
+from socialx.core.errors import Fallback, in_short
+from socialx.settings.layers import Layers
 
 
 @dataclass(frozen=True)

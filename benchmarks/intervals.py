@@ -18,12 +18,12 @@ import torch
 
 from benchmarks.common import METR_LA, RESULTS, parser, write
 from socialx.cli.progress_bars import Show
-from socialx.progress import listening
+from socialx.core.progress import listening
 from socialx.scoring import intervals
 from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.scoring_pass import survey
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.trained_model import load_trained
 
 LEVELS = (50, 80, 90)  # percent
 Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where there is none, and their groups

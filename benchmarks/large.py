@@ -21,7 +21,7 @@ from benchmarks.common import RESULTS, make_network, parser, write
 
 CALIFORNIA = (32.6, 41.0), (-123.0, -117.0)  # latitude and longitude
 MIB = 1 << 20
-IMPORTS = "import torch, h5py, pandas, xlstm, socialx.tasks.training, socialx.tasks.prediction, socialx.cli"
+IMPORTS = "import torch, h5py, pandas, xlstm, socialx.tasks.train, socialx.tasks.predict, socialx.cli"
 
 
 def run(words: list[str]) -> tuple[float, float, str]:

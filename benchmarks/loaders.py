@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.common import head, in_turns, line, machine, median_ms, parser
-from socialx.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Example, Target
 from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays

@@ -20,12 +20,12 @@ import numpy as np
 from torch import nn
 
 from benchmarks.common import METR_LA, RESULTS, parser, trained, write
-from socialx.build import Problem
-from socialx.files.hdf5_layout import FEATURES, SENSOR_INFO, VDIDS
-from socialx.files.store import open_store
+from socialx.files.store.layout import FEATURES, SENSOR_INFO, VDIDS
+from socialx.files.store.store import open_store
 from socialx.scoring.references import LAST_VALID
 from socialx.scoring.scoring_pass import survey
-from socialx.settings_layers import Layers
+from socialx.settings.layers import Layers
+from socialx.tasks.build import Problem
 from socialx.tasks.scored_part import ScoredPart, scored_part
 
 SHARE, DRAWS, DAYS = 0.2, 3, (0, 1, 3, 14, None)

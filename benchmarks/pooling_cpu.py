@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/pooling_cpu.py
 
 gather: K keys and values per sensor.  formula: masked N x N products of all windows at once.  dense: the same tile by
-tile, as ``socialx/model/attention.py`` does it.  Medians of interleaved rounds in one process; all see the same
+tile, as ``socialx/model/tiled_attention.py`` does it.  Medians of interleaved rounds in one process; all see the same
 tensors, and their outputs are compared.  It is where ``DENSE_UP_TO`` in ``socialx/model/pooling.py`` comes from.
 """
 
@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import head, in_turns, line, machine, median_ms, parser
+from socialx.core.environment import keep_freed_memory
 from socialx.data import geo
-from socialx.environment import keep_freed_memory
-from socialx.model.attention import attention
 from socialx.model.pooling import DotAttention, Geometry
+from socialx.model.tiled_attention import attention
 
 # Windows, sensors, neighbours
 SHAPES = [(32, 207, 64), (32, 207, 32), (16, 325, 32), (8, 512, 32), (4, 1000, 32), (2, 2000, 32)]

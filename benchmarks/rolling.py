@@ -15,7 +15,7 @@ from pathlib import Path
 
 import socialx
 from benchmarks.common import METR_LA, RESULTS, known, line, parser, trained, write
-from socialx.settings_layers import Layers
+from socialx.settings.layers import Layers
 
 RESULT = RESULTS / "rolling.json"
 DAYS = (64, 80, 95)

@@ -25,7 +25,7 @@ import numpy as np
 
 import socialx
 from benchmarks.common import machine, parser, write
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 
 CLIENTS, NO_ANSWER = 32, 0
 Answers = list[tuple[int, float]]  # status, seconds until the answer

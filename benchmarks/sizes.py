@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 from benchmarks.common import RESULTS, answer_lines, machine, make_network, parser, processes_in_turns, write
-from socialx.build import build
-from socialx.settings_layers import SIZES, Layers
-from socialx.tasks.training import make_learner, train_loader
+from socialx.settings.layers import SIZES, Layers
+from socialx.tasks.build import build
+from socialx.tasks.train import make_learner, train_loader
 
 ROWS = 34_272
 BATCHES: dict[str, dict[str, Any]] = {"large": {"loader.batch_size": 16, "trainer.accumulate_grad_batches": 4}}

@@ -32,13 +32,13 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.common import RESULTS, parser, write
 from benchmarks.compile_report import Launch, recorded
-from socialx.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Example, Target
+from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.normaliser import Moments, Normaliser
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.precision import Precision
 from socialx.training.learner import Learner
 
 STEPS, BLOCKS, HEADS = 12, 4, 4  # history and horizon; of the encoder

@@ -22,11 +22,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import METR_LA, RESULTS, answer_lines, machine, parser, processes_in_turns, write
-from socialx import build
 from socialx.data.loaders import Loader
-from socialx.model.attention import WORK
-from socialx.settings_layers import Layers
-from socialx.tasks.training import make_learner
+from socialx.model.tiled_attention import WORK
+from socialx.settings.layers import Layers
+from socialx.tasks import build
+from socialx.tasks.train import make_learner
 from socialx.training.learner import Learner
 
 RESULT = RESULTS / "step_cpu.json"

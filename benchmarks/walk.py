@@ -4,9 +4,10 @@
     python benchmarks/walk.py --show predict demo/run
 
 Every function counts once, where it is first entered; neighbours of one file are one stay.  A climb is a stay in a
-package that stands above the one before, in the import order of docs/architecture.md.  Left out are
+room that stands above the one before, in the import order of docs/architecture.md; the rooms through which a file
+becomes batches count as one floor.  Left out are
 
-- the ground floor, which is the first two lines of that order, and the display of progress;
+- the ground floor, which is the first two lines of that order (core and settings), and the display of progress;
 - properties, which read a field, and functions inside functions;
 - what is entered inside the loops of training and scoring: they go round by nature.
 """
@@ -26,6 +27,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).parent.parent
 PACKAGE = str(ROOT / "socialx") + os.sep
+# The rooms through which a file becomes batches: steps go back and forth between them by nature.
+READING = {"data", "model", "files.store", "files.sources", "dataset", "drawing", "inspection"}
 LOOPS = {("training.loop", "fit"), ("scoring.scoring_pass", "survey")}
 OPTIMIZED = 0x1  # set in the code of functions, not in that of classes and modules
 Stay = tuple[str, list[str]]
@@ -39,9 +42,15 @@ def order() -> list[set[str]]:
     return [set(line.split()) for line in block.group(1).splitlines()]
 
 
+def room(module: str) -> str:
+    """The room of a module: its folder in the import order, or the module itself."""
+    folder = ".".join(module.split(".")[:2])
+    return folder if module.startswith("files.") else module.split(".")[0]
+
+
 def rank(module: str, lines: list[set[str]]) -> int:
     """The line of a module in the import order."""
-    return next(number for number, names in enumerate(lines) if module.split(".")[0] in names)
+    return next(number for number, names in enumerate(lines) if room(module) in names)
 
 
 def name_of(code: CodeType) -> str | None:
@@ -71,7 +80,7 @@ def walk(arguments: list[str]) -> list[Stay]:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if module not in ("socialx.__main__", "socialx.model.xlstm.operations"):
             import_module(module)
-    ground = order()[0] | order()[1] | {"__init__", "cli.progress_bars"}
+    ground = order()[0] | order()[1] | {"__init__", "files", "cli.progress_bars"}
     seen: set[CodeType] = set()
     stays: list[Stay] = []
     inside = 0
@@ -85,7 +94,7 @@ def walk(arguments: list[str]) -> list[Stay]:
         if event == "return":
             inside -= loops
             return
-        counts = not {module, module.split(".")[0]} & ground and not is_small(module, code)
+        counts = not {module, room(module)} & ground and not is_small(module, code)
         if counts and not inside and code not in seen:
             seen.add(code)
             if not stays or stays[-1][0] != module:
@@ -104,7 +113,7 @@ def walk(arguments: list[str]) -> list[Stay]:
 def climbs(stays: list[Stay]) -> int:
     """How often a stay is in a package above the one before."""
     lines = order()
-    ranks = [rank(module, lines) for module, _ in stays]
+    ranks = [rank("data" if room(module) in READING else module, lines) for module, _ in stays]
     return sum(after > before for before, after in itertools.pairwise(ranks))
 
 
@@ -116,9 +125,9 @@ def main() -> None:
         for module, functions in stays:
             print(f"{module}: {', '.join(functions)}")
     functions, files = sum(len(names) for _, names in stays), len({module for module, _ in stays})
-    build = sum(module == "build" for module, _ in stays)
+    build = sum(module == "tasks.build" for module, _ in stays)
     print(f"{functions} functions, {len(stays)} stays in {files} files")
-    print(f"{climbs(stays)} climbs, build.py entered {build}x")
+    print(f"{climbs(stays)} climbs, tasks/build.py entered {build}x")
 
 
 if __name__ == "__main__":

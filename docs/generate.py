@@ -1,10 +1,11 @@
-"""Writes settings.md, cli.md, pictures/model.png and the formats in data.md from the code: what ``make docs`` runs.
+"""Writes what the code decides of the pages: settings, commands, formats, the tree and a picture: ``make docs``.
 
 python -m docs.generate [FOLDER]
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -16,33 +17,71 @@ os.environ |= {"COLUMNS": "80", "NO_COLOR": "1"}  # of the help pages; read when
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
+from benchmarks.walk import order
 from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
 from socialx.cli.flags import name_of_type, words_of
-from socialx.files.recognition import FORMATS
-from socialx.settings import KEYS, Settings, flag_of
-from socialx.settings_layers import SIZES, as_typed
+from socialx.files.sources.recognition import FORMATS
+from socialx.settings.layers import SIZES, as_typed
+from socialx.settings.schema import KEYS, Settings, flag_of
 
 DOCS = Path(__file__).parent
+PACKAGE = DOCS.parent / "socialx"
 NOTE = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def pages() -> dict[str, str]:
     """The text of each page that the code decides, by its name in this folder."""
-    return {"settings.md": settings_page(), "cli.md": cli_page(), "data.md": data_page()}
+    return {
+        "settings.md": settings_page(),
+        "cli.md": cli_page(),
+        "data.md": data_page(),
+        "CONTRIBUTING.md": contributors_page(),
+    }
+
+
+def filled(page: Path, part: str, lines: list[str]) -> str:
+    """A page with these lines as the part that the code decides."""
+    begin, end = f"<!-- Written by `make docs`: {part} -->\n", f"<!-- end of {part} -->"
+    before, _, rest = page.read_text().partition(begin)
+    return before + begin + "\n".join(["", *lines, "", end]) + rest.partition(end)[2]
+
+
+def contributors_page() -> str:
+    """The page for contributors with the first sentence of each module, the rooms in the order of a command."""
+    lines = ["```text", f"socialx/  {said(PACKAGE / '__init__.py')}"]
+    rooms = [*(name for floor in reversed(order()) for name in sorted(floor))]
+    for room in rooms:
+        folder = PACKAGE / room.replace(".", "/")
+        if not folder.is_dir():
+            lines.append(f"{room + '.py':<29}{said(folder.with_suffix('.py'))}")
+            continue
+        lines.append(f"{room.replace('.', '/') + '/':<29}{said(folder / '__init__.py')}")
+        for path in sorted(folder.rglob("*.py"), key=lambda path: (path.parent != folder, path)):
+            name = path.relative_to(folder)
+            if path.parent != folder and path.name == "__init__.py":
+                lines.append(f"    {str(name.parent) + '/':<25}{said(path)}")
+            elif path.name != "__init__.py":
+                indent = "  " * (1 + len(name.parts))
+                lines.append(f"{indent + path.name:<29}{said(path)}")
+    return filled(DOCS.parent / "CONTRIBUTING.md", "modules", [*lines, "```"])
+
+
+def said(path: Path) -> str:
+    """The first sentence of a module's docstring."""
+    line = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
+    return line.partition(".  ")[0].rstrip(".")
 
 
 def data_page() -> str:
     """The page of data files with a line for each format."""
-    before, mark, rest = (DOCS / "data.md").read_text().partition("<!-- Written by `make docs`: formats -->\n")
-    after = "<!-- end of formats -->" + rest.partition("<!-- end of formats -->")[2]
     rows = ["format | files | clock", "---|---|---"]
     for format in FORMATS.values():
         needs_start = "`--start --freq`" if not format.has_clock else "time of day; `--start`"
         clock = needs_start if "start" in format.takes else "in the file"
         rows.append(f"`{format.name}` | {format.title} | {clock}")
-    return before + mark + "\n".join(["", *rows, "", after])
+    return filled(DOCS / "data.md", "formats", rows)
 
 
 def settings_page() -> str:
@@ -166,7 +205,8 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
+        page = DOCS.parent / name if folder == DOCS and name == "CONTRIBUTING.md" else folder / name
+        page.write_text(text, encoding="utf-8")
     draw(folder / "pictures/model.png")
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from socialx.views.canvas import BLUE, GREY, VERMILION, picture
+from socialx.drawing.canvas import BLUE, GREY, VERMILION, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

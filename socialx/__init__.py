@@ -18,53 +18,53 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows that it is public
-    from socialx.errors import Fallback as Fallback
-    from socialx.errors import GateError as GateError
-    from socialx.errors import SettingsError as SettingsError
-    from socialx.errors import SocialxError as SocialxError
-    from socialx.files.store import open_store as open_store
-    from socialx.forecast import Forecast as Forecast
-    from socialx.settings import Settings as Settings
-    from socialx.settings_layers import load_settings as load_settings
-    from socialx.tasks.calibration import calibrate as calibrate
-    from socialx.tasks.comparing import compare as compare
-    from socialx.tasks.doctor_checks import doctor as doctor
-    from socialx.tasks.evaluation import evaluate as evaluate
-    from socialx.tasks.explanation import explain as explain
-    from socialx.tasks.exporting import export as export
-    from socialx.tasks.exporting import load_model as load_model
-    from socialx.tasks.files import append as append
-    from socialx.tasks.files import backfill as backfill
-    from socialx.tasks.files import convert as convert
-    from socialx.tasks.files import download as download
-    from socialx.tasks.files import inspect as inspect
-    from socialx.tasks.prediction import predict as predict
-    from socialx.tasks.profiling import profile as profile
-    from socialx.tasks.reporting import report as report
-    from socialx.tasks.server import serve as serve
-    from socialx.tasks.training import Run as Run
-    from socialx.tasks.training import load_run as load_run
-    from socialx.tasks.training import train as train
+    from socialx.core.errors import Fallback as Fallback
+    from socialx.core.errors import GateError as GateError
+    from socialx.core.errors import SettingsError as SettingsError
+    from socialx.core.errors import SocialxError as SocialxError
+    from socialx.files.store.store import open_store as open_store
+    from socialx.forecast.forecast import Forecast as Forecast
+    from socialx.serving.server import serve as serve
+    from socialx.settings.layers import load_settings as load_settings
+    from socialx.settings.schema import Settings as Settings
+    from socialx.tasks.calibrate import calibrate as calibrate
+    from socialx.tasks.compare import compare as compare
+    from socialx.tasks.data_files import append as append
+    from socialx.tasks.data_files import backfill as backfill
+    from socialx.tasks.data_files import convert as convert
+    from socialx.tasks.data_files import download as download
+    from socialx.tasks.data_files import inspect as inspect
+    from socialx.tasks.doctor import doctor as doctor
+    from socialx.tasks.evaluate import evaluate as evaluate
+    from socialx.tasks.explain import explain as explain
+    from socialx.tasks.export import export as export
+    from socialx.tasks.export import load_model as load_model
+    from socialx.tasks.predict import predict as predict
+    from socialx.tasks.profile import profile as profile
+    from socialx.tasks.report.report import report as report
+    from socialx.tasks.train import Run as Run
+    from socialx.tasks.train import load_run as load_run
+    from socialx.tasks.train import train as train
 
 # The module of each public name.
 _NAMES = {
-    "errors": "Fallback GateError SettingsError SocialxError",
-    "files.store": "open_store",
-    "forecast": "Forecast",
-    "settings_layers": "load_settings",
-    "settings": "Settings",
-    "tasks.calibration": "calibrate",
-    "tasks.comparing": "compare",
-    "tasks.doctor_checks": "doctor",
-    "tasks.evaluation": "evaluate",
-    "tasks.explanation": "explain",
-    "tasks.exporting": "export load_model",
-    "tasks.files": "append backfill convert download inspect",
-    "tasks.prediction": "predict",
-    "tasks.profiling": "profile",
-    "tasks.reporting": "report",
-    "tasks.server": "serve",
-    "tasks.training": "Run load_run train",
+    "core.errors": "Fallback GateError SettingsError SocialxError",
+    "files.store.store": "open_store",
+    "forecast.forecast": "Forecast",
+    "settings.layers": "load_settings",
+    "settings.schema": "Settings",
+    "tasks.calibrate": "calibrate",
+    "tasks.compare": "compare",
+    "tasks.doctor": "doctor",
+    "tasks.evaluate": "evaluate",
+    "tasks.explain": "explain",
+    "tasks.export": "export load_model",
+    "tasks.data_files": "append backfill convert download inspect",
+    "tasks.predict": "predict",
+    "tasks.profile": "profile",
+    "tasks.report.report": "report",
+    "serving.server": "serve",
+    "tasks.train": "Run load_run train",
 }
 MODULES = {name: f"socialx.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(["__version__", *MODULES])

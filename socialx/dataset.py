@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from socialx.core.environment import free_bytes
+from socialx.core.errors import Argument, Command, Message, SocialxError
+from socialx.core.progress import note, work
 from socialx.data.augmentation import Augmented
 from socialx.data.calendar import WALL, Calendar, Holidays, following, slots_per_day
 from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
@@ -34,14 +37,11 @@ from socialx.data.normaliser import Moments, Network, measure
 from socialx.data.series import Histories, Series
 from socialx.data.source import PAGE_ROWS, RowSource, pages
 from socialx.data.windows import Windows, split_windows
-from socialx.environment import free_bytes
-from socialx.errors import Argument, Command, Message, SocialxError
-from socialx.files.hdf5_layout import STATIC_UNITS, Sensors
-from socialx.files.ids import match_key
-from socialx.files.published import DATASETS
-from socialx.files.store import Store, open_store
-from socialx.files.time_axis import JITTER_S, is_utc
-from socialx.progress import note, work
+from socialx.files.store.ids import match_key
+from socialx.files.store.layout import STATIC_UNITS, Sensors
+from socialx.files.store.published import DATASETS
+from socialx.files.store.store import Store, open_store
+from socialx.files.store.time_axis import JITTER_S, is_utc
 
 GIB = 1 << 30
 WORTH_A_LINE = GIB

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.files.convert_options import Request
-from socialx.files.formats.contents import Contents
-from socialx.files.recognition import FORMATS
-from socialx.files.time_axis import as_text
+from socialx.files.sources.contents import Contents
+from socialx.files.sources.recognition import FORMATS
+from socialx.files.sources.request import Request
+from socialx.files.store.time_axis import as_text
 from tests.data_files import reason
 
 

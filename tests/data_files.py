@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 from socialx.cli.error_flags import write
-from socialx.errors import Message, SocialxError
-from socialx.files.convert_options import Request
-from socialx.files.file_head import read_head
-from socialx.files.formats.contents import Format
-from socialx.files.hdf5_layout import Block, Readings, Sensors
-from socialx.files.inspect import Report
-from socialx.files.open_hdf5 import writing
-from socialx.files.readings import read
-from socialx.files.writer import Summary, create
+from socialx.core.errors import Message, SocialxError
+from socialx.files.sources.contents import Format
+from socialx.files.sources.readings import read
+from socialx.files.sources.request import Request
+from socialx.files.store.head import read_head
+from socialx.files.store.layout import Block, Readings, Sensors
+from socialx.files.store.open_hdf5 import writing
+from socialx.files.store.writer import Summary, create
+from socialx.inspection.report import Report
 
 IDS = ("773869", "767541", "717447")  # of METR-LA
 BAY_IDS = ("400001", "400017", "400030")
@@ -182,7 +182,7 @@ def spoil_copies(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None])
             yield file
         spoil(path)
 
-    monkeypatch.setattr("socialx.files.writer.writing", badly)
+    monkeypatch.setattr("socialx.files.store.writer.writing", badly)
 
 
 @contextmanager

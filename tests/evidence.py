@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from socialx.files.quantities import QUANTITIES
+from socialx.files.store.quantities import QUANTITIES
 from tests.data_files import refusal
 from tests.frames import converted
 

@@ -8,7 +8,7 @@ import types
 import pytest
 import torch
 
-from socialx.training import device
+from socialx.training import gpu_usage as device
 
 
 def fake_nvml(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import socialx
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 
 IDS = ("4001", "4002", "4003", "4004")
 

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from socialx.batch import Batch, Example
+from socialx.core.batch import Batch, Example
+from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.loaders import Loader, Order, ResidentLoader
 from socialx.data.normaliser import Moments, Network
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
-from socialx.kinds import POOLINGS
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import Geometry, SocialLayer, SocialPooling
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.precision import Precision
 from socialx.scoring.metrics import HorizonScores, RunningScores
 from socialx.scoring.scoring_pass import survey
+from socialx.settings.kinds import POOLINGS
 from socialx.training.learner import Learner
 
 CPU = torch.device("cpu")

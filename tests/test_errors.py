@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from socialx.cli.error_flags import write
-from socialx.errors import Argument, Command, Message, SocialxError, printable, sample, shortened
+from socialx.core.errors import Argument, Command, Message, SocialxError, printable, sample, shortened
 from tests.commands import refused
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import socialx
-from socialx.errors import SettingsError, SocialxError
+from socialx.core.errors import SettingsError, SocialxError
 
 TINY = {"model": {"width": 8, "blocks": 1, "slstm_at": ""}, "pooling": {"neighbours": 3}}
 

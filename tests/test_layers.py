@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.conflicts import unread
-from socialx.errors import SettingsError
-from socialx.settings import KEYS, RESUME, SCORING, Settings, flag_of
-from socialx.settings_file import read_settings
-from socialx.settings_layers import Layers, Loaded, as_tree, differences, load_settings, to_yaml
+from socialx.core.errors import SettingsError
+from socialx.settings.conflicts import unread
+from socialx.settings.file import read_settings
+from socialx.settings.layers import Layers, Loaded, as_tree, differences, load_settings, to_yaml
+from socialx.settings.schema import KEYS, RESUME, SCORING, Settings, flag_of
 from tests.commands import refused, small_file, works
 
 MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))

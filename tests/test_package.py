@@ -27,9 +27,9 @@ def test_every_dependency_has_its_reason() -> None:
         assert re.search(rf"^[^|\n]*\b{name}\b[^|\n]* \| ", text, re.MULTILINE), dependency
 
 
-def test_the_tree_of_the_architecture_page_is_the_real_one() -> None:
-    text = (ROOT / "docs/architecture.md").read_text().split("## Who may")[0]
-    named = set(re.findall(r"^ +(\w+\.py) ", text, re.MULTILINE))
+def test_the_tree_for_contributors_is_the_real_one() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("## The tree")[1]
+    named = set(re.findall(r"^ *(\w+\.py) ", text, re.MULTILINE))
     modules = {p for p in (ROOT / "socialx").rglob("*.py") if p.name != "__init__.py"}
     formats = {p.name for p in modules if p.parent.name == "formats"}  # a new one needs no line
     assert named - {"__init__.py"} - formats == {p.name for p in modules} - formats
@@ -90,7 +90,7 @@ def test_the_package_is_typed() -> None:
 
 def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import socialx
-    from socialx.progress import Epoch, Start
+    from socialx.core.progress import Epoch, Start
     from tests.commands import small_file
 
     path, heard = small_file(tmp_path), []

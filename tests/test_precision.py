@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from socialx.errors import SettingsError
-from socialx.precision import Precision, is_out_of_memory, no_code, resolve_device
-from socialx.progress import Event, Note, listening
+from socialx.core.errors import SettingsError
+from socialx.core.precision import Precision, is_out_of_memory, no_code, resolve_device
+from socialx.core.progress import Event, Note, listening
 from tests.networks import CPU, example, forecaster
 
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]

@@ -27,12 +27,12 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 import socialx as api
 from socialx.cli import error_flags
-from socialx.errors import MARK, Command, SocialxError
-from socialx.files import append
-from socialx.files.convert_options import Request
-from socialx.files.readings import read
-from socialx.notebook import files_in
-from socialx.progress import Epoch, Start
+from socialx.core.errors import MARK, Command, SocialxError
+from socialx.core.notebook import files_in
+from socialx.core.progress import Epoch, Start
+from socialx.files.sources import append
+from socialx.files.sources.readings import read
+from socialx.files.sources.request import Request
 from socialx.training import launch
 from socialx.training.loop import Progress
 from socialx.training.run_folder import RunFolder
@@ -62,7 +62,7 @@ def sites() -> dict[str, ast.Call]:
 
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        if name != "errors":  # whose commands are read from marks
+        if name != "core.errors":  # whose commands are read from marks
             walk(ast.parse(path.read_text()), name)
     return found
 
@@ -250,7 +250,7 @@ def named(world: World, *words: str) -> Path:
 def unchecked(world: World) -> str:
     """A file that is too large to be looked at where it is written."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("socialx.tasks.files.LOOKED_BYTES", 0)
+        patch.setattr("socialx.tasks.data_files.LOOKED_BYTES", 0)
         return world.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO)
 
 
@@ -335,53 +335,55 @@ TO = ("--output-h5", "x.h5")
 FRAME = pd.DataFrame([[1.0]])
 # Where the command is made -> what makes it, and says what was printed.
 CASES: dict[str, Callable[[World], str]] = {
-    "build.build#1": lambda w: w.says("train"),
+    "tasks.build.build#1": lambda w: w.says("train"),
     "dataset.Dataset.note_clock#1": lambda w: in_utc(w, "any"),
     "scoring.protocol.ScoringProtocol.refuse_other#2": lambda w: in_utc(w, w.run),
-    "tasks.training.starting#2": lambda w: train(w, "--precision", "16-mixed"),
+    "tasks.train.starting#2": lambda w: train(w, "--precision", "16-mixed"),
     "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
     "cli.training_commands.train#1": train,
-    "files.append#1": overlap,
-    "files.append._readings#1": put_back,
-    "files.checks._timezone#1": lambda w: w.says("inspect", named(w)),
-    "files.checks._units#1": lambda w: w.says("inspect", named(w)),
-    "files.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
-    "files.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
-    "files.formats.hdfstore._find_key#1": lambda w: w.refusal("convert", lambda: read("hdfstore", Request(w.data))),
-    "files.formats.unknown.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
-    "files.hdf5_layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
-    "files.hdf5_layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
-    "files.neighbours.neighbours_of#1": lambda w: w.says("train", "--data", w.unplaced(), "--max-epochs", "1"),
-    "files.older.backfill.Plan.refusal#1": lambda w: w.says("backfill", w.unplaced()),
-    "files.older.backfill.Plan.refusal#2": lambda w: w.says("backfill", w.older(older_files.v0)),
-    "files.readings._fits#1": lambda w: w.says("convert", "metr-la", others(w, BAY_IDS), *TO),
-    "files.readings._fits#2": lambda w: w.says("convert", "metr-la", others(w, ("a", "b", "c")), *TO),
-    "files.readings._units#1": lambda w: w.says(
+    "files.sources.append#1": overlap,
+    "files.sources.append._readings#1": put_back,
+    "inspection.checks._timezone#1": lambda w: w.says("inspect", named(w)),
+    "inspection.checks._units#1": lambda w: w.says("inspect", named(w)),
+    "inspection.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
+    "files.sources.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
+    "files.sources.hdfstore._find_key#1": lambda w: w.refusal("convert", lambda: read("hdfstore", Request(w.data))),
+    "files.sources.unknown.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
+    "files.store.layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
+    "files.store.layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
+    "files.sources.positions.neighbours.neighbours_of#1": lambda w: w.says(
+        "train", "--data", w.unplaced(), "--max-epochs", "1"
+    ),
+    "files.sources.backfill.Plan.refusal#1": lambda w: w.says("backfill", w.unplaced()),
+    "files.sources.backfill.Plan.refusal#2": lambda w: w.says("backfill", w.older(older_files.v0)),
+    "files.sources.readings._fits#1": lambda w: w.says("convert", "metr-la", others(w, BAY_IDS), *TO),
+    "files.sources.readings._fits#2": lambda w: w.says("convert", "metr-la", others(w, ("a", "b", "c")), *TO),
+    "files.sources.readings._units#1": lambda w: w.says(
         "convert", "csv", w.fill["FILE"], "--meta-csv", LOCATIONS, "--name", "city", *TO[:1], w.fill["OUT.h5"]
     ),
-    "files.recognition.ours#1": lambda w: w.says("inspect", w.older(older_files.v0)),
-    "files.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
-    "files.recognition._recognised#1": lambda w: w.says("convert", "auto", LOCATIONS),
-    "files.recognition.refuse_ours#1": lambda w: w.says("convert", "auto", w.data, *TO),
-    "files.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
-    "notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
-    "precision.resolve_device#1": lambda w: beside_a_card(w, True),
+    "files.sources.recognition.ours#1": lambda w: w.says("inspect", w.older(older_files.v0)),
+    "files.sources.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
+    "files.sources.recognition._recognised#1": lambda w: w.says("convert", "auto", LOCATIONS),
+    "files.sources.recognition.refuse_ours#1": lambda w: w.says("convert", "auto", w.data, *TO),
+    "files.store.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
+    "core.notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
+    "core.precision.resolve_device#1": lambda w: beside_a_card(w, True),
     "scoring.protocol.ScoringProtocol.refuse_other#1": without_tables,
-    "settings_layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
-    "tasks.calibration.calibrate#1": shipped,
-    "tasks.doctor_checks._answers#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
-    "tasks.doctor_checks._data#1": lambda w: w.says("doctor"),
-    "tasks.files._convert#1": unchecked,
-    "tasks.files._convert#2": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
-    "tasks.files._convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
-    "tasks.files._convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
-    "tasks.prediction._note_known#1": lambda w: w.says("predict", "any", "--data", small_file(w.folder, 9 * 288, 4)),
-    "tasks.trained._note_left_out#1": larger,
-    "tasks.trained.steps_in_one#1": coarse,
-    "tasks.training.starting#1": lambda w: beside_a_card(w, False),
+    "settings.layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
+    "tasks.calibrate.calibrate#1": shipped,
+    "tasks.doctor._answers#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
+    "tasks.doctor._data#1": lambda w: w.says("doctor"),
+    "tasks.data_files._convert#1": unchecked,
+    "tasks.data_files._convert#2": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
+    "tasks.data_files._convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
+    "tasks.data_files._convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
+    "tasks.predict._note_known#1": lambda w: w.says("predict", "any", "--data", small_file(w.folder, 9 * 288, 4)),
+    "tasks.trained_model._note_left_out#1": larger,
+    "tasks.trained_model.steps_in_one#1": coarse,
+    "tasks.train.starting#1": lambda w: beside_a_card(w, False),
     "tasks.user_data._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
     "tasks.user_data._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
-    "tasks.prediction._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
+    "tasks.predict._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
     "training.loop.Progress.refuse_other_batches#1": lambda w: w.refusal(
         "train", lambda: Progress(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)
@@ -398,7 +400,7 @@ CASES: dict[str, Callable[[World], str]] = {
         "predict", without(w, RunFolder(w.run).intervals.name), "--interval", "0.9"
     ),
     "training.run_folder.open_to_resume#1": lambda w: w.says("train", "--resume", without(w, "last.pt")),
-    "views.map_picture.places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
+    "drawing.map.places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
 }
 
 
@@ -408,7 +410,7 @@ def test_every_remedy_has_a_case() -> None:
 
 @pytest.mark.parametrize("site", CASES)
 def test_a_printed_command_works(world: World, site: str) -> None:
-    if site == "files.append#1":  # made when its module is imported
+    if site == "files.sources.append#1":  # made when its module is imported
         world.made[site] = {MARK.search(append.ANEW)[0]}
     said = " ".join(CASES[site](world).split())
     commands = [world.printed[mark] for mark in world.made.get(site, ()) if mark in world.printed]

@@ -1,7 +1,7 @@
 # city_loops.py
 """loops.csv of the city: a row for each time and loop."""
 
-from socialx.files.formats.known_tables import KnownTable
+from socialx.files.sources.tables.known_tables import KnownTable
 
 LOOPS = KnownTable(
     "city-loops",

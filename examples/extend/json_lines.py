@@ -1,4 +1,4 @@
-# socialx/files/formats/json_lines.py
+# socialx/files/sources/json_lines.py
 """JSON lines: one object for each row, {"time": "2024-01-31 00:05:00", "speeds": {"A1": 51.5, "A2": null}}.
 
 N sensors, t rows of one block.
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from socialx.errors import SocialxError
-from socialx.files.convert_options import Request
-from socialx.files.file_head import FileHead
-from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.moments import COPIED_TEXT
-from socialx.files.hdf5_layout import Block
+from socialx.core.errors import SocialxError
+from socialx.files.sources.contents import Contents, Format
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables.time_texts import COPIED_TEXT
+from socialx.files.store.head import FileHead
+from socialx.files.store.layout import Block
 
 LINE_BYTES, BLOCK_ROWS = 1 << 20, 1024
 ADVICE = 'write each line as {"time": "2024-01-31 00:05:00", "speeds": {"A1": 51.5, "A2": null}}'

@@ -21,8 +21,8 @@ from socialx.cli.app import app
 from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import layers_of, own_parameter, settings_parameters, task_parameters
 from socialx.cli.synonyms import SYNONYMS
-from socialx.errors import Argument, Fallback, Message, SocialxError, in_short
-from socialx.settings import KEYS, flag_of, shown
+from socialx.core.errors import Argument, Fallback, Message, SocialxError, in_short
+from socialx.settings.schema import KEYS, flag_of, shown
 
 Devices = Annotated[
     int,
@@ -127,7 +127,7 @@ def _as_error_of_user(error: RuntimeError | MemoryError) -> SocialxError | None:
         return SocialxError("loader", in_short(error), remedy)
     if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
         return None
-    from socialx.precision import is_out_of_memory
+    from socialx.core.precision import is_out_of_memory
 
     remedy = f"a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
     found = f"out of memory ({in_short(error, 120)})"

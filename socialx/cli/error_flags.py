@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from socialx.errors import Argument, Command
-from socialx.kinds import OWN
-from socialx.settings import KEYS, MAY_CHANGE, SCORING, flag_of, shown
-from socialx.settings_layers import SET, as_typed
+from socialx.core.errors import Argument, Command
+from socialx.settings.kinds import OWN
+from socialx.settings.layers import SET, as_typed
+from socialx.settings.schema import KEYS, MAY_CHANGE, SCORING, flag_of, shown
 
 MODEL = "model.kind"
 

@@ -12,9 +12,9 @@ import typer
 from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
-from socialx.errors import Argument, GateError, Message, SettingsError, counted, sample
-from socialx.files.formats import NAMES
-from socialx.task_help import Help
+from socialx.core.errors import Argument, GateError, Message, SettingsError, counted, sample
+from socialx.core.help import Help
+from socialx.files.sources import NAMES
 
 
 def _naming_formats(function: Callable[..., None]) -> Callable[..., None]:
@@ -48,7 +48,7 @@ def convert(
       socialx convert metr-la METR-LA.csv --meta-csv places.csv --output-h5 la.h5
     """
     import socialx
-    from socialx.files.locations import near
+    from socialx.files.sources.positions.locations import near
 
     if data and data_csv:
         raise SettingsError("FILE and --data-csv", "the data twice", "drop one of them")
@@ -116,8 +116,8 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
       socialx backfill city.h5 --units km/h --timezone Europe/Paris
     """
     import socialx
-    from socialx.tasks.files import BackfillError
-    from socialx.views.file_tables import print_plans
+    from socialx.inspection.tables import print_plans
+    from socialx.tasks.data_files import BackfillError
 
     failure = None
     try:
@@ -152,8 +152,8 @@ def inspect(
       socialx inspect metr_la.h5 --require positions,order --plot metr_la.png
     """
     import socialx
-    from socialx.files import checks
-    from socialx.views.file_tables import print_report
+    from socialx.inspection import checks
+    from socialx.inspection.tables import print_report
 
     as_typed = partial(write, "convert")
     inspection = socialx.inspect(path, require=require or "", progress=Show("inspect"), **arguments)

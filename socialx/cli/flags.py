@@ -16,13 +16,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from socialx import MODULES, task_help
+from socialx import MODULES
 from socialx.cli.error_flags import write
-from socialx.errors import Argument
-from socialx.files.convert_options import Request, options
-from socialx.settings import CHOICES, KEYS, SHORT, flag_of, shown
-from socialx.settings_layers import SIZES, Layers, as_typed, settings_here
-from socialx.task_help import Help
+from socialx.core import help as task_help
+from socialx.core.errors import Argument
+from socialx.core.help import Help
+from socialx.files.sources.request import Request, options
+from socialx.settings.layers import SIZES, Layers, as_typed, settings_here
+from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_of, shown
 
 SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
 LONG = ("train", "profile", "evaluate", "predict")  # whose --help shows some flags, --help-all all

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from socialx.cli.error_flags import write
-from socialx.errors import counted
-from socialx.progress import Epoch, Event, Note, Start, Work
+from socialx.core.errors import counted
+from socialx.core.progress import Epoch, Event, Note, Start, Work
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -63,7 +63,7 @@ class _Pace:
         seconds, windows, left = now - self._first[0], work.done - self._first[1], work.total - work.done
         if seconds < MEASURED_S or not windows or left < 1:
             return None
-        from socialx.views.terminal import duration  # it loads rich
+        from socialx.drawing.terminal import duration  # it loads rich
 
         self._told = True
         epoch, rest = (duration(seconds / windows * count) for count in (self._epoch_windows, left))

@@ -11,9 +11,9 @@ import typer
 from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
-from socialx.errors import Argument, Command, GateError, SettingsError
-from socialx.settings_layers import Layers
-from socialx.task_help import OVERWRITE, Help
+from socialx.core.errors import Argument, Command, GateError, SettingsError
+from socialx.core.help import OVERWRITE, Help
+from socialx.settings.layers import Layers
 
 
 @command("evaluate", max_mae="drift", csv="max_mae")
@@ -43,8 +43,8 @@ def evaluate(
     """
     import socialx
     from socialx.scoring.results import limits_in, not_kept
+    from socialx.scoring.tables import print_evaluation
     from socialx.tasks.outputs import check_outputs
-    from socialx.views.score_tables import print_evaluation
 
     bounds = [] if max_mae is None else limits_in(max_mae)
     if bounds and not runs:
@@ -76,8 +76,8 @@ def explain(layers: Layers, as_json: Json = False, **arguments: Any) -> None:
       socialx explain runs/demo --plot demo.png
     """
     import socialx
-    from socialx.views.explanation_picture import print_explanation
-    from socialx.views.score_tables import print_protocol
+    from socialx.scoring.explanation import print_explanation
+    from socialx.scoring.tables import print_protocol
 
     explanation = socialx.explain(settings=layers, progress=Show("explain"), **arguments)
     if len(explanation.protocol.targets) > 1:
@@ -136,7 +136,7 @@ def report(
       socialx report runs/first runs/second -o both.html
     """
     import socialx
-    from socialx.views.score_tables import verdicts
+    from socialx.scoring.tables import verdicts
 
     page = socialx.report(runs, output=output, card=card, settings=layers, progress=Show("report"), **arguments)
     for line in verdicts(page.evaluation):
@@ -173,9 +173,9 @@ def predict(
       socialx predict runs/demo --from "2012-05-20 06:00" --every 15min -o am.csv
     """
     import socialx
-    from socialx.forecast import check_suffix
+    from socialx.forecast.forecast import check_suffix
+    from socialx.forecast.picture import SHOWN, print_forecast
     from socialx.tasks.outputs import PICTURE, check_outputs
-    from socialx.views.forecast_picture import SHOWN, print_forecast
 
     if output is not None:
         check_suffix(output)

@@ -14,13 +14,13 @@ import typer
 from socialx.cli.command import Devices, Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
-from socialx.errors import Argument, Command, GateError, Message, SettingsError
-from socialx.settings_file import as_yaml
-from socialx.settings_layers import Layers, changed, flat
-from socialx.task_help import Help
+from socialx.core.errors import Argument, Command, GateError, Message, SettingsError
+from socialx.core.help import Help
+from socialx.settings.file import as_yaml
+from socialx.settings.layers import Layers, changed, flat
 
 if TYPE_CHECKING:
-    from socialx.profiling.profile import Finding
+    from socialx.training.profile.profile import Finding
 
 
 @command("config")
@@ -84,7 +84,7 @@ def train(layers: Layers, devices: Devices = 1, **arguments: Any) -> None:
         raise typer.Exit(130)
     best = run.best
     if best is not None and best.validation_mae is not None:
-        from socialx.views.terminal import of_unit
+        from socialx.drawing.terminal import of_unit
 
         mae = f"best validation MAE {best.validation_mae:.4f}{of_unit(run.unit)}"
         score = f"{mae} in epoch {best.epoch} of {len(run.epochs)}: {score}"
@@ -123,10 +123,10 @@ def profile(
       socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8'
     """
     import socialx
-    from socialx.profiling.profile import not_met, requirements_of
-    from socialx.profiling.rules import check_names, failing
     from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
     from socialx.training.process_group import in_environment
+    from socialx.training.profile.profile import not_met, requirements_of
+    from socialx.training.profile.rules import check_names, failing
 
     group = in_environment()
     alone: dict[str, object]
@@ -154,7 +154,7 @@ def profile(
         return
     _write(output, json.dumps(result.as_dict(), indent=2, default=str) + "\n")
     if html is not None:
-        from socialx.views.profile_page import page
+        from socialx.training.profile.page import page
 
         _write(html, page(result))
     if tuned is not None:
@@ -162,7 +162,7 @@ def profile(
     if as_json:
         print_json(result.as_dict())
     else:
-        from socialx.views.profile_tables import print_profile
+        from socialx.training.profile.tables import print_profile
 
         print_profile(result)
         if tuned is not None:
@@ -175,7 +175,7 @@ def profile(
 
 def _advice(findings: Sequence[Finding]) -> str:
     """The settings that a profile would change, as a file of settings, each with the reason."""
-    from socialx.profiling.rules import patch_of
+    from socialx.training.profile.rules import patch_of
 
     patch = patch_of(findings)
     comments = {key: f"{each.rule}: {each.evidence}" for each in reversed(findings) for key in each.patch}
@@ -183,7 +183,7 @@ def _advice(findings: Sequence[Finding]) -> str:
 
 
 def _write(path: Path | None, content: str) -> None:
-    from socialx.disk import replacing
+    from socialx.core.disk import replacing
 
     if path is not None:
         with replacing(path) as temporary:
@@ -194,8 +194,8 @@ def _compare(layers: Layers, other: Path, most: float | None, as_json: bool) -> 
     from dataclasses import asdict
 
     import socialx
-    from socialx.tasks.comparing import ROUNDS
-    from socialx.views.profile_tables import print_comparison
+    from socialx.tasks.compare import ROUNDS
+    from socialx.training.profile.tables import print_comparison
 
     comparison = socialx.compare(settings=layers, other=other, progress=Show("profile"))
     if as_json:
@@ -223,7 +223,7 @@ def doctor(layers: Layers, as_json: Json = False) -> None:
       socialx doctor --data metr_la.h5
     """
     import socialx
-    from socialx.views.doctor_tables import print_lines
+    from socialx.tasks.doctor_tables import print_lines
 
     as_typed = partial(write, "train")
     diagnosis = socialx.doctor(settings=layers, progress=Show("doctor"))

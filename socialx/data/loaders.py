@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from socialx.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Example, Target
+from socialx.core.environment import usable_cores
+from socialx.core.errors import Argument, SocialxError, in_short
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS
-from socialx.environment import usable_cores
-from socialx.errors import Argument, SocialxError, in_short
 
 SeriesOf = Callable[[slice], Series]  # rows, the first of them that of a page -> their series
 MOST_WORKERS = 8

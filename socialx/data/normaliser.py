@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
+from socialx.core.errors import SocialxError
+from socialx.core.progress import work
 from socialx.data.geo import Neighbours
 from socialx.data.source import RowSource
-from socialx.errors import SocialxError
-from socialx.progress import work
 
 BLOCK_ROWS = 1024  # of measure
 

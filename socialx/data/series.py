@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from socialx.batch import Batch, Target
+from socialx.core.batch import Batch, Target
 from socialx.data.calendar import following
 from socialx.data.climatology import PastDays, Usual
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after, pages

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from socialx.errors import Argument, SocialxError
+from socialx.core.errors import Argument, SocialxError
 
 PARTS = ("train", "validation", "test")
 ALL = "all"  # the three of them

@@ -1,1 +1,1 @@
-"""Everything that knows a file: the HDF5 store, the formats that users hold, older files, checks, downloads."""
+"""Everything that knows a file."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.data.normaliser import Network, Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, kept

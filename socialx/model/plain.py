@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.data.normaliser import Network, Normaliser
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from socialx.data.geo import Neighbours
-from socialx.model.attention import attention
+from socialx.model.tiled_attention import attention
 
 # Up to this many sensors per neighbour, masked N x N products beat gathering K vectors per sensor: gathering moves
 # 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 8 times as fast

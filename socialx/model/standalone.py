@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY
 from socialx.data.climatology import HALF_LIFE_DAYS, KnownDays, near, usual_of
 from socialx.data.normaliser import Network

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch
-from socialx.files.hdf5_layout import Sensors
+from socialx.core.batch import Batch
+from socialx.files.store.layout import Sensors
 from socialx.model.forecaster import Coarser, Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
 from socialx.scoring.metrics import ErrorOf, finite

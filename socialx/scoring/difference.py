@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from socialx.batch import Batch, Target
-from socialx.errors import Argument, SettingsError
+from socialx.core.batch import Batch, Target
+from socialx.core.errors import Argument, SettingsError
 
 LEAST_DAYS = 5
 DRAWS, SEED = 2000, 0

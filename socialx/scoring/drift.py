@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from socialx.batch import Batch, Target
+from socialx.core.batch import Batch, Target
 from socialx.data.calendar import DAY_S
-from socialx.files.time_axis import as_text
+from socialx.files.store.time_axis import as_text
 from socialx.scoring.difference import over_days
 from socialx.scoring.intervals import Intervals
 

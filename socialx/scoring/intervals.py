@@ -27,15 +27,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch, Target
+from socialx.core.batch import Batch, Target
+from socialx.core.errors import Argument, SettingsError, SocialxError
+from socialx.core.notebook import Shown
+from socialx.core.precision import Precision
+from socialx.core.progress import work
 from socialx.data.calendar import DAY_S
 from socialx.dataset import Dataset
-from socialx.errors import Argument, SettingsError, SocialxError
-from socialx.files.quantities import NOT_NEGATIVE, ratio_of_units
-from socialx.files.time_axis import JITTER_S
-from socialx.notebook import Shown
-from socialx.precision import Precision
-from socialx.progress import work
+from socialx.files.store.quantities import NOT_NEGATIVE, ratio_of_units
+from socialx.files.store.time_axis import JITTER_S
 from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import survey

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from socialx.batch import Batch, Target
+from socialx.core.batch import Batch, Target
 from socialx.data.calendar import WEEKDAYS
 
 SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")

@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from socialx import __version__
+from socialx.core.environment import commit
+from socialx.core.errors import Argument, Command, SocialxError, fall_back, sample, shortened
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
-from socialx.environment import commit
-from socialx.errors import Argument, Command, SocialxError, fall_back, sample, shortened
-from socialx.files.holidays import as_dates
-from socialx.files.neighbours import distances_checksum
-from socialx.files.time_axis import is_utc, same_clock
+from socialx.files.sources.holidays import as_dates
+from socialx.files.sources.positions.neighbours import distances_checksum
+from socialx.files.store.time_axis import is_utc, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.data.calendar import Calendar, slots_per_day
 from socialx.dataset import Dataset
 

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from socialx.disk import as_cell, check_output, replacing
-from socialx.errors import Argument, Message, SettingsError
-from socialx.files.published import DATASETS, PublishedScore
-from socialx.notebook import Shown
+from socialx.core.disk import as_cell, check_output, replacing
+from socialx.core.errors import Argument, Message, SettingsError
+from socialx.core.notebook import Shown
+from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
 from socialx.scoring.intervals import Coverage

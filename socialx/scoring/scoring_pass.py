@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Example, Target
+from socialx.core.errors import SocialxError
+from socialx.core.precision import Precision
+from socialx.core.progress import work
 from socialx.data.loaders import Loader
-from socialx.errors import SocialxError
-from socialx.precision import Precision
-from socialx.progress import work
 
 
 class Question(Protocol):

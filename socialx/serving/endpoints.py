@@ -20,15 +20,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 import socialx
-from socialx.build import Problem
-from socialx.errors import SocialxError
+from socialx.core.errors import SocialxError
+from socialx.drawing.page import digest, files, render
 from socialx.scoring.free_flow import free_flow_of
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped, said
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
 from socialx.serving.worker import QueueFullError, Worker
-from socialx.tasks.prediction import Band
-from socialx.views.page import digest, files, render
+from socialx.tasks.build import Problem
+from socialx.tasks.predict import Band
 
 Refusals = dict[int | str, dict[str, Any]]
 EVERY_S = 3.0  # how often the data file and the run are looked at

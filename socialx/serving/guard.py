@@ -15,9 +15,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from socialx.disk import read_text
-from socialx.errors import Argument, SettingsError
-from socialx.settings_layers import BEARER
+from socialx.core.disk import read_text
+from socialx.core.errors import Argument, SettingsError
+from socialx.settings.layers import BEARER
 
 TOKEN = re.compile(r"[!-~]{16,1024}")
 TOKEN_BYTES = 4096

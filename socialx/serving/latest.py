@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from socialx.batch import Batch
-from socialx.build import Problem
+from socialx.core.batch import Batch
+from socialx.core.disk import version_of
+from socialx.core.errors import SocialxError
 from socialx.data.calendar import DAY_S, following
-from socialx.disk import version_of
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
-from socialx.files.time_axis import JITTER_S
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import JITTER_S
 from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
-from socialx.tasks.prediction import Band, issues, requested_times
+from socialx.tasks.build import Problem
+from socialx.tasks.predict import Band, issues, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
 

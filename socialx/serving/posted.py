@@ -15,13 +15,13 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
-from socialx.build import Problem
+from socialx.core.errors import ITEM, SocialxError, sample, shortened
 from socialx.data.series import Histories
 from socialx.data.source import Arrays
-from socialx.errors import ITEM, SocialxError, sample, shortened
-from socialx.files.store import Store
-from socialx.files.time_axis import JITTER_S, skips, wall_seconds
+from socialx.files.store.store import Store
+from socialx.files.store.time_axis import JITTER_S, skips, wall_seconds
 from socialx.serving.worker import Issue
+from socialx.tasks.build import Problem
 
 JSON, CSV = "application/json", "text/csv"
 DAY_MINUTES = 1440

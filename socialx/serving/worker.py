@@ -16,11 +16,11 @@ from typing import Self
 import numpy as np
 import torch
 
-from socialx.batch import Batch
-from socialx.build import Problem
+from socialx.core.batch import Batch
 from socialx.data.series import Histories
-from socialx.forecast import Forecast
-from socialx.tasks.prediction import Band, as_forecast
+from socialx.forecast.forecast import Forecast
+from socialx.tasks.build import Problem
+from socialx.tasks.predict import Band, as_forecast
 
 GATHER_S = 0.003  # how long a request waits for others; a small part of what a forecast takes
 Forward = Callable[[Batch], np.ndarray]

@@ -6,10 +6,10 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from socialx.build import Problem
-from socialx.conflicts import unread
-from socialx.errors import Argument, SocialxError
-from socialx.precision import is_out_of_memory
+from socialx.core.errors import Argument, SocialxError
+from socialx.core.precision import is_out_of_memory
+from socialx.settings.conflicts import unread
+from socialx.tasks.build import Problem
 
 # What makes a step smaller without another result, in the order in which to try it.
 TRAINING = ("chunk", "accumulation", "checkpointing")

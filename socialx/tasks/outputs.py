@@ -9,10 +9,10 @@ from os import path as paths
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from socialx.disk import check_name, check_output
-from socialx.errors import SettingsError, SocialxError
-from socialx.files.file_head import UNREADABLE, unpacked
-from socialx.settings_layers import Layers, own_settings
+from socialx.core.disk import check_name, check_output
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.files.store.head import UNREADABLE, unpacked
+from socialx.settings.layers import Layers, own_settings
 
 if TYPE_CHECKING:
     from socialx.training.run_folder import TrainedRun

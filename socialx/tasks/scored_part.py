@@ -11,16 +11,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from socialx.build import Problem, build
+from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
+from socialx.core.progress import note
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, PARTS
 from socialx.dataset import Dataset
-from socialx.errors import Argument, Message, SettingsError, SocialxError, counted, sample
-from socialx.files.forecasts import Scored, read_forecasts
-from socialx.files.store import open_store
-from socialx.files.time_axis import JITTER_S, Time, as_text, wall_seconds
-from socialx.progress import note
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import JITTER_S, Time, as_text, wall_seconds
+from socialx.forecast.files import Scored, read_forecasts
 from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.metrics import RunningErrors, RunningScores
@@ -28,8 +27,9 @@ from socialx.scoring.protocol import Period, ScoringProtocol, Trained
 from socialx.scoring.references import Recorded, references
 from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import survey
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import intervals_of, load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.build import Problem, build
+from socialx.tasks.trained_model import intervals_of, load_trained
 from socialx.training.run_folder import TrainedRun, open_run
 
 

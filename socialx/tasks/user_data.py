@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from socialx.errors import (
+from socialx.core.errors import (
     MARK,
     Argument,
     Command,
@@ -19,15 +19,15 @@ from socialx.errors import (
     retold,
     written,
 )
-from socialx.files.convert_options import Request, options
-from socialx.files.file_head import read_head, whole
-from socialx.files.frames import FRAME, Frame, as_table, temporary_folder, without_file, write_frame
-from socialx.files.recognition import ours
-from socialx.files.store import AGAIN, open_store
-from socialx.progress import note
-from socialx.settings import SCORING
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import refuse_other_file, settings_of
+from socialx.core.progress import note
+from socialx.files.sources.frames import FRAME, Frame, as_table, temporary_folder, without_file, write_frame
+from socialx.files.sources.recognition import ours
+from socialx.files.sources.request import Request, options
+from socialx.files.store.head import read_head, whole
+from socialx.files.store.store import AGAIN, open_store
+from socialx.settings.layers import Layers
+from socialx.settings.schema import SCORING
+from socialx.tasks.trained_model import refuse_other_file, settings_of
 from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
@@ -108,7 +108,7 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
 
     said: as ``convert`` takes it.  A note says how to keep the file.
     """
-    from socialx.tasks.files import write_file  # it loads what downloads files
+    from socialx.tasks.data_files import write_file  # it loads what downloads files
 
     archive = whole(table)
     stem = table.name.split(".")[0] or "readings"

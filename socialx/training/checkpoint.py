@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from socialx.disk import check_regular, replacing
-from socialx.errors import SocialxError, in_short
+from socialx.core.disk import check_regular, replacing
+from socialx.core.errors import SocialxError, in_short
 from socialx.training.process_group import ProcessGroup
 
 ANOTHER = "train again or name another run"

@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from socialx.errors import Command, SocialxError
+from socialx.core.errors import Command, SocialxError
 from socialx.training.process_group import LAUNCHED
 
 INTERRUPTED = 130

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch
-from socialx.errors import SocialxError, fall_back, in_short
+from socialx.core.batch import Batch
+from socialx.core.errors import SocialxError, fall_back, in_short
+from socialx.core.precision import Precision, is_out_of_memory
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.precision import Precision, is_out_of_memory
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.training.capture import CapturedStep, CudaRecorder, Given
+from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Given
 from socialx.training.process_group import ALONE, ProcessGroup
 
 

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from socialx.errors import SocialxError
-from socialx.progress import Epoch, Event, also
+from socialx.core.errors import SocialxError
+from socialx.core.progress import Epoch, Event, also
 
 Log = Callable[[dict[str, float], int], None]
 NO_MEASURE = ("epoch", "of", "best")  # of an epoch, but no measure of it

@@ -21,16 +21,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from socialx.core.environment import MIB, used_bytes
+from socialx.core.errors import Argument, Command, Message, SocialxError, counted, in_short
+from socialx.core.progress import Bar, Epoch, note, say, work
 from socialx.data.loaders import Loader, ResidentLoader
-from socialx.environment import MIB, used_bytes
-from socialx.errors import Argument, Command, Message, SocialxError, counted, in_short
-from socialx.progress import Bar, Epoch, note, say, work
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import survey
 from socialx.training import checkpoint
-from socialx.training.capture import Given
 from socialx.training.clock import StepClock
-from socialx.training.device import MemoryWatch, sampling
+from socialx.training.cuda_graph import Given
+from socialx.training.gpu_usage import MemoryWatch, sampling
 from socialx.training.learner import Learner
 from socialx.training.networks import one_by_one
 from socialx.training.run_folder import EpochRow, RunFolder

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from socialx.batch import Example
+from socialx.core.batch import Example
 from socialx.data.loaders import Loader
 
 

@@ -24,9 +24,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
+from socialx.core.errors import Command, Fallback, SocialxError, in_short
+from socialx.core.progress import Callback, listening
 from socialx.data.loaders import Share
-from socialx.errors import Command, Fallback, SocialxError, in_short
-from socialx.progress import Callback, listening
 
 RANK_SEED = 1_000_033  # between the seeds of two processes
 STORE = "socialx: port of the first process"

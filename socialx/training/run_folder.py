@@ -36,17 +36,17 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from torch import Tensor, nn
 
 import socialx
-from socialx import sealed
+from socialx.core import sealed_tensors as sealed
+from socialx.core.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
+from socialx.core.environment import environment
+from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
+from socialx.core.precision import Precision
 from socialx.data.climatology import KnownDays
 from socialx.dataset import Dataset, checksum_of
-from socialx.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
-from socialx.environment import environment
-from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
-from socialx.files.store import Store, open_store
-from socialx.precision import Precision
+from socialx.files.store.store import Store, open_store
 from socialx.scoring.intervals import Intervals, calibrated
 from socialx.scoring.protocol import ScoringProtocol, network_of
-from socialx.settings_file import read_settings
+from socialx.settings.file import read_settings
 from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt

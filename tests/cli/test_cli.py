@@ -17,9 +17,9 @@ import pytest
 import torch
 import yaml
 
-from socialx import settings_file
-from socialx.batch import Example
+from socialx.core.batch import Example
 from socialx.data.loaders import gather
+from socialx.settings import file as settings_file
 from socialx.training.run_folder import NAMES
 from tests.commands import (
     LOCATIONS,
@@ -57,7 +57,7 @@ def test_the_list_of_commands_needs_no_settings() -> None:
     code += "; runpy.run_module('socialx', run_name='__main__')"
     shown, loaded = python(code).rsplit("@", 1)
     assert "  train      Train the shared social model: an xLSTM as encoder, or an MLP.\n" in shown
-    assert not {"pydantic", "socialx.settings_layers", "socialx.cli.training_commands"} & set(loaded.split())
+    assert not {"pydantic", "socialx.settings.layers", "socialx.cli.training_commands"} & set(loaded.split())
 
 
 def test_a_notebook_needs_no_command_line() -> None:
@@ -308,8 +308,8 @@ def test_a_page_and_a_trace_are_written(data: Path, tmp_path: Path) -> None:
 
 
 def made_up_comparison(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
-    from socialx.profiling.profile import Gain
-    from socialx.tasks.comparing import Comparison, Side
+    from socialx.tasks.compare import Comparison, Side
+    from socialx.training.profile.profile import Gain
 
     sides = Side(100.0, 0.25, 0.0, None), Side(100.0 * gain, 0.01, 0.0, None)
     found = Comparison(Gain(gain, 0.99 * gain, 1.01 * gain), *sides, {"loader.mode": ("workers", "resident")})

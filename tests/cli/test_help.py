@@ -11,7 +11,7 @@ import socialx as api
 from socialx.cli.app import COMMANDS
 from socialx.cli.flags import LONG, task_parameters
 from socialx.cli.synonyms import SYNONYMS
-from socialx.settings import KEYS, flag_of
+from socialx.settings.schema import KEYS, flag_of
 from tests.commands import registered, socialx
 
 

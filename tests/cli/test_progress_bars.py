@@ -11,9 +11,9 @@ import torch
 
 from socialx.cli import progress_bars
 from socialx.cli.progress_bars import Show
+from socialx.core.progress import Epoch, Start, Work, listening
 from socialx.model.xlstm import encoder as encoder_module
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.progress import Epoch, Start, Work, listening
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, small_file, socialx
 

@@ -13,7 +13,7 @@ from socialx import dataset
 from socialx.data.series import OLD, Series
 from socialx.data.source import PAGE_ROWS, Arrays
 from socialx.dataset import Dataset, open_dataset
-from socialx.files.store import Store
+from socialx.files.store.store import Store
 from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.networks import carry_forward
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.batch import Example
+from socialx.core.batch import Example
 from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays

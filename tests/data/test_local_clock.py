@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
-from socialx.batch import Target
+from socialx.core.batch import Target
 from socialx.data.calendar import DAY_S, Calendar, shifts
 from socialx.data.climatology import PastDays
 from socialx.data.series import Histories, Series
 from socialx.data.source import Arrays
-from socialx.files.time_axis import clock_changes
+from socialx.files.store.time_axis import clock_changes
 from socialx.scoring.metrics import RunningErrors, maes_of
 from tests.networks import CPU
 

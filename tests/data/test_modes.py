@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 
 from socialx import dataset
-from socialx.batch import Example
+from socialx.core.batch import Example
+from socialx.core.errors import SocialxError
 from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Share, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
-from socialx.errors import SocialxError
-from socialx.files import store
+from socialx.files.store import store
 from tests.commands import small_file, works
 from tests.data.test_dataset_memory import opened
 from tests.networks import CPU, speeds
@@ -304,7 +304,7 @@ def test_nothing_holds_a_large_file_as_a_whole(tmp_path: Path, monkeypatch: pyte
     for kept in (1 << 28, 0):
         monkeypatch.setattr(store, "KEPT_BYTES", kept)
         if not kept:
-            monkeypatch.setattr("socialx.tasks.prediction.DOUBTED_CELLS", 400)  # of the last rows, which are looked at
+            monkeypatch.setattr("socialx.tasks.predict.DOUBTED_CELLS", 400)  # of the last rows, which are looked at
             monkeypatch.setattr(store.Store, "values", property(of_few_rows))
         mode = ("--set", f"loader.mode={'resident' if kept else 'chunk'}")
         trained = ("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from socialx.core.errors import SocialxError
 from socialx.data.calendar import WALL, slots_per_day
 from socialx.data.normaliser import measure
 from socialx.data.series import Histories
 from socialx.data.source import Arrays
 from socialx.data.windows import PARTS, split_windows
-from socialx.errors import SocialxError
 from tests.data_files import refusal
 from tests.networks import MONDAY, speeds
 

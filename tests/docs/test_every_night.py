@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import socialx as api
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service
-from socialx.settings_layers import Layers
-from socialx.tasks.server import Served
+from socialx.serving.server import Served
+from socialx.settings.layers import Layers
 from tests.commands import LOCATIONS, ROOT, cut_csv, small_run, works
 
 DAY = 288  # rows

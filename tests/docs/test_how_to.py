@@ -46,7 +46,8 @@ def copy_with_the_change(page: Path, copy: Path) -> None:
     hidden = shutil.ignore_patterns("__pycache__", "*.png", "pretrained")
     for name in COPIED:
         shutil.copytree(ROOT / name, copy / name, ignore=hidden)
-    shutil.copy(ROOT / "pyproject.toml", copy)
+    for name in ("pyproject.toml", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, copy)
     text = page.read_text()
     copied = re.findall(r"copy \[\w+\.py\]\(\.\./\.\./(\S+)\) to\s+`(\S+)/`", text)
     assert len(copied) == (page.stem == "add-a-file-format")

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from docs.model_picture import draw
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.data import geo
 from socialx.data.normaliser import Moments, Network
 from socialx.model.forecaster import Forecaster, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social, SocialLayer
-from socialx.settings import KEYS, flag_of
+from socialx.settings.schema import KEYS, flag_of
 from tests.commands import ROOT
 from tests.networks import batch, positions
 

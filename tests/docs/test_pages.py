@@ -10,8 +10,8 @@ import h5py
 import pytest
 import yaml
 
-from socialx.files.published import DATASETS
-from socialx.settings import KEYS
+from socialx.files.store.published import DATASETS
+from socialx.settings.schema import KEYS
 from tests.commands import ROOT, works
 from tests.documents import blocks
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from socialx.files.file_head import read_head
-from socialx.files.recognition import RECIPES, find, recognise
-from socialx.files.store import Store, open_store
+from socialx.files.sources.recognition import RECIPES, find, recognise
+from socialx.files.store.head import read_head
+from socialx.files.store.store import Store, open_store
 from tests.array_files import fractions, tiled, weekdays
 from tests.commands import ROOT, socialx
 from tests.data_files import refusal, speeds, timestamps

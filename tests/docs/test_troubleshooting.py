@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from socialx.build import build
 from socialx.cli.error_flags import write
-from socialx.precision import Precision
-from socialx.settings_layers import load_settings
+from socialx.core.precision import Precision
+from socialx.settings.layers import load_settings
+from socialx.tasks.build import build
 from socialx.tasks.memory import TRAINING, out_of_memory
 from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx, works
 from tests.documents import blocks, commands

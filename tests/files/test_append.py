@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from typer.testing import Result
 
 import socialx
-from socialx.errors import SettingsError
-from socialx.files.append import Appended
-from socialx.files.store import open_store
+from socialx.core.errors import SettingsError
+from socialx.files.sources.append import Appended
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import changed, digest, put, refusal, unchanged

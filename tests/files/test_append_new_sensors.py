@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import works
 from tests.data_files import refusal, room_for, spoil_copies, unchanged

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.disk import exclusive
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
+from socialx.core.disk import exclusive
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import socialx as run
 from tests.commands import works
@@ -48,7 +48,7 @@ def test_append_waits_for_a_reader(path: Path) -> None:
 
 
 def test_a_reader_that_stays_is_refused_after_the_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.append.WAIT_S", 0.3)
+    monkeypatch.setattr("socialx.files.sources.append.WAIT_S", 0.3)
     started = time.monotonic()
     with unchanged(path), exclusive(path):  # flock of another descriptor
         refusal(lambda: append(path, FRAME[20:]), "another process", task="append")

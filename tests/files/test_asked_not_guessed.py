@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import socialx
-from socialx.errors import SocialxError
-from socialx.files.convert_options import Request
-from socialx.files.formats import grid, text_cells
+from socialx.core.errors import SocialxError
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables import grid, text_cells
 from tests.data_files import refusal
 from tests.evidence import advised, asked
 from tests.frames import converted, long, network, same

@@ -15,14 +15,14 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.checks import problems
-from socialx.files.file_head import read_head
-from socialx.files.inspect import inspect
-from socialx.files.older.backfill import Plan, backfill, expand
-from socialx.files.older.variants import ROWS_WITHOUT_ZERO
-from socialx.files.published import DATASETS
-from socialx.files.recognition import FileKind, kind_of
-from socialx.files.store import open_store
+from socialx.files.sources.backfill import Plan, backfill, expand
+from socialx.files.sources.older_files import ROWS_WITHOUT_ZERO
+from socialx.files.sources.recognition import FileKind, kind_of
+from socialx.files.store.head import read_head
+from socialx.files.store.published import DATASETS
+from socialx.files.store.store import open_store
+from socialx.inspection.checks import problems
+from socialx.inspection.report import inspect
 from tests.commands import socialx
 from tests.data_files import (
     changed,
@@ -443,7 +443,7 @@ def test_the_old_file_is_kept_on_demand(tmp_path: Path) -> None:
 
 
 def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.older.backfill.WAIT_S", 0.1)
+    monkeypatch.setattr("socialx.files.sources.backfill.WAIT_S", 0.1)
     path = OLDER["P0"](tmp_path / "old.h5")
     before = digest(path)
     for mode in ("r", "r+"):
@@ -485,7 +485,7 @@ def test_a_read_only_folder_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("socialx.files.older.backfill.shutil.copyfile", refuse)
+    monkeypatch.setattr("socialx.files.sources.backfill.shutil.copyfile", refuse)
     refusal(lambda: backfill(path), "cannot be written", "Permission denied")
     assert digest(path) == before
 

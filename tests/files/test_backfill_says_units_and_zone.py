@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import socialx
-from socialx.errors import SettingsError
-from socialx.files.store import open_store
+from socialx.core.errors import SettingsError
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import refused, works
 from tests.commands import socialx as run

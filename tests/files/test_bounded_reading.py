@@ -14,14 +14,14 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files import locations
-from socialx.files.convert_options import Request
-from socialx.files.file_head import read_head
-from socialx.files.neighbours import read_distances
-from socialx.files.older.backfill import backfill
-from socialx.files.readings import read
-from socialx.files.recognition import kind_of
-from socialx.files.store import open_store
+from socialx.files.sources.backfill import backfill
+from socialx.files.sources.positions import locations
+from socialx.files.sources.positions.neighbours import read_distances
+from socialx.files.sources.readings import read
+from socialx.files.sources.recognition import kind_of
+from socialx.files.sources.request import Request
+from socialx.files.store.head import read_head
+from socialx.files.store.store import open_store
 from tests.commands import ROOT, socialx
 from tests.data_files import IDS, changed, drop, refusal, small_store, timestamps, write_locations
 from tests.older_files import OLDER

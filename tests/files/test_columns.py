@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import socialx
-from socialx.files.formats.columns import combine, lanes_in_columns, parts_of, unit_of
-from socialx.files.store import open_store
+from socialx.files.sources.tables.columns import combine, lanes_in_columns, parts_of, unit_of
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal

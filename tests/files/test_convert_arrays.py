@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.errors import SocialxError
-from socialx.files.formats import arrays
-from socialx.files.formats.arrays import array_names, open_array, read_small
+from socialx.core.errors import SocialxError
+from socialx.files.sources import arrays
+from socialx.files.sources.arrays import array_names, open_array, read_small
 from tests.array_files import contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
 from tests.data_files import refusal, speeds, timestamps
 

@@ -15,16 +15,16 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.convert_options import Request, parse_freq
-from socialx.files.file_head import read_head
-from socialx.files.formats import NAMES
-from socialx.files.formats.contents import Clock
-from socialx.files.published import DATASETS
-from socialx.files.readings import read
-from socialx.files.recognition import FORMATS, find, recognise
-from socialx.files.store import open_store
-from socialx.files.time_axis import as_text
-from socialx.settings_layers import size_here
+from socialx.files.sources import NAMES
+from socialx.files.sources.contents import Clock
+from socialx.files.sources.readings import read
+from socialx.files.sources.recognition import FORMATS, find, recognise
+from socialx.files.sources.request import Request, parse_freq
+from socialx.files.store.head import read_head
+from socialx.files.store.published import DATASETS
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import as_text
+from socialx.settings.layers import size_here
 from tests.array_files import fractions, tiled
 from tests.commands import ROOT, socialx
 from tests.data_files import (

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.files import writer
-from socialx.files.convert_options import Request
-from socialx.files.formats import text_cells
-from socialx.files.hdf5_layout import Block
-from socialx.files.readings import read
-from socialx.files.store import open_store
+from socialx.files.sources.readings import read
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables import text_cells
+from socialx.files.store import writer
+from socialx.files.store.layout import Block
+from socialx.files.store.store import open_store
 from tests.data_files import (
     IDS,
     block,

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from socialx.errors import SettingsError
-from socialx.files.convert_options import Request
-from socialx.files.file_head import read_head
-from socialx.files.formats import arrays
-from socialx.files.readings import read
-from socialx.files.recognition import FORMATS, recognise
+from socialx.core.errors import SettingsError
+from socialx.files.sources import arrays
+from socialx.files.sources.readings import read
+from socialx.files.sources.recognition import FORMATS, recognise
+from socialx.files.sources.request import Request
+from socialx.files.store.head import read_head
 from tests.array_files import check, contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
 from tests.data_files import reason as why
 from tests.data_files import refusal, shown, speeds, timestamps

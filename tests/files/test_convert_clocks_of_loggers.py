@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import socialx
-from socialx.files.store import Store, open_store
+from socialx.files.store.store import Store, open_store
 from tests.commands import socialx as run
 from tests.data_files import refusal
 

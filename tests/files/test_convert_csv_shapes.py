@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.errors import SettingsError
-from socialx.files.convert_options import Request
-from socialx.files.file_head import read_head
-from socialx.files.formats import matrices, tables, text_cells
-from socialx.files.formats.columns import (
+from socialx.core.errors import SettingsError
+from socialx.files.sources.contents import Contents
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables import matrices, text_cells
+from socialx.files.sources.tables import reader as tables
+from socialx.files.sources.tables.columns import (
     BEHIND,
     CALENDAR,
     LANES,
@@ -25,8 +26,8 @@ from socialx.files.formats.columns import (
     SENSORS,
     quantity_of,
 )
-from socialx.files.formats.contents import Contents
-from socialx.files.ids import match_key
+from socialx.files.store.head import read_head
+from socialx.files.store.ids import match_key
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps, write_csv
 from tests.published_files import write_t_gcn

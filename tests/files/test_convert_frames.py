@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import socialx
-from socialx.errors import SettingsError, SocialxError
-from socialx.files.store import Store, open_store
-from socialx.progress import also
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.progress import also
+from socialx.files.store.store import Store, open_store
 from tests import frames
 
 ALONE = {"without_positions": True, "missing": "none"}

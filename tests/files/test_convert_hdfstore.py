@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.convert_options import Request
-from socialx.files.formats import hdfstore
-from socialx.files.formats.contents import Contents
-from socialx.files.store import open_store
+from socialx.files.sources import hdfstore
+from socialx.files.sources.contents import Contents
+from socialx.files.sources.request import Request
+from socialx.files.store.store import open_store
 from tests.array_files import joined
 from tests.data_files import (
     BAY_IDS,
@@ -206,8 +206,9 @@ def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
     frame = write_frame(tmp_path / "data.h5", timestamps(10), speeds(10))
     meta = write_locations(tmp_path / "meta.csv")
     code = (
-        "import sys; from pathlib import Path; from socialx.files import readings, writer;"
-        "from socialx.files.convert_options import Request;"
+        "import sys; from pathlib import Path; from socialx.files.sources import readings;"
+        "from socialx.files.store import writer;"
+        "from socialx.files.sources.request import Request;"
         f"r = readings.read('la', Request(Path({str(frame)!r}), meta=Path({str(meta)!r})));"
         f"writer.create(Path({str(tmp_path / 'out.h5')!r}), r);"
         "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"

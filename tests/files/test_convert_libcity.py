@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.files.convert_options import Request
-from socialx.files.formats import grid, known_tables, text_cells
-from socialx.files.formats.contents import Contents
-from socialx.files.readings import read as read_any
+from socialx.files.sources.contents import Contents
+from socialx.files.sources.readings import read as read_any
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables import grid, known_tables, text_cells
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, shown, speeds, timestamps
 from tests.data_files import reason as why

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.errors import Fallback
-from socialx.files.convert_options import Request
-from socialx.files.file_head import read_head
-from socialx.files.formats import text_cells
-from socialx.files.hdf5_layout import Readings
-from socialx.files.neighbours import read_distances
-from socialx.files.readings import read as read_any
-from socialx.files.recognition import FORMATS, recognise
-from socialx.files.store import open_store
+from socialx.core.errors import Fallback
+from socialx.files.sources.positions.neighbours import read_distances
+from socialx.files.sources.readings import read as read_any
+from socialx.files.sources.recognition import FORMATS, recognise
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables import text_cells
+from socialx.files.store.head import read_head
+from socialx.files.store.layout import Readings
+from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import refusal, shown, speeds, timestamps, write_csv, write_locations
 
@@ -242,7 +242,7 @@ WRONG = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::socialx.errors.Fallback")
+@pytest.mark.filterwarnings("ignore::socialx.core.errors.Fallback")
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_matrix_of_distances_is_one_line(tmp_path: Path, case: str) -> None:
     content, words = WRONG[case]
@@ -251,7 +251,7 @@ def test_a_wrong_matrix_of_distances_is_one_line(tmp_path: Path, case: str) -> N
 
 
 def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
-    from socialx.files.neighbours import neighbours_of
+    from socialx.files.sources.positions.neighbours import neighbours_of
 
     data = v_228(tmp_path / "V.csv", speeds(60, 4))
     done = socialx("convert", "csv", data, "--start", TIMES[0], "--freq", "5min", "--without-positions",

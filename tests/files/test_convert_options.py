@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import socialx
-from socialx.errors import SettingsError
-from socialx.files.convert_options import Request, options
+from socialx.core.errors import SettingsError
+from socialx.files.sources.request import Request, options
 from tests.data_files import refusal, speeds, timestamps, write_csv
 
 # What whoever adds an option writes: one field, here in a class that takes the place of Request.
 ADDED = """
 from dataclasses import make_dataclass, replace
 from typing import Annotated
-from socialx.files import convert_options
+from socialx.files.sources import request as convert_options
 
 option = convert_options.Option("the colour of the sensors", "NAME", str.upper, append=True)
 field = ("colour", Annotated[str | None, option], None)
@@ -27,7 +27,7 @@ convert_options.Request = make_dataclass("Request", [field], bases=(convert_opti
 import inspect, sys
 import socialx
 from socialx.cli import app
-from socialx.files.recognition import FORMATS
+from socialx.files.sources.recognition import FORMATS
 
 reader = FORMATS["npy"]
 FORMATS["npy"] = replace(reader, takes=reader.takes | {"colour"})  # the reader that takes notice of it

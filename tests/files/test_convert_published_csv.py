@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.recognition import find
-from socialx.files.store import open_store
+from socialx.files.sources.recognition import find
+from socialx.files.store.store import open_store
 from tests.data_files import BAY_IDS, convert, refusal, speeds, timestamps, write_csv, write_locations, write_stations
 
 

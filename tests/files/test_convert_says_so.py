@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.errors import SettingsError
-from socialx.files import readings
-from socialx.files.convert_options import Request
-from socialx.files.file_head import read_head
-from socialx.files.hdf5_layout import Readings
-from socialx.files.recognition import recognise
-from socialx.files.writer import create
+from socialx.core.errors import SettingsError
+from socialx.files.sources import readings
+from socialx.files.sources.recognition import recognise
+from socialx.files.sources.request import Request
+from socialx.files.store.head import read_head
+from socialx.files.store.layout import Readings
+from socialx.files.store.writer import create
 from tests.array_files import fractions, tiled, weekdays
 from tests.commands import socialx
 from tests.data_files import BAY_IDS, IDS, refusal, shown, speeds, timestamps, write_csv, write_frame, write_locations

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.files.file_head import read_head
-from socialx.files.formats import arrays
-from socialx.files.formats.arrays import only_array, open_array
-from socialx.files.recognition import recognise
-from socialx.files.store import open_store
+from socialx.files.sources import arrays
+from socialx.files.sources.arrays import only_array, open_array
+from socialx.files.sources.recognition import recognise
+from socialx.files.store.head import read_head
+from socialx.files.store.store import open_store
 from tests.array_files import check, contents, fractions, recognised, tiled
 from tests.commands import socialx
 from tests.data_files import refusal, speeds, timestamps

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.errors import SettingsError
-from socialx.files.convert_options import Request
-from socialx.files.formats import walltimes
-from socialx.files.formats.walltimes import goes_back, in_utc
-from socialx.files.hdf5_layout import Readings
-from socialx.files.readings import read
-from socialx.files.store import open_store
-from socialx.files.time_axis import as_text
-from socialx.files.writer import create
+from socialx.core.errors import SettingsError
+from socialx.files.sources.readings import read
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables import clock_changes as walltimes
+from socialx.files.sources.tables.clock_changes import goes_back, in_utc
+from socialx.files.store.layout import Readings
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import as_text
+from socialx.files.store.writer import create
 from tests.commands import socialx
 from tests.data_files import IDS, refusal, seconds_of, shown, speeds, write_csv, write_frame, write_locations
 
@@ -132,8 +132,8 @@ def test_several_years_are_converted_at_once() -> None:
 def test_a_file_with_the_hour_twice_keeps_every_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, size: int
 ) -> None:
-    monkeypatch.setattr("socialx.files.formats.text_cells.PIECE_BYTES", size)
-    monkeypatch.setattr("socialx.files.formats.hdfstore.BLOCK_BYTES", size)
+    monkeypatch.setattr("socialx.files.sources.tables.text_cells.PIECE_BYTES", size)
+    monkeypatch.setattr("socialx.files.sources.hdfstore.BLOCK_BYTES", size)
     times = moments("2023-10-29T01:00", 5) + moments("2024-03-31T01:00", 5)
     wall, values = texts(times, PARIS), speeds(len(times))
     if kind == "hdfstore":
@@ -247,7 +247,7 @@ def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[
 
 
 def test_a_machine_without_time_zones_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.convert_options.available_timezones", set)
+    monkeypatch.setattr("socialx.files.sources.request.available_timezones", set)
     data = csv_of(tmp_path / "data.csv", FALL)
     with pytest.raises(SettingsError, match="not in this machine's time zone data"):
         source(data, "Mars/Phobos")

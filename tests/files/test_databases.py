@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.files.databases import database, table_of_query
-from socialx.files.store import open_store
+from socialx.files.sources.databases import database, table_of_query
+from socialx.files.store.store import open_store
 from tests.commands import refused, socialx, works
 from tests.data_files import refusal
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from socialx.errors import SettingsError
-from socialx.files import download
-from socialx.files.download import addresses, fetch
-from socialx.files.published import DATASETS, PublishedFile
-from socialx.progress import Event, Note, Work, listening
+from socialx.core.errors import SettingsError
+from socialx.core.progress import Event, Note, Work, listening
+from socialx.files.sources import download
+from socialx.files.sources.download import addresses, fetch
+from socialx.files.store.published import DATASETS, PublishedFile
 from tests.data_files import refusal, room_for, shown, write_stations
 
 CONTENT = bytes(range(256)) * 40  # 10,240 bytes

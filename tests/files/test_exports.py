@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from socialx.files.exports import as_onnx, write_onnx
+from socialx.tasks.export_formats import as_onnx, write_onnx
 
 
 class Both(nn.Module):

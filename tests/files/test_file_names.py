@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from socialx.files.inspect import inspect
+from socialx.inspection.report import inspect
 from tests.commands import process
 from tests.data_files import speeds, timestamps, write_csv, write_locations
 from tests.older_files import IDS, OLDER, meta

@@ -123,5 +123,5 @@ def test_other_commands_run_no_code_of_packages(arguments: list[str], site: Path
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.rsplit("@", 1)[1].split()
     assert "socialx.cli" in loaded
-    assert not {"socialx.files.recognition", "other_formats"} & set(loaded)
+    assert not {"socialx.files.sources.recognition", "other_formats"} & set(loaded)
     assert not (site / "ran").exists()

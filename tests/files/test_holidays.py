@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from socialx.core.errors import SettingsError
 from socialx.data.calendar import Calendar
-from socialx.errors import SettingsError
-from socialx.files.holidays import as_dates, holidays_of
+from socialx.files.sources.holidays import as_dates, holidays_of
 from tests.data_files import refusal
 
 DAYS = np.arange(15_000, 17_000)  # of 2011 to 2016

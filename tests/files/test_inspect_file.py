@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from socialx.errors import SettingsError
-from socialx.files import time_axis
-from socialx.files.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
-from socialx.files.hdf5_layout import Sensors
-from socialx.files.inspect import Report, inspect
-from socialx.files.store import open_store
-from socialx.files.writer import create
-from socialx.views.file_tables import print_report
-from socialx.views.terminal import percent
+from socialx.core.errors import SettingsError
+from socialx.drawing.terminal import percent
+from socialx.files.store import time_axis
+from socialx.files.store.layout import Sensors
+from socialx.files.store.store import open_store
+from socialx.files.store.writer import create
+from socialx.inspection.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
+from socialx.inspection.report import Report, inspect
+from socialx.inspection.tables import print_report
 from tests.data_files import (
     IDS,
     altered,

@@ -13,13 +13,13 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from socialx.errors import SettingsError
-from socialx.files.hdf5_layout import Sensors
-from socialx.files.inspect import Report, examine
-from socialx.files.store import Store, open_store
-from socialx.files.writer import create
-from socialx.views import file_tables
-from socialx.views.file_tables import plot_report
+from socialx.core.errors import SettingsError
+from socialx.files.store.layout import Sensors
+from socialx.files.store.store import Store, open_store
+from socialx.files.store.writer import create
+from socialx.inspection import tables as file_tables
+from socialx.inspection.report import Report, examine
+from socialx.inspection.tables import plot_report
 from tests.data_files import block, left_behind, made_up, refusal, timestamps
 
 MONTH = 20 * 288  # rows: Thu 1 March 2012 to Tue 20 March

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import socialx
-from socialx.errors import sample
-from socialx.files.store import open_store
+from socialx.core.errors import sample
+from socialx.files.store.store import open_store
 from tests.commands import socialx as run
 from tests.data_files import refusal
 from tests.frames import IDS, converted, long, network, places_of, same

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from socialx.files.formats import text_cells
+from socialx.files.sources.tables import text_cells
 from tests.commands import socialx as run
 from tests.data_files import refusal
 from tests.frames import IDS, converted, long, network, same

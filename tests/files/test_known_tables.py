@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.errors import SocialxError
-from socialx.files import recognition
-from socialx.files.store import open_store
+from socialx.core.errors import SocialxError
+from socialx.files.sources import recognition
+from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.examples_to_extend import example
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 from tests.commands import ROOT
 from tests.data_files import timestamps
 

@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.file_head import read_head
-from socialx.files.inspect import inspect
-from socialx.files.older.backfill import backfill
-from socialx.files.recognition import kind_of
-from socialx.files.store import open_store
+from socialx.files.sources.backfill import backfill
+from socialx.files.sources.recognition import kind_of
+from socialx.files.store.head import read_head
+from socialx.files.store.store import open_store
+from socialx.inspection.report import inspect
 from tests.commands import socialx
 from tests.data_files import changed, drop, refusal, small_store, unchanged
 from tests.older_files import IDS, OLDER, meta

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.files.ids import match_key
-from socialx.files.locations import index_ids, join, read_ids, read_locations
+from socialx.files.sources.positions.locations import index_ids, join, read_ids, read_locations
+from socialx.files.store.ids import match_key
 from tests.data_files import IDS, refusal, write_locations, write_stations
 
 

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.errors import SettingsError
-from socialx.files.formats.columns import combine, quantity_of
-from socialx.files.store import open_store
-from socialx.progress import also
+from socialx.core.errors import SettingsError
+from socialx.core.progress import also
+from socialx.files.sources.tables.columns import combine, quantity_of
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.data_files import refusal, unchanged
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from socialx.files.older.backfill import backfill
-from socialx.files.store import open_store
+from socialx.files.sources.backfill import backfill
+from socialx.files.store.store import open_store
 from tests.data_files import refusal, small_store
 from tests.older_files import OLDER
 
@@ -37,9 +37,9 @@ def damaged(whole: bytes, dice: random.Random, heap: int | None) -> bytes:
 CHECK = """
 import hashlib, sys
 from pathlib import Path
-from socialx.files.older.backfill import backfill
-from socialx.files.store import open_store
-from socialx.errors import SocialxError
+from socialx.files.sources.backfill import backfill
+from socialx.files.store.store import open_store
+from socialx.core.errors import SocialxError
 for line in sys.stdin:
     path = Path(line.strip())
     before = path.read_bytes()

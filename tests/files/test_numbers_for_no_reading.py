@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from socialx.files.checks import remarks
-from socialx.files.inspect import Report, inspect
-from socialx.files.writer import create
+from socialx.files.store.writer import create
+from socialx.inspection.checks import remarks
+from socialx.inspection.report import Report, inspect
 from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx
 from tests.data_files import IDS, block, made_up, timestamps, write_csv, write_locations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from socialx.files.older import backfill as older
+from socialx.files.sources import backfill as older
 from tests.commands import socialx
 from tests.data_files import refusal
 from tests.older_files import OLDER, meta

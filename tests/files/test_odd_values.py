@@ -8,11 +8,11 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.file_head import read_head
-from socialx.files.neighbours import read_distances
-from socialx.files.older.backfill import backfill
-from socialx.files.recognition import recognise
-from socialx.files.store import open_store
+from socialx.files.sources.backfill import backfill
+from socialx.files.sources.positions.neighbours import read_distances
+from socialx.files.sources.recognition import recognise
+from socialx.files.store.head import read_head
+from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import (
     IDS,

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.errors import SettingsError
-from socialx.progress import Event, Note
+from socialx.core.errors import SettingsError
+from socialx.core.progress import Event, Note
 from tests import frames
 from tests.commands import small_file
 from tests.commands import socialx as run
@@ -206,7 +206,7 @@ def test_a_row_that_stands_twice_is_read_once(
     frame, path = network(), tmp_path / "a.csv"
     again = pd.concat([frame[:20], frame[19:40], frame[39:40], frame[39:]])
     for piece in (1 << 22, 300):
-        monkeypatch.setattr("socialx.files.formats.text_cells.PIECE_BYTES", piece)
+        monkeypatch.setattr("socialx.files.sources.tables.text_cells.PIECE_BYTES", piece)
         for text in (again.to_csv(), semicolons(again)):
             path.write_text(text)
             assert "3 rows stand twice with the same readings" in noted(path, frame, told)

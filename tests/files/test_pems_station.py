@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import timestamps
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.errors import counted
-from socialx.files.checks import CHECKS, failed
-from socialx.files.inspect import Report, inspect
-from socialx.files.writer import create
+from socialx.core.errors import counted
+from socialx.files.store.writer import create
+from socialx.inspection.checks import CHECKS, failed
+from socialx.inspection.report import Report, inspect
 from tests.commands import socialx as run
 from tests.commands import works
 from tests.data_files import altered, block, made_up, timestamps

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import socialx
-from socialx.files.checks import far_from_zone
-from socialx.files.locations import read_locations
-from socialx.files.store import open_store
+from socialx.files.sources.positions.locations import read_locations
+from socialx.files.store.store import open_store
+from socialx.inspection.checks import far_from_zone
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal

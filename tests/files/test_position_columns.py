@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from socialx.files.locations import index_ids, read_locations
-from socialx.files.neighbours import read_distances
+from socialx.files.sources.positions.locations import index_ids, read_locations
+from socialx.files.sources.positions.neighbours import read_distances
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal
@@ -373,7 +373,7 @@ def test_an_index_is_found_beside_any_names(tmp_path: Path) -> None:
 
 
 def test_a_small_file_that_unpacks_to_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.small_tables.TABLE_BYTES", 1 << 20)
+    monkeypatch.setattr("socialx.files.sources.small_tables.TABLE_BYTES", 1 << 20)
     (tmp_path / "at.csv").write_bytes(gzip.compress(b"id,lat,lon\n" + b"1,48.1,11.1\n" * 100_000))
     refusal(lambda: found(tmp_path / "at.csv"), "bytes unpacked, no table")
 

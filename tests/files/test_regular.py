@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.errors import SettingsError, SocialxError
+from socialx.core.errors import SettingsError, SocialxError
 from tests.frames import converted, lacking, long, network, same
 
 GAPS = {"one row": [30], "an hour": range(20, 32), "every fourth": range(1, 59, 4), "two gaps": [5, 6, 40]}
@@ -24,7 +24,7 @@ def without(rows: list[int] | range, count: int = 60) -> np.ndarray:
 def test_rows_that_a_source_lacks_have_no_readings(
     tmp_path: Path, gap: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.files.resample.BLOCK_BYTES", 64)  # four rows at once
+    monkeypatch.setattr("socialx.files.sources.resample.BLOCK_BYTES", 64)  # four rows at once
     frame, rows, path = network(), without(GAPS[gap]), tmp_path / "a.csv"
     kept = frame[~rows]
     paths = [path]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from socialx.disk import check_output, replacing, sweep_folder, temporary_for
-from socialx.errors import SocialxError
+from socialx.core.disk import check_output, replacing, sweep_folder, temporary_for
+from socialx.core.errors import SocialxError
 from tests.commands import LOCATIONS, cut_csv, socialx
 from tests.data_files import refusal
 

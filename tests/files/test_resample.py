@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.errors import SettingsError
-from socialx.files.hdf5_layout import Block
-from socialx.files.resample import averaged
-from socialx.files.store import open_store
+from socialx.core.errors import SettingsError
+from socialx.files.sources.resample import averaged
+from socialx.files.store.layout import Block
+from socialx.files.store.store import open_store
 from tests.commands import small_file, small_run
 from tests.data_files import refusal
 from tests.frames import converted

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from socialx.files.formats import text_cells
+from socialx.files.sources.tables import text_cells
 from tests.commands import socialx as run
 from tests.data_files import refusal
 from tests.frames import converted, long, network, same

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import SMALL
 from tests.commands import socialx as run

@@ -11,10 +11,10 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx import disk
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
-from socialx.files.writer import create
+from socialx.core import disk
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
+from socialx.files.store.writer import create
 from tests.data_files import (
     BAY_IDS,
     IDS,

@@ -11,12 +11,12 @@ import h5py
 import numpy as np
 import pytest
 
+from socialx.core.errors import SocialxError
 from socialx.data.source import PAGE_ROWS
-from socialx.errors import SocialxError
-from socialx.files import store
-from socialx.files.older.backfill import backfill
-from socialx.files.store import open_store
-from socialx.files.time_axis import as_timestamps
+from socialx.files.sources.backfill import backfill
+from socialx.files.store import store
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import as_timestamps
 from tests.data_files import (
     BAY_IDS,
     IDS,

@@ -9,13 +9,13 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.errors import SocialxError
-from socialx.files.file_head import read_head
-from socialx.files.inspect import inspect
-from socialx.files.older.backfill import backfill
-from socialx.files.open_hdf5 import open_hdf5
-from socialx.files.recognition import FileKind, kind_of
-from socialx.files.store import open_store
+from socialx.core.errors import SocialxError
+from socialx.files.sources.backfill import backfill
+from socialx.files.sources.recognition import FileKind, kind_of
+from socialx.files.store.head import read_head
+from socialx.files.store.open_hdf5 import open_hdf5
+from socialx.files.store.store import open_store
+from socialx.inspection.report import inspect
 from tests.commands import socialx
 from tests.data_files import changed, drop, put, refusal, small_store
 from tests.older_files import OLDER

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import socialx
-from socialx.files.formats.columns import quantity_of
-from socialx.files.store import open_store
+from socialx.files.sources.tables.columns import quantity_of
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.data_files import refusal, unchanged
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.files.formats import taiwan
-from socialx.files.store import open_store
+from socialx.files.sources import taiwan
+from socialx.files.store.store import open_store
 from tests.commands import SMALL, works
 from tests.data_files import refusal
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import socialx
-from socialx.errors import SettingsError, SocialxError
-from socialx.files.store import open_store
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import socialx
-from socialx.errors import SocialxError
-from socialx.files.inspect import inspect
-from socialx.files.store import open_store
-from socialx.files.time_axis import common_step, gaps, irregular
-from socialx.files.writer import write
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import common_step, gaps, irregular
+from socialx.files.store.writer import write
+from socialx.inspection.report import inspect
 from tests.commands import socialx as run
 from tests.data_files import block, made_up
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import timestamps
 
@@ -132,7 +132,7 @@ def test_los_angeles_is_found_as_both_files_write_it(tmp_path: Path) -> None:
 
 
 def test_large_files_of_cities_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.formats.text_cells.PIECE_BYTES", 100)
+    monkeypatch.setattr("socialx.files.sources.tables.text_cells.PIECE_BYTES", 100)
     data = write(tmp_path / "utd19_u.csv", [line.replace("U1-52G", "essen-7") for line in lines()])  # a name in an id
     api.convert("utd19", data, city="essen", output=tmp_path / "out.h5", without_positions=True)
     assert open_store(tmp_path / "out.h5").values[:, 0].tolist() == [30.5 + row for row in range(ROWS)]

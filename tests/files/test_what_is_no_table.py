@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 from tests.commands import works
 from tests.evidence import advised, asked, by_row, readings, saved
 from tests.frames import converted, places_of, same

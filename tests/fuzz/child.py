@@ -73,7 +73,7 @@ def warm_up() -> None:
     torch.set_num_threads(1)
     for name in SLOW:
         importlib.import_module(name)
-    for name in ("socialx.environment", "socialx.scoring.protocol"):
+    for name in ("socialx.core.environment", "socialx.scoring.protocol"):
         sys.modules[name].commit = lambda: "fuzz"
 
 

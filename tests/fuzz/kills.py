@@ -257,7 +257,7 @@ def _interrupted(data: Files, folder: Path) -> Files:
     """A run that was killed after its first epoch."""
 
     def call() -> None:
-        from socialx.progress import Epoch
+        from socialx.core.progress import Epoch
         from socialx.training import loop
 
         def end(event: object) -> None:

@@ -30,7 +30,7 @@ def compiled_kernels() -> None:
 def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product, a copy and a trial of the kernels of a size that the pseudo device does at once."""
     from socialx.model.xlstm import encoder
-    from socialx.profiling import measure
+    from socialx.training.profile import measure
     from tests.gpu.device import PSEUDO
 
     if PSEUDO:

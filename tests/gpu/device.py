@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from socialx.core.precision import Precision
 from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
-from socialx.precision import Precision
 from socialx.training.learner import Learner
 from tests.networks import forecaster, speeds
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from socialx.core.precision import Precision
 from socialx.data.calendar import WALL
 from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Share, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.precision import Precision
 from socialx.scoring.references import CopyLast, HistoricalAverage
 from socialx.training.loop import examples_of, run_steps
 from tests.gpu.device import CUDA, ROWS, learner, refused_waits, resident, series

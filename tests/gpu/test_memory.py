@@ -154,7 +154,7 @@ def test_scoring_out_of_memory_names_settings_that_then_score(tmp_path: Path) ->
     with room_for(need_of([*score, "--batch-size", "240"]) * 3 // 4):
         result = socialx(*score, "--batch-size", "240")
         assert result.exit_code == 1, result.stdout
-        assert [flags[0] for flags in named(result.stderr)] == ["--chunk", "--batch-size"]
+        assert [flags[0] for flags in named(result.stderr)] == ["--set", "--batch-size"]
         for windows in (120, 60, 30):  # halved as often as it takes
             again = socialx(*score, "--batch-size", windows)
             if again.exit_code == 0:

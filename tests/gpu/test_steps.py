@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from socialx.batch import Batch, Example
-from socialx.errors import Fallback
-from socialx.precision import resolve_precision
-from socialx.training.capture import WARMUP, CapturedStep, CudaRecorder
+from socialx.core.batch import Batch, Example
+from socialx.core.errors import Fallback
+from socialx.core.precision import resolve_precision
+from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
 from socialx.training.loop import Progress, examples_of, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder
@@ -70,7 +70,7 @@ def trained(precision: str, **options: Any) -> list[torch.Tensor]:
     return [torch.stack(losses), *(p.detach() for p in made.model.parameters())]
 
 
-@pytest.mark.filterwarnings("error::socialx.errors.Fallback")
+@pytest.mark.filterwarnings("error::socialx.core.errors.Fallback")
 @pytest.mark.parametrize("compile", ["off", pytest.param("default", marks=needs_card)])
 @pytest.mark.parametrize("cuda_graph", [False, True])
 @in_every_precision

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from socialx.core.precision import Precision
 from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.precision import Precision
-from socialx.training.capture import WARMUP, CapturedStep
+from socialx.training.cuda_graph import WARMUP, CapturedStep
 from socialx.training.learner import Learner
 from socialx.training.loop import fit
 from tests.gpu.device import CUDA
@@ -33,7 +33,7 @@ def fitted(impl: str) -> Learner:
 
 
 @pytest.mark.timeout(380)
-@pytest.mark.filterwarnings("error::socialx.errors.Fallback")
+@pytest.mark.filterwarnings("error::socialx.core.errors.Fallback")
 def test_a_training_replays_kernels() -> None:
     """Trial, steps as they are, recording, replay, and the same of forecasts in a validation."""
     kernels, plain = fitted("triton"), fitted("fused")

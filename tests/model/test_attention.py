@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from socialx.model import attention as module
-from socialx.model.attention import attention
+from socialx.model import tiled_attention as module
+from socialx.model.tiled_attention import attention
 
 
 def plain(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.data.normaliser import Network
 from socialx.model.forecaster import Climatology, Forecaster, social_forecaster
 from tests.networks import batch, features, network

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.model.forecaster import Coarser
 from tests.networks import batch
 

@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch, Example
-from socialx.build import build
+from socialx.core.batch import Batch, Example
 from socialx.data import geo
 from socialx.data.normaliser import Moments, Network, Normaliser
 from socialx.model.forecaster import Forecaster, Tokens
@@ -23,8 +22,9 @@ from socialx.model.plain import WindowMlp
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.settings import HEADS, Settings
-from socialx.settings_layers import load_settings
+from socialx.settings.layers import load_settings
+from socialx.settings.schema import HEADS, Settings
+from socialx.tasks.build import build
 from tests.commands import small_file
 from tests.networks import (
     KINDS,

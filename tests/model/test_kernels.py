@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.errors import TritonError
 from triton.runtime.interpreter import GridExecutor
 
-from socialx.errors import SettingsError
+from socialx.core.errors import SettingsError
 from socialx.model.xlstm import encoder as encoder_module
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import LayerFunctions, encode

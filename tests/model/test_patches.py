@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 import socialx as api
-from socialx.batch import Batch, Example
-from socialx.conflicts import refuse_conflicts
+from socialx.core.batch import Batch, Example
+from socialx.core.errors import SettingsError
 from socialx.data import geo
 from socialx.data.normaliser import Network
-from socialx.errors import SettingsError
 from socialx.model.forecaster import Forecaster, Tokens, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social
 from socialx.model.xlstm.encoder import CPU_CHUNK
-from socialx.profiling.measure import work_of
-from socialx.settings import Settings
+from socialx.settings.conflicts import refuse_conflicts
+from socialx.settings.schema import Settings
+from socialx.training.profile.measure import work_of
 from tests.commands import ROOT, edited, refused, small_file, small_run, works
 from tests.networks import features, positions
 

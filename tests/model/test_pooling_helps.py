@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.loaders import Order, ResidentLoader
 from socialx.data.windows import split_windows
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.precision import Precision
 from socialx.scoring.references import CopyLast
 from socialx.training.learner import Learner
 from tests.networks import CPU, MONDAY, network, scores_of, series

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import socialx
-from socialx.batch import Batch, Target
-from socialx.build import build
+from socialx.core.batch import Batch, Target
+from socialx.tasks.build import build
 from tests.commands import ROOT
 
 REFERENCE = Path(__file__).parent / "reference_output.json"

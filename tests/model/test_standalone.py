@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from socialx.batch import Batch
+from socialx.core.batch import Batch
 from socialx.data.calendar import WALL, Calendar
 from socialx.data.climatology import KnownDays, OneDay, PastDays
 from socialx.data.geo import nearest
 from socialx.data.normaliser import Network
 from socialx.data.series import Histories
 from socialx.data.source import Arrays
-from socialx.files.exports import as_onnx
-from socialx.kinds import MODELS, POOLINGS
 from socialx.model.pooling import Geometry, Social
 from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
+from socialx.settings.kinds import MODELS, POOLINGS
+from socialx.tasks.export_formats import as_onnx
 from tests.networks import KINDS, MOMENTS, network, positions, speeds
 
 NAN = torch.nan

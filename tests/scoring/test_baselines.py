@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from socialx.batch import Batch
-from socialx.build import build
 from socialx.cli.progress_bars import Show
+from socialx.core.batch import Batch
+from socialx.core.precision import Precision
 from socialx.data.calendar import WALL
 from socialx.data.normaliser import Moments, Network
 from socialx.model.plain import Linear, SharedLstm, Stid
-from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.scoring.references import CopyLast, HistoricalAverage
-from socialx.settings_layers import load_settings
-from socialx.tasks.training import starting
+from socialx.settings.layers import load_settings
+from socialx.tasks.build import build
+from socialx.tasks.train import starting
 from socialx.training.learner import Learner
 from tests.commands import SMALL, small_file, small_run, socialx, works
 from tests.networks import CPU, batch, example, features, loader, network, scores_of, series, speeds

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.batch import Target
+from socialx.core.batch import Target
 from socialx.data.source import Arrays
-from socialx.views.run_report import RecordedForecasts, telling_days
+from socialx.tasks.report.contents import RecordedForecasts, telling_days
 from tests.networks import MONDAY, batch
 
 DAY, STEP = 86_400, 300

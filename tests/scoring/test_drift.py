@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import socialx as api
-from socialx.batch import Target
+from socialx.core.batch import Target
 from socialx.scoring.difference import LEAST_DAYS, over_days
 from socialx.scoring.drift import DailyCoverage, Drift
+from socialx.scoring.tables import drift_lines
 from socialx.training.run_folder import RunFolder, open_run
-from socialx.views.score_tables import drift_lines
 from tests.commands import edited, refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 from tests.scoring.test_intervals import made

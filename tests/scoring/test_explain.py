@@ -13,25 +13,25 @@ import numpy as np
 import pytest
 import torch
 
+from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.files.hdf5_layout import Sensors
-from socialx.files.store import open_store
+from socialx.files.store.layout import Sensors
+from socialx.files.store.store import open_store
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
-from socialx.precision import Precision
 from socialx.scoring.attention_sums import (
     AttentionWeights,
     RunningWeights,
     sensor_errors,
     social_layers,
 )
+from socialx.scoring.explanation import plot_explanation
 from socialx.scoring.metrics import BY, RunningErrors, maes_of
 from socialx.scoring.results import Head
 from socialx.scoring.scoring_pass import survey
-from socialx.tasks.evaluation import evaluate as evaluate_runs
-from socialx.tasks.explanation import explain
-from socialx.views.explanation_picture import plot_explanation
+from socialx.tasks.evaluate import evaluate as evaluate_runs
+from socialx.tasks.explain import explain
 from tests.commands import refused, small_run, socialx, works
 from tests.meters import NeverWaits
 from tests.networks import CPU, MONDAY, example, forecaster, loader, pooling, positions, scores_of, series, speeds
@@ -354,7 +354,7 @@ def test_what_cannot_be_explained_is_refused_before_the_pass(
     options: list[str], code: int, says: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("socialx.tasks.explanation.survey", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr("socialx.tasks.explain.survey", lambda *_, **__: pytest.fail("it was scored"))
     Path("folder.png").mkdir()
     assert says in refused("explain", run, *options, code=code)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

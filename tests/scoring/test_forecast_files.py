@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import socialx as api
-from socialx.errors import SettingsError, SocialxError
-from socialx.progress import Note
-from socialx.views.score_tables import verdicts
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.progress import Note
+from socialx.scoring.tables import verdicts
 from tests.commands import refused, small_run, socialx, works
 
 

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
 import socialx as api
-from socialx.batch import Target
+from socialx.core.batch import Target
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.progress import Epoch
+from socialx.core.sealed_tensors import fingerprint
 from socialx.data.source import Arrays
-from socialx.errors import SettingsError, SocialxError
-from socialx.progress import Epoch
 from socialx.scoring import intervals as module
 from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.intervals import (
@@ -37,9 +38,8 @@ from socialx.scoring.intervals import (
     bounds_by_group,
     groups_of,
 )
-from socialx.sealed import fingerprint
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from socialx.settings_layers import Layers
-from socialx.tasks.evaluation import evaluate
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.evaluate import evaluate
+from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, socialx, works
 
 ROWS = 1560  # the validation part goes on past a midnight; the test part is of one day

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from socialx.files.published import DATASETS, PublishedScore
+from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.results import Evaluation, ModelScores, published
-from socialx.tasks.evaluation import evaluate
-from socialx.tasks.reporting import report
-from socialx.views.score_tables import OURS, ladder_rows, print_ladder
+from socialx.scoring.tables import OURS, ladder_rows, print_ladder
+from socialx.tasks.evaluate import evaluate
+from socialx.tasks.report.report import report
 from tests.commands import refused, small_file, small_run, works
 from tests.protocols import protocol
 
@@ -71,7 +71,7 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
     past = str(small_run(data, "past", "--batch-size", "32", "--learning-rate", "0.01"))
     plain = str(small_run(data, "plain", "--no-climatology"))
     assert not evaluate([past, plain], baselines=True).known_days  # the file is no published one
-    for task in ("evaluation", "reporting"):
+    for task in ("evaluate", "report.report"):
         monkeypatch.setattr(f"socialx.tasks.{task}.published", lambda *_: DATASETS["metr-la"].scores)
     found = evaluate([past, plain], baselines=True)
     frozen = evaluate(past, known_days="trained").known_days

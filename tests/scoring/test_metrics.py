@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.batch import Target
+from socialx.core.batch import Target
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
 from tests.networks import CPU, batch
 

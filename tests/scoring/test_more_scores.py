@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import socialx as api
-from socialx.batch import Target
-from socialx.errors import SettingsError, SocialxError
+from socialx.core.batch import Target
+from socialx.core.errors import SettingsError, SocialxError
 from socialx.scoring.difference import LEAST_DAYS, DailyErrors, difference
 from socialx.scoring.metrics import BY, RunningErrors
 from socialx.scoring.results import limits_in, not_kept

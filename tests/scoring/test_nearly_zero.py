@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.files.hdf5_layout import UNITS
-from socialx.views.score_tables import undivided
+from socialx.files.store.layout import UNITS
+from socialx.scoring.tables import undivided
 from tests.commands import edited, works
 
 

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import socialx as api
+from socialx.core.errors import SettingsError
 from socialx.dataset import Dataset
-from socialx.errors import SettingsError
-from socialx.files.time_axis import as_text
-from socialx.settings_layers import Layers
+from socialx.files.store.time_axis import as_text
+from socialx.settings.layers import Layers
 from socialx.tasks.scored_part import windows_within
-from socialx.tasks.trained import load_trained
+from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, works
 
 ROWS = 1500  # 5.2 days from 2012-05-03 00:00, the test part from 2012-05-07 04:10

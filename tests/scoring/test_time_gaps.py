@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 import socialx as api
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
-from socialx.views.score_tables import protocol_lines
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
+from socialx.scoring.tables import protocol_lines
+from socialx.settings.layers import Layers
+from socialx.tasks.trained_model import load_trained
 from tests.commands import edited, keep_rows, small_file, small_run, works
 
 DAY = 288

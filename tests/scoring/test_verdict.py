@@ -12,7 +12,7 @@ import pytest
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.references import AVERAGE, LAST_VALID, ZEROS_COPIED
 from socialx.scoring.results import Evaluation, ModelScores
-from socialx.views.score_tables import verdicts
+from socialx.scoring.tables import verdicts
 from tests.commands import edited, works
 
 

@@ -15,11 +15,11 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from socialx.build import Problem
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app, make_service
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.build import Problem
+from socialx.tasks.trained_model import load_trained
 
 ROWS = 12
 

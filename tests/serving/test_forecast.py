@@ -18,9 +18,10 @@ from starlette.testclient import TestClient
 
 import socialx as api
 from socialx.serving.endpoints import Service, make_app, make_service
-from socialx.settings_layers import Layers
-from socialx.tasks.prediction import band_of
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.predict import band_of
+from socialx.tasks.trained_model import load_trained
+from socialx.training.run_folder import open_run
 from tests.commands import edited, keep_rows
 from tests.serving.conftest import request_of
 
@@ -171,7 +172,7 @@ def test_what_is_wrong_is_refused_in_one_line(name: str, client: TestClient, hou
 def test_a_forecast_that_overflows_is_refused(
     client: TestClient, hour: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.files.store.LARGEST_SPEED", {})  # as for a feature that has no limit
+    monkeypatch.setattr("socialx.files.store.store.LARGEST_SPEED", {})  # as for a feature that has no limit
     answer = client.post("/forecast", json=first_row([3e38] * 12)(hour))
     assert (answer.status_code, list(answer.json())) == (422, ["detail"])
     assert "the forecast overflows" in answer.json()["detail"]
@@ -278,7 +279,7 @@ def test_intervals_are_those_of_predict(run: Path, data: Path, service: Service,
     path = only(data, tmp_path / "hour.h5", slice(-12, None))
     wanted = {**api.predict(run, path, interval=0.8).as_dict(), "run": "small"}
     trained = load_trained(run, Layers(), split=False)[1]
-    service.band = band_of(run, trained, service.problem, 0.8, int(service.problem.data.store.seconds[-1]))
+    service.band = band_of(open_run(run), trained, service.problem, 0.8, int(service.problem.data.store.seconds[-1]))
     with TestClient(make_app(service)) as client:
         found = client.post("/forecast", json=hour).json()
     assert found["interval"] == 0.8

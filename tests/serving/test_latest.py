@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import socialx as api
-from socialx.errors import SettingsError, SocialxError
-from socialx.files.store import open_store
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.files.store.store import open_store
 from socialx.serving import endpoints as module
 from socialx.serving.endpoints import Service, make_app
 from socialx.serving.latest import Latest

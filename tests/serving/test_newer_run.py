@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 import socialx as api
 from socialx.data.calendar import following
-from socialx.files.store import open_store
+from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app
-from socialx.settings_layers import Layers
-from socialx.tasks.server import Served
+from socialx.serving.server import Served
+from socialx.settings.layers import Layers
 from socialx.training.run_folder import RunFolder
 from tests.commands import small_run
 from tests.serving.test_latest import append

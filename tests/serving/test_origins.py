@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import socialx as api
-from socialx.errors import SettingsError
+from socialx.core.errors import SettingsError
 from socialx.serving.endpoints import Service, make_app
 from tests.commands import edited, small_run
 from tests.serving.test_server import started

@@ -18,8 +18,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from socialx.build import Problem
 from socialx.serving.endpoints import make_app, make_service
+from socialx.tasks.build import Problem
 from tests.serving.conftest import listening
 
 CHECKS = [

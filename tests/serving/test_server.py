@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 import socialx as api
-from socialx.errors import SocialxError
+from socialx.core.errors import SocialxError
 from tests.commands import ROOT, process, refused, socialx
 from tests.serving.conftest import request_of
 

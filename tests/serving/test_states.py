@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from socialx.batch import Batch
-from socialx.errors import SettingsError
+from socialx.core.batch import Batch
+from socialx.core.errors import SettingsError
 from socialx.serving.endpoints import Service, make_app
 from socialx.serving.guard import BEARER, Histogram, read_token
 

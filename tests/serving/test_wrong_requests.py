@@ -14,10 +14,10 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from socialx.build import Problem
-from socialx.errors import SocialxError
+from socialx.core.errors import SocialxError
 from socialx.serving import posted
 from socialx.serving.endpoints import Service, make_app
+from socialx.tasks.build import Problem
 from tests.commands import edited
 from tests.serving.conftest import listening
 

@@ -15,17 +15,17 @@ import pytest
 import torch
 
 import socialx
-from socialx.errors import SettingsError, SocialxError
-from socialx.profiling.measure import Training
-from socialx.profiling.profile import Gain
-from socialx.profiling.trials import gain_of
-from socialx.settings import Settings
-from socialx.settings_layers import Layers, as_tree, flat
-from socialx.tasks import comparing
-from socialx.tasks.comparing import ROUNDS, Block, Side, process_of, serve
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.settings.layers import Layers, as_tree, flat
+from socialx.settings.schema import Settings
+from socialx.tasks import compare as comparing
+from socialx.tasks.compare import ROUNDS, Block, Side, process_of, serve
+from socialx.training.profile.measure import Training
+from socialx.training.profile.profile import Gain
+from socialx.training.profile.trials import gain_of
 from tests.fake_time import FakeTime
 from tests.networks import CPU, forecaster, learner
-from tests.profiling.test_fluctuation import SleepingLearner, starved
+from tests.profile.test_fluctuation import SleepingLearner, starved
 
 GIB = 1 << 30
 

@@ -136,8 +136,8 @@ def test_scores_of_a_run_do_not_depend_on_the_runs_beside_it(
 @pytest.mark.parametrize("minutes", [0, 25, 70, 500])
 def test_a_server_forecasts_as_predict_does_just_after_midnight(run: Path, whole: Path, minutes: int) -> None:
     from socialx.serving.latest import Latest
-    from socialx.settings_layers import Layers
-    from socialx.tasks.trained import load_trained
+    from socialx.settings.layers import Layers
+    from socialx.tasks.trained_model import load_trained
 
     path = part_of(whole, run.parent / f"until_{minutes}.h5", slice(0, 5 * DAY + minutes // 5 + 1))
     problem, _ = load_trained(run, Layers.of(None, {"data": path}), split=False)
@@ -181,8 +181,8 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
     """After an answer for tomorrow, for which it has counted today as far as it was."""
     from socialx.serving.latest import Latest
     from socialx.serving.posted import issue_of
-    from socialx.settings_layers import Layers
-    from socialx.tasks.trained import load_trained
+    from socialx.settings.layers import Layers
+    from socialx.tasks.trained_model import load_trained
 
     path = tmp_path / "live.h5"
     BEFORE[name](whole, path)

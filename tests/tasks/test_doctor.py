@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import socialx
-from socialx.settings import MOST_STEPS
-from socialx.tasks import doctor_checks
-from socialx.tasks.doctor_checks import DoctorLine, DoctorResult
+from socialx.settings.schema import MOST_STEPS
+from socialx.tasks import doctor as doctor_checks
+from socialx.tasks.doctor import DoctorLine, DoctorResult
 from tests.commands import SMALL, edited, process, works
 from tests.commands import socialx as command
 

@@ -18,8 +18,8 @@ import pytest
 from safetensors import safe_open
 
 import socialx as api
-from socialx.errors import SettingsError
-from socialx.tasks import exporting
+from socialx.core.errors import SettingsError
+from socialx.tasks import export as exporting
 from socialx.training.run_folder import open_run
 from tests.commands import ROOT, edited, keep_rows, refused, small_file, small_run, works
 from tests.networks import carry_forward

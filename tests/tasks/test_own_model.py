@@ -17,8 +17,8 @@ from fastapi.testclient import TestClient
 from safetensors.torch import load_file
 
 import socialx
-from socialx.errors import SettingsError
-from socialx.settings_layers import load_settings
+from socialx.core.errors import SettingsError
+from socialx.settings.layers import load_settings
 from tests.commands import ROOT, refused, small_file, works
 from tests.commands import socialx as run
 from tests.tasks.test_export import write_inputs

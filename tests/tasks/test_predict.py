@@ -17,11 +17,11 @@ import pytest
 import torch
 
 import socialx as api
-from socialx.errors import SettingsError, SocialxError
-from socialx.forecast import Forecast
-from socialx.progress import Note, Work
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.progress import Note, Work
+from socialx.forecast.forecast import Forecast
+from socialx.settings.layers import Layers
+from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder
 from tests.commands import edited, keep_rows, refused, small_run, socialx, works
 

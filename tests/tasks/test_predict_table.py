@@ -20,9 +20,9 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.errors import Fallback, SettingsError, SocialxError
-from socialx.forecast import Forecast, Observed
-from socialx.progress import Note, Work
+from socialx.core.errors import Fallback, SettingsError, SocialxError
+from socialx.core.progress import Note, Work
+from socialx.forecast.forecast import Forecast, Observed
 from tests.commands import EXCERPT, LOCATIONS, ROOT, STARTS, cut_csv, refused, small_run, works
 from tests.commands import socialx as command
 from tests.data_files import write_frame
@@ -241,7 +241,7 @@ def test_a_doubt_in_the_forecast_names_the_table(here: Path) -> None:
 
 
 def test_a_frame_is_named_so(data: Path, run: Path) -> None:
-    from socialx.files.store import open_store
+    from socialx.files.store.store import open_store
 
     store = open_store(data)
     frame = pd.DataFrame(store.values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids)).iloc[-40:]
@@ -367,7 +367,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     with monkeypatch.context() as patch:
-        patch.setattr("socialx.files.frames.TemporaryDirectory", fails)
+        patch.setattr("socialx.files.sources.frames.TemporaryDirectory", fails)
         error = refused("predict", "any", "--data", "export.csv", *SAID)
     assert "TMPDIR: no folder for a temporary file can be written (No usable temporary directory found)" in error
 

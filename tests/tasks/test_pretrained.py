@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import socialx
-from socialx.forecast import Forecast
+from socialx.forecast.forecast import Forecast
 from tests.commands import ROOT, works
 
 FOLDER = ROOT / "socialx/trained/metr_la"

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
-from socialx.progress import Note
+from socialx.core.errors import SocialxError
+from socialx.core.progress import Note
+from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service
 from tests.commands import LOCATIONS, edited, refused, works
 from tests.commands import socialx as command
@@ -120,7 +120,7 @@ def test_the_latest_reading_of_long_ago_is_looked_at_too(
     for module in ("dataset", "data.source", "data.series"):
         monkeypatch.setattr(f"socialx.{module}.PAGE_ROWS", 60)
     flow = np.full((4, 1), 65.0), np.full(1, 65.0)
-    for module in ("build", "tasks.pace"):
+    for module in ("tasks.build", "tasks.trained_model"):
         monkeypatch.setattr(f"socialx.{module}.latest_free_flow", lambda *_: flow)
     path = with_code(
         with_code(data, tmp_path / "a.h5", np.nan, slice(20, None)), tmp_path / "odd.h5", 999, slice(18, 19)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import socialx
-from socialx.errors import SettingsError
+from socialx.core.errors import SettingsError
 from tests.commands import refused
 from tests.commands import socialx as command
 

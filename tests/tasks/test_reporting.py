@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import socialx
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
-from socialx.views.run_report import RunReport
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
+from socialx.tasks.report.contents import RunReport
 from tests.commands import cut_csv, small_file, small_run, works
 from tests.commands import socialx as command
 
@@ -121,7 +121,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
 def test_what_cannot_be_reported_is_refused_before_the_pass(
     social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.tasks.reporting.survey", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr("socialx.tasks.report.report.survey", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "folder.html").mkdir()
     for runs, options, says in (
         ([], {}, "report: no run: name a run folder"),

@@ -16,11 +16,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.build import build
-from socialx.errors import Fallback
-from socialx.files.neighbours import read_distances
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.core.errors import Fallback
+from socialx.files.sources.positions.neighbours import read_distances
+from socialx.settings.layers import Layers
+from socialx.tasks.build import build
+from socialx.tasks.trained_model import load_trained
 from tests.commands import SMALL, edited, refused, small_file, small_run, socialx, works
 
 QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]

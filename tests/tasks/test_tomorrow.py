@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from socialx.files.time_axis import as_text, wall_seconds
-from socialx.forecast import Forecast, Observed
-from socialx.settings_layers import size_here
-from socialx.views.forecast_picture import print_forecast
-from socialx.views.terminal import ahead, reported_minutes
+from socialx.drawing.terminal import ahead, reported_minutes
+from socialx.files.store.time_axis import as_text, wall_seconds
+from socialx.forecast.forecast import Forecast, Observed
+from socialx.forecast.picture import print_forecast
+from socialx.settings.layers import size_here
 from tests.commands import SMALL, refused, works
 
 LAST = "2012-05-04 09:15:00"

@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.trained_model import load_trained
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, socialx, works
 
 WITHOUT_SENSORS = ["--no-sensor-identity"]

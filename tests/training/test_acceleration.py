@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
-from socialx.batch import Batch, Example
+from socialx.core.batch import Batch, Example
+from socialx.core.errors import Fallback
+from socialx.core.precision import Precision
 from socialx.data.climatology import Usual
 from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Selection, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.errors import Fallback
-from socialx.precision import Precision
-from socialx.training.capture import WARMUP, CapturedStep, CudaRecorder
+from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
 from socialx.training.loop import examples_of, run_steps
 from tests.meters import Launches

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import socialx
-from socialx.build import build
-from socialx.conflicts import sensor_tables, unread
 from socialx.data.climatology import MET_DAYS
-from socialx.settings import Settings
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
-from socialx.tasks.training import other_networks, train_loader
+from socialx.settings.conflicts import sensor_tables, unread
+from socialx.settings.layers import Layers
+from socialx.settings.schema import Settings
+from socialx.tasks.build import build
+from socialx.tasks.train import other_networks, train_loader
+from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import TRAINED, open_run
 from tests.commands import edited, in_kmh, refused, small_file, small_run, works
 

@@ -58,7 +58,7 @@ def test_a_resumption_says_how_to_begin_again(
     def begin(*_: Any, **__: Any) -> None:
         raise _Begun
 
-    monkeypatch.setattr("socialx.tasks.training.fit", begin)
+    monkeypatch.setattr("socialx.tasks.train.fit", begin)
     for state in states:
         folder = tmp_path / state.name
         if state.exists():

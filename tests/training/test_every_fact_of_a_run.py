@@ -17,14 +17,14 @@ import h5py
 import pytest
 
 import socialx as api
-from socialx.errors import Fallback, SocialxError
-from socialx.files.hdf5_layout import IMPUTED_ATTR, MISSING_ATTR, UNITS
-from socialx.progress import Note
+from socialx.core.errors import Fallback, SocialxError
+from socialx.core.progress import Note
+from socialx.files.store.layout import IMPUTED_ATTR, MISSING_ATTR, UNITS
 from socialx.scoring import protocol as protocols
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings import KEYS, MAY_CHANGE, RESUME
-from socialx.settings_layers import Layers
-from socialx.tasks.server import Served
+from socialx.serving.server import Served
+from socialx.settings.layers import Layers
+from socialx.settings.schema import KEYS, MAY_CHANGE, RESUME
 from socialx.training import run_folder
 from tests.commands import edited, small_run
 

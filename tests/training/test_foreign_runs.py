@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from socialx.disk import exclusive, temporary_for
-from socialx.errors import SocialxError
-from socialx.sealed import fingerprint
+from socialx.core.disk import exclusive, temporary_for
+from socialx.core.errors import SocialxError
+from socialx.core.sealed_tensors import fingerprint
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, process, refused, small_run, socialx, works
 
@@ -60,7 +60,7 @@ def test_a_flipped_bit_never_goes_on_to_other_weights(share: float, run: Path, t
 @pytest.mark.slow
 def test_every_bit_of_the_weights_counts(run: Path) -> None:
     """One bit of each tensor and of the header."""
-    from socialx.errors import SocialxError
+    from socialx.core.errors import SocialxError
     from socialx.training.run_folder import RunFolder
 
     content = (run / "best.safetensors").read_bytes()

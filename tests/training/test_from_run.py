@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import socialx
-from socialx.build import build
 from socialx.model.state import TIME_TABLES, sensor_axis
-from socialx.settings_layers import load_settings
+from socialx.scoring.tables import of_local_training
+from socialx.settings.layers import load_settings
+from socialx.tasks.build import build
 from socialx.training.run_folder import open_run
-from socialx.views.score_tables import of_local_training
 from tests.commands import (
     LOCATIONS,
     SMALL,

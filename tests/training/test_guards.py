@@ -14,11 +14,12 @@ from unittest.mock import ANY, MagicMock
 import pytest
 import torch
 
-from socialx.environment import MIB
-from socialx.precision import Precision
-from socialx.progress import Event, Note, listening
-from socialx.training import device, loop
-from socialx.training.device import DeviceSamples, MemoryWatch, sampling
+from socialx.core.environment import MIB
+from socialx.core.precision import Precision
+from socialx.core.progress import Event, Note, listening
+from socialx.training import gpu_usage as device
+from socialx.training import loop
+from socialx.training.gpu_usage import DeviceSamples, MemoryWatch, sampling
 from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.fake_nvml import fake_nvml
 from tests.networks import CPU, example

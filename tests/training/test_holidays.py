@@ -15,11 +15,11 @@ from socialx.data.calendar import DAY_S, Calendar
 from socialx.data.climatology import PastDays
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.settings_layers import Layers
-from socialx.tasks.evaluation import evaluate
-from socialx.tasks.exporting import standalone
-from socialx.tasks.prediction import predict
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.evaluate import evaluate
+from socialx.tasks.export import standalone
+from socialx.tasks.predict import predict
+from socialx.tasks.trained_model import load_trained
 from tests.commands import small_file, small_run, works
 from tests.networks import CPU, MONDAY, speeds
 

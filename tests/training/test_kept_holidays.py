@@ -13,9 +13,9 @@ import pytest
 import socialx
 from socialx.data.calendar import DAY_S
 from socialx.serving.posted import JSON, issue_of
-from socialx.settings_layers import Layers
-from socialx.tasks.exporting import standalone
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.export import standalone
+from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, works
 
 LIST = "2012-05-04,Sunday\n2012-05-10,Saturday\n"

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 import socialx
+from socialx.core.errors import SocialxError
 from socialx.data.calendar import shifts
-from socialx.errors import SocialxError
-from socialx.files.hdf5_layout import read_text
-from socialx.files.inspect import inspect
-from socialx.files.store import open_store
-from socialx.files.time_axis import known_zone
-from socialx.settings_layers import Layers
-from socialx.tasks.exporting import standalone
-from socialx.tasks.trained import load_trained
+from socialx.files.store.layout import read_text
+from socialx.files.store.store import open_store
+from socialx.files.store.time_axis import known_zone
+from socialx.inspection.report import inspect
+from socialx.settings.layers import Layers
+from socialx.tasks.export import standalone
+from socialx.tasks.trained_model import load_trained
 from tests.commands import edited, refused, small_file, small_run, works
 
 LA = "America/Los_Angeles"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from socialx.precision import Precision
+from socialx.core.precision import Precision
 from socialx.scoring.metrics import RunningScores
 from socialx.training.learner import Learner
 from socialx.training.loop import run_steps

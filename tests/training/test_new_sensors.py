@@ -13,8 +13,8 @@ import torch
 import socialx as api
 from socialx.model.forecaster import Forecaster
 from socialx.model.state import for_sensors, sensor_axis
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
+from socialx.settings.layers import Layers
+from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, renamed, small_file, small_run, works
 from tests.networks import batch

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from socialx.batch import Batch, Example
-from socialx.build import Problem, build
-from socialx.errors import SocialxError
+from socialx.core.batch import Batch, Example
+from socialx.core.errors import SocialxError
+from socialx.core.precision import Precision
 from socialx.model.forecaster import Forecaster
-from socialx.precision import Precision
-from socialx.settings_layers import load_settings
+from socialx.settings.layers import load_settings
+from socialx.tasks.build import Problem, build
 from socialx.tasks.memory import RESUMING, SCORING, TRAINING, out_of_memory, when_memory_runs_out
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_run, socialx, works

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import socialx as api
-from socialx.disk import version_of
-from socialx.errors import SocialxError
-from socialx.files.store import open_store
-from socialx.settings_layers import Layers
-from socialx.tasks.server import Served
+from socialx.core.disk import version_of
+from socialx.core.errors import SocialxError
+from socialx.files.store.store import open_store
+from socialx.serving.server import Served
+from socialx.settings.layers import Layers
 from tests.commands import EXCERPT, edited, keep_rows, small_file, small_run
 
 DOORS: dict[str, Callable[[Path], object]] = {
@@ -92,8 +92,9 @@ def used(door: str, run: Path) -> Path:
     """The file that a door reads."""
     found: list[Path] = []
     with pytest.MonkeyPatch.context() as patch:
-        from socialx import build, dataset
-        from socialx.tasks import trained, user_data
+        from socialx import dataset
+        from socialx.tasks import build, user_data
+        from socialx.tasks import trained_model as trained
 
         def seen(path: Path, *arguments: object) -> object:
             found.append(Path(path))

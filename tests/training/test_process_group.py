@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from socialx.errors import SocialxError, python
+from socialx.core.errors import SocialxError, python
 from socialx.training import launch
 from socialx.training.loop import Progress
 from socialx.training.process_group import ALONE, ElsewhereError, ProcessGroup, in_environment

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from socialx import sealed
-from socialx.errors import SocialxError
+from socialx.core import sealed_tensors as sealed
+from socialx.core.errors import SocialxError
 from socialx.training.run_folder import TRAINED
 
 

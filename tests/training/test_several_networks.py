@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import socialx
-from socialx.build import build
-from socialx.settings_layers import Layers
-from socialx.tasks.training import loaders_of, other_networks, train_loader
+from socialx.settings.layers import Layers
+from socialx.tasks.build import build
+from socialx.tasks.train import loaders_of, other_networks, train_loader
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, works
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from socialx.build import build
-from socialx.precision import Precision
+from socialx.core.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
-from socialx.tasks.training import taught, train_loader
+from socialx.settings.layers import Layers
+from socialx.tasks.build import build
+from socialx.tasks.train import taught, train_loader
+from socialx.tasks.trained_model import load_trained
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example, forecaster

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Example, Target
+from socialx.core.errors import SocialxError
+from socialx.core.precision import Precision
+from socialx.core.progress import Event, Note, Work, listening
 from socialx.data.loaders import ResidentLoader
 from socialx.data.series import OLD
-from socialx.errors import SocialxError
-from socialx.precision import Precision
-from socialx.progress import Event, Note, Work, listening
 from socialx.training import checkpoint
 from socialx.training.learner import Learner
 from socialx.training.loop import Progress, fit, interruptible, load_progress, run_steps

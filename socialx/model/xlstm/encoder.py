@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from socialx.errors import SettingsError, in_short
+from socialx.core.errors import SettingsError, in_short
+from socialx.core.progress import work
 from socialx.model.xlstm.exact import LayerFunctions, encode, recomputed
 from socialx.model.xlstm.weights import build_stack, weights_of
-from socialx.progress import work
 
 IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # Sequences of 12 tokens at once on a CPU: one [T,S,2E] float32 tensor of 384 is 2 to 5 MB at widths 64 and 128, so a

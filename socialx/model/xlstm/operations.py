@@ -1,4 +1,4 @@
-"""The layers of ``exact.encode`` on the Triton kernels of cells.py and convolution.py, with gradients and launches.
+"""The layers of ``exact.encode`` on the Triton kernels beside this module, with gradients and launches.
 
 Shape letters are those of exact.py; C is I for an mLSTM block and E for an sLSTM block.  There are an mLSTM between its
 projections, an sLSTM from its normed input to its normed output, and the sum and norm between two layers.  A compiler
@@ -16,7 +16,10 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from socialx.model.xlstm import cells, convolution, exact, residual
+from socialx.model.xlstm import cell_kernels as cells
+from socialx.model.xlstm import convolution_kernels as convolution
+from socialx.model.xlstm import exact
+from socialx.model.xlstm import residual_kernels as residual
 from socialx.model.xlstm.exact import LayerFunctions, folded
 from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, Norm, StackWeights
 
@@ -197,7 +200,7 @@ def mlstm(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """u [T,S,2I], channels and output gates -> h [T,S,I]; or u [T,S,I] and the last step's z [1,S,I] -> h [1,S,I].
 
-    table [15+4H,I] float32: the rows that convolution.py names, then skip and norm; bias [2H] float32.  For the
+    table [15+4H,I] float32: the rows that convolution_kernels.py names, then skip and norm; bias [2H] float32.  For the
     backward it returns queries, keys and values [T,S,I] and the gates [T,S,2H], float32, too.
     """
     h, queries, keys, values, gates = _mlstm_outputs(u, z, table, heads)

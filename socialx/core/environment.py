@@ -1,0 +1,166 @@
+"""The machine and the versions that a run or a score depends on, for the record."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import multiprocessing
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import socialx
+from socialx.core.precision import Precision
+
+MIB = 1 << 20
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt
+
+
+def environment(precision: Precision) -> dict[str, Any]:
+    """The machine and the versions, for the record."""
+    device = precision.device
+    cpu = cpu_field("model name") or platform.processor() or platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
+    return {
+        "socialx": socialx.__version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: version(name) for name in ("xlstm", "numpy", "h5py", "pandas", "pydantic")},
+        "device": device.type,
+        "device_name": name,
+        "precision": precision.name,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+    }
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: of the machine, and of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no control group
+        return cores
+
+
+def others_cpu_s() -> float | None:
+    """CPU seconds that other programs took of the cores of this process since the machine began; None: not known."""
+    try:
+        cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        # In clock ticks: user, nice, system; irq, softirq, steal.
+        ticks = sum(int(count) for name, *counts in lines if name in cores for count in (*counts[:3], *counts[5:8]))
+        for child in multiprocessing.active_children():
+            ticks -= sum(map(int, Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    except (OSError, ValueError, AttributeError):  # not Linux, or a child that has just ended
+        return None
+    return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4]) if ticks else None
+
+
+def cpu_field(name: str) -> str:
+    """A field of the first processor in /proc/cpuinfo; empty where that does not say it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+    line = re.search(rf"^{name}\s*:\s*(.*)$", text, re.MULTILINE)
+    return line[1].strip() if line else ""
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take: of the machine, its control group and its limit; None: not known."""
+    known = []
+    try:
+        known.append(_meminfo("MemAvailable"))
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            known.append(max(0, limit - pages * resource.getpagesize()))
+        group = Path("/sys/fs/cgroup")
+        most = (group / "memory.max").read_text().strip()
+        if most != "max":
+            known.append(max(0, int(most) - int((group / "memory.current").read_text())))
+    except (OSError, ValueError, KeyError):  # not Linux, or a file that it does not have
+        pass
+    return min(known, default=None)
+
+
+def _meminfo(name: str) -> int:
+    """Bytes of a line of /proc/meminfo."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return 1024 * int(fields[name].split()[0])
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that this process may still take on a device; None: not known."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+def keep_freed_memory(keep: bool) -> None:
+    """On Linux, whether memory that this process frees stays with it, or goes back in blocks of 1 MiB and more.
+
+    A training step takes and frees the same tensors again and again.  glibc maps those of more than 32 MiB anew each
+    time and gives the end of its heap back, and the kernel clears every page: kept, a step takes 0.7 to 0.87 of the
+    time on one core.  A checkpointed encoder frees more than it keeps, and gaps in the heap would cost several times
+    the memory that it saves.
+    """
+    if sys.platform != "linux" or "GLIBC_TUNABLES" in os.environ:  # the user has chosen
+        return
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0 if keep else 65536)
+        mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1 if keep else MIB)
+        if not keep:
+            mallopt(M_MMAP_THRESHOLD, MIB)
+
+
+def used_bytes(device: torch.device) -> int:
+    """Bytes of a CUDA device that tensors of this process hold; on a CPU the memory of the process, 0: not known."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def total_memory() -> int | None:
+    """Bytes of memory of this machine, or of the control group; None: not known."""
+    known = []
+    try:
+        known.append(_meminfo("MemTotal"))
+        most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        known += [] if most == "max" else [int(most)]
+    except (OSError, ValueError, KeyError):  # as in free_memory
+        pass
+    return min(known, default=None)
+
+
+def commit() -> str | None:
+    """The commit of the source tree that runs, with -dirty; None for an installed wheel."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,1 @@
+"""What pictures, pages and terminal tables share."""

@@ -1,0 +1,104 @@
+"""What all pictures share: the figure and its style, titles, and a time axis.
+
+matplotlib is loaded when a picture is asked for.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from socialx.core.disk import replacing
+from socialx.core.errors import SettingsError, SocialxError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+SIZE, DPI = (15.0, 7.2), 100  # inches, pixels per inch
+HOUR, DAY = 3_600, 86_400  # seconds
+SMALL, DOT = 10, 6.0  # points
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # in English whatever the locale
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+BLUE, VERMILION = "#0072b2", "#d55e00"  # of Okabe and Ito's palette, which everybody can tell apart
+GREY = "0.35"
+UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # two renders are equal to the byte
+# Everything else is matplotlib's default, whatever a matplotlibrc says.  Text of an SVG stays text, its ids are fixed.
+STYLE: dict[str, Any] = {
+    "svg.hashsalt": "socialx",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # text that can be selected and edited
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+}
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a name that no picture can have."""
+    if path.suffix.lower() not in FORMATS:
+        raise SettingsError(path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png, .svg or .pdf")
+
+
+@contextmanager
+def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
+    """An empty figure of so many inches, in the style of all pictures; it is written when the block ends well."""
+    check_picture(path)
+    kind = path.suffix.lower()
+    try:
+        from matplotlib import style
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ModuleNotFoundError as error:
+        raise SocialxError(path, f"drawing needs the package {error.name}", "pip install matplotlib") from None
+    drawn = io.BytesIO()
+    with style.context(["default", STYLE]):  # undone at the end
+        figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
+        yield figure
+        figure.savefig(drawn, format=kind[1:], dpi=DPI, metadata=UNDATED.get(kind, {}))
+    with replacing(path) as temporary:
+        temporary.write_bytes(drawn.getvalue())
+
+
+def time_ticks(start: int, length_s: int) -> tuple[list[int], list[str], list[int]]:
+    """Seconds since the start and texts of the labels, and where lines are drawn: at every midnight in between."""
+    midnights = list(range(-(-start // DAY) * DAY, start + length_s, DAY))
+    lines = [each - start for each in midnights if each > start]
+    if length_s > 2 * DAY:
+        return [each - start for each in midnights], [day(each) for each in midnights], lines
+    step = next(s for s in (300, 900, 1800, HOUR, 3 * HOUR, 6 * HOUR) if length_s / s <= 9)
+    moments = list(range(-(-start // step) * step, start + length_s, step)) or [start]
+    texts = [moment(each).strftime("%H:%M") for each in moments]
+    for place, each in enumerate(moments):
+        if place == 0 or each % DAY == 0:
+            texts[place] += f"\n{day(each)}"
+    return [each - start for each in moments], texts, lines
+
+
+def moment(second: int) -> datetime:
+    """A second since 1970 as the wall time that it was read from."""
+    return datetime.fromtimestamp(second, UTC)
+
+
+def day(second: int) -> str:
+    """``Mon 5 Mar``."""
+    date = moment(second)
+    return f"{DAYS[date.weekday()]} {date.day} {MONTHS[date.month - 1]}"
+
+
+def title(axes: Axes, first: str, second: str) -> None:
+    """A heading, and in smaller letters what there is to know before one looks."""
+    axes.set_title(first, pad=22)
+    axes.annotate(second, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)
+
+
+def plain(axes: Axes, grid: str) -> None:
+    """No frame where there is nothing, a quiet grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, color="0.93")  # type: ignore[arg-type]
+    axes.set_axisbelow(True)

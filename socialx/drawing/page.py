@@ -1,0 +1,202 @@
+"""What HTML pages share: templates that escape every text, numbers as texts, and pictures.
+
+A page needs no network and no other file: styles and scripts stand in it.  Pictures are SVG by matplotlib, whose
+colours are those of the page, also in the dark.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from socialx.drawing.canvas import DAY, HOUR
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DASH, NBSP = "\u2013", "\u00a0"  # a dash stands for what is not known
+# These characters are no text, or turn the direction of the text behind them.
+ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+FOLDER = Path(__file__).parent
+SIZE = (300, 190)  # of a picture, in units that are a pixel on a telephone and beside two others
+LEFT, RIGHT, TOP, BOTTOM = 34, 14, 24, 36  # room around the axes for labels
+_LIGHT = (FOLDER / "page.css").read_text("utf-8").split("@media")[0]
+COLOURS = {name: f"#{digits}" for name, digits in re.findall(r"--(\w+): #([0-9a-f]{6})", _LIGHT)}
+NAMES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+LOOK: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 12,
+    "font.sans-serif": ["DejaVu Sans"],
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.spines.bottom": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "xaxis.labellocation": "right",
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.major.pad": 6,
+    "lines.scale_dashes": False,
+    "grid.color": COLOURS["Line"],
+    "axes.titlecolor": COLOURS["Soft"],
+    "axes.labelcolor": COLOURS["Soft"],
+    "xtick.color": COLOURS["Soft"],
+    "ytick.color": COLOURS["Soft"],
+}
+# What the page says itself, its style and the look of texts, and the names of groups, of which a page may have one.
+ALONE = re.compile(
+    r'<defs>\s*<style.*?</style>\s*</defs>|font-size: 12px; font-family: [^;"]+;? ?| id="[\w.]+_\d+"', re.DOTALL
+)
+PLACES = re.compile(r' (?:d|x|y)="[^"]+"')
+
+
+def render(template: str, view: Mapping[str, Any], styles: str, script: str = "", folder: Path = FOLDER) -> str:
+    """Return a whole page.
+
+    template: a file of ``folder`` or of this package, which extends ``page.html.j2``.  view: what it shows.  styles,
+    script: the only ones that it has.
+    """
+    trusted = {"css": Markup(styles), "script": Markup(script)}  # noqa: S704 - own files
+    return environment(folder).get_template(template).render(trusted | dict(view))
+
+
+def files(*names: str, folder: Path = FOLDER) -> str:
+    """Return the texts of style sheets or scripts one after the other; those of this package, or of a folder."""
+    return "".join((FOLDER / name if (FOLDER / name).exists() else folder / name).read_text("utf-8") for name in names)
+
+
+@cache
+def environment(folder: Path) -> Environment:
+    """Templates of a folder and of this package, in which every text is escaped."""
+    made = Environment(
+        loader=FileSystemLoader([folder, FOLDER]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda part: part if isinstance(part, Markup) else "" if part is None else plain(part),
+    )
+    made.globals |= {"DASH": DASH, "NBSP": NBSP}
+    made.filters |= {"number": number, "percent": percent, "setting": setting}
+    return made
+
+
+def digest(text: str) -> str:
+    """Return how a content security policy names a script or a style: by its hash."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def plain(part: object) -> str:
+    """Return a text without characters that are no text."""
+    return ODD.sub("\ufffd", str(part))
+
+
+def known(value: object) -> TypeGuard[float]:
+    """Whether this is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def number(value: float | None, unit: str = "", digits: int | None = None) -> str:
+    """Return a number of about three digits, or of so many after the point, with its unit; a dash if not known."""
+    if not known(value):
+        return DASH
+    if digits is None:
+        digits = sum(abs(value) < least for least in (99.95, 9.995, 0.9995)) if value != int(value) else 0
+    return f"{value:,.{digits}f}{unit}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a percentage; a dash if it is not known."""
+    return ("<0.1%" if 0 < share < 0.0005 else f"{share:.1%}") if known(share) else DASH
+
+
+def setting(value: object) -> str:
+    """Return the value of a setting as it is written in a file of settings; a dash if it is not set."""
+    written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return DASH if value is None or written == "NaN" else written
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a line looks like: the name of its colour on the page, its width and dashes in units of the picture."""
+
+    colour: str
+    width: float = 2
+    dashes: tuple[float, ...] = ()
+
+    @property
+    def css(self) -> str:
+        """For the sample in a legend."""
+        dashes = " ".join(map(str, self.dashes))
+        return f"stroke:var(--{self.colour});stroke-width:{self.width};stroke-dasharray:{dashes}"
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """For matplotlib."""
+        dashes = (0, self.dashes) if self.dashes else "solid"
+        return {"color": COLOURS[self.colour], "linewidth": self.width, "linestyle": dashes}
+
+
+def inline(
+    title: str,
+    description: str,
+    draw: Callable[[Axes], None],
+    size: tuple[int, int] = SIZE,
+) -> Markup:
+    """Draw on axes that have a unit as title and as label -> an SVG element, which can be heard too.
+
+    title: no other picture of the page has it.
+    """
+    from matplotlib import style
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    width, height = size
+    drawn = io.StringIO()
+    with style.context(["default", LOOK, {"svg.hashsalt": plain(f"{title} {description}")}]):
+        figure = Figure(figsize=(width / 72, height / 72))  # a unit of the SVG is a point
+        wide, high = (width - LEFT - RIGHT) / width, (height - TOP - BOTTOM) / height
+        axes = figure.add_axes((LEFT / width, BOTTOM / height, wide, high))
+        axes.locator_params("y", nbins=5, steps=[1, 2, 5, 10])
+        draw(axes)
+        for text in figure.findobj(Text):
+            text.set_text(plain(text.get_text()))
+        undated = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(drawn, format="svg", transparent=True, metadata=undated)
+    shapes = drawn.getvalue().partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
+    shapes = ALONE.sub("", shapes)
+    shapes = PLACES.sub(lambda places: re.sub(r"(\.\d)\d+", r"\1", places[0]), shapes)  # tenths of a pixel
+    # A colour of the page stands there by its name, so that the page may change it.
+    shapes = re.sub(r"#[0-9a-f]{6}", lambda colour: NAMES.get(colour[0], colour[0]), shapes)
+    start = Markup('<svg role="img" class="plot" viewBox="0 0 {} {}"><title>{}</title><desc>{}</desc>')
+    named = start.format(width, height, plain(title), plain(description))
+    return named + Markup(shapes) + Markup("</svg>")  # noqa: S704 - matplotlib escapes its texts
+
+
+def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> float:
+    """Axes for values over one day, from 0 on where none is below -> the hour at the left."""
+    hours, read = seconds % DAY / HOUR, values[np.isfinite(values)]
+    left, right = float(hours[0]), max(float(hours[-1]), float(hours[0]) + 0.1)
+    bottom, top = min(0.0, float(read.min(initial=0))), float(read.max(initial=0)) or 1.0
+    ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]
+    axes.set(title=unit, xlim=(left, right), ylim=(bottom, 1.02 * top))
+    axes.set_xticks(ticks, [f"{hour:02}:00" for hour in ticks])
+    return left

@@ -1,1 +1,0 @@
-"""Files of earlier writers: what they are, and how they are completed."""

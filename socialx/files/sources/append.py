@@ -1,0 +1,510 @@
+"""Rows of new tables at the end of a socialx file, and columns for sensors that are new to it.
+
+The file and the tables are two grids of readings, which are compared once.  Then a copy of the file is extended and
+checked, and takes the file's place in one step.
+T rows of the file, t rows of the tables, N sensors, the new ones behind those of the file, F measured features.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from socialx.core.disk import exclusive, version_of
+from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, SocialxError, counted, sample
+from socialx.core.notebook import Shown
+from socialx.core.progress import note
+from socialx.data.calendar import DAY_S
+from socialx.data.source import pages
+from socialx.files.sources.contents import Contents
+from socialx.files.sources.positions.locations import ADVICE as LOCATIONS
+from socialx.files.sources.positions.locations import join, read_locations, respelt
+from socialx.files.sources.readings import in_order, without
+from socialx.files.sources.recognition import FORMATS
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables.columns import QUANTITY_COLUMNS
+from socialx.files.sources.tables.reader import CSV
+from socialx.files.store.head import read_head
+from socialx.files.store.ids import match_key, recased, repeated
+from socialx.files.store.layout import (
+    CODES_ATTR,
+    FEATURE_NAMES,
+    FEATURES,
+    ROWS_ATTR,
+    SECONDS,
+    STATIC_UNITS,
+    TIMESTAMPS,
+    VDIDS,
+    Readings,
+    Sensors,
+    fixed_texts,
+    read_codes,
+    read_lanes,
+    read_text,
+)
+from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve
+from socialx.files.store.quantities import SPEED
+from socialx.files.store.store import Store, open_store
+from socialx.files.store.time_axis import (
+    JITTER_S,
+    as_text,
+    as_timestamps,
+    common_step,
+    irregular,
+    known_zone,
+    lacking_times,
+)
+from socialx.files.store.writer import (
+    ADVICE,
+    WAIT_S,
+    amend,
+    check_block,
+    check_writable,
+    create_features,
+    static_columns,
+    write_column,
+    write_sensors,
+)
+
+WEEK_S = 7 * DAY_S
+UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
+NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
+WHOLE = Command("convert", "auto", "OLD", "NEW", meta="LOCATIONS.csv", output="OUT.h5")
+ANEW = f"convert all rows into a new file: {WHOLE}"
+
+
+@dataclass(frozen=True, repr=False)
+class Appended(Shown):
+    """What ``append`` did to a file.
+
+    rows: added from the new tables.  filled: rows of missing readings before and between them.  restored: rows of the
+    file whose missing readings are there now.  repeated: rows that the file had already.  absent: ids of the file
+    that the new tables do not have.  new: ids that the file did not have.  total: rows of the file now.
+    """
+
+    path: Path
+    rows: int
+    filled: int
+    restored: int
+    repeated: int
+    absent: tuple[str, ...]
+    new: tuple[str, ...]
+    total: int
+    sensors: int
+    last_timestamp: str
+
+    def headline(self) -> str:
+        """How many rows were added, and how many there are."""
+        return f"{self.path}: {self.rows:,} new rows, {self.total:,} now, until {self.last_timestamp}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """The file that grows: ``rows`` stored ones, a store for each measured feature, and the sensors new to it.
+
+    names: of all its features.  lanes: those of each of its sensors, None: they are not made of lanes.  codes: numbers
+    that stand for no reading besides the one of the file.
+    """
+
+    stores: list[Store]
+    rows: int
+    names: list[str]
+    lanes: list[str] | None
+    codes: tuple[float, ...]
+    new: Sensors = NO_SENSORS
+
+    @property
+    def store(self) -> Store:
+        """The first measured feature."""
+        return self.stores[0]
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the F measured features."""
+        return [store.feature for store in self.stores]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The N sensors that the file has afterwards."""
+        return (*self.store.sensors.ids, *self.new.ids)
+
+    def readings(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers in these rows int64 [t] of the file, float32 [t,N,F]; NaN for new sensors."""
+        values = np.full((len(rows), len(self.ids), len(self.stores)), np.nan, np.float32)
+        if len(rows):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            for feature, store in enumerate(self.stores):
+                values[:, : len(store.sensors.ids), feature] = store.read(part)[0][rows - rows[0]]
+        return values
+
+    def are_readings(self, values: np.ndarray) -> np.ndarray:
+        """Which numbers [t,N,F] are readings, bool of the same shape."""
+        each = [store.is_reading(values[..., feature]) for feature, store in enumerate(self.stores)]
+        return np.stack(each, axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The new tables: readings float32 [t,N,F] at these seconds int64 [t], of sensors in these columns of the file."""
+
+    path: Path
+    seconds: np.ndarray
+    values: np.ndarray
+    columns: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """What is written: readings float32 [w,N,F] in the rows ``places`` int64 [w] of the grown file.
+
+    seconds: of the rows behind those of the file, int64 [a].  gap: those of them that no table has, int64 [g].
+    """
+
+    grid: _Grid
+    seconds: np.ndarray
+    gap: np.ndarray
+    places: np.ndarray
+    values: np.ndarray
+
+
+def append(path: Path, request: Request) -> Appended:
+    """Write the rows of new tables after the last row of a file; the file is the old one or the complete new one.
+
+    The new rows are held in memory.  Raises SocialxError, and leaves the file as it was, where sensors, times or
+    readings do not fit, or somebody else has the file open.
+    """
+    grid = _opened(path, request)
+    if request.meta is not None:
+        read_head(request.meta, LOCATIONS)  # which tells a wrong name before the tables are walked
+    contents = _contents(grid, request)
+    grid = replace(grid, new=_new_sensors(grid, request, contents))
+    store, table = grid.store, _read(grid, request, contents)
+    change = _compared(grid, table)
+    rows, restored = len(change.seconds) - len(change.gap), len(change.places) - len(change.seconds)
+    new = grid.new.ids if len(change.places) else ()
+    done = Appended(
+        path=path,
+        rows=rows,
+        filled=len(change.gap),
+        restored=restored,
+        repeated=len(table.seconds) - rows - restored,
+        absent=tuple(vdid for column, vdid in enumerate(grid.ids) if column not in table.columns),
+        new=new,
+        total=len(store.rows) + len(change.seconds),
+        sensors=len(store.sensors.ids) + len(new),
+        last_timestamp=as_text(max(int(store.seconds[-1]), int(table.seconds[-1]))),
+    )
+    _note(done, change, table)
+    if len(change.places):
+        with exclusive(path, WAIT_S):
+            if version_of(path) != store.version:
+                raise SocialxError(path, "it was changed while it was read", "run the command again")
+            amend(path, partial(_extend, change), partial(_is_extended, change))
+    return done
+
+
+def _opened(path: Path, request: Request) -> _Grid:
+    """A file that can grow; the numbers that stand for no reading are those of its conversion and of the request."""
+    store = open_store(path)
+    check_writable(path)
+    with open_hdf5(path, "convert it again") as file:
+        names, features = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
+        every = dict.fromkeys([*read_codes(path, file), *(request.missing or ())])
+        lanes, rows = read_lanes(path, file, len(store.sensors.ids)), len(features)
+        fixed = features.chunks is None or features.maxshape[0] is not None
+    if fixed:
+        raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
+    measured = [name for name in names if name not in STATIC_UNITS]
+    stores = [store, *(open_store(path, name) for name in measured[1:])]
+    return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
+
+
+def _new_sensors(grid: _Grid, request: Request, contents: Contents) -> Sensors:
+    """The sensors of the new tables that the file does not have, with what the locations file says of them.
+
+    Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
+    """
+    store, path = grid.store, grid.store.path
+    known = set(map(match_key, store.sensors.ids))
+    ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in known)
+    if request.meta is None or not ids:
+        return NO_SENSORS
+    if grid.lanes is not None:
+        raise SocialxError(path, "its sensors are made of lanes, and such a file takes no new ones", ANEW)
+    locations, _ = respelt(ids, read_locations(request.meta, ids, request.city))
+    if lost := [vdid for vdid in ids if match_key(vdid) not in locations]:
+        found = f"no position for {len(lost)} of {counted(len(ids), 'new sensor')} ({sample(lost)})"
+        raise SocialxError(request.meta, found, "add them, or leave these sensors out of the tables")
+    return join(ids, locations, request.meta, static=True)
+
+
+def _contents(grid: _Grid, request: Request) -> Contents:
+    """The new tables as the format of tables reads them, asked for the quantities of the file.
+
+    Their sensors have the ids of the file, and a note names those that are written in another case.
+    """
+    store, features = grid.store, grid.features
+    unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
+    asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta=None)
+    if len(features) > 1:
+        asked = replace(asked, channel=request.channel or ",".join(features))
+    elif store.feature in QUANTITY_COLUMNS:
+        asked = replace(asked, quantity=store.feature)
+    try:
+        contents = FORMATS[CSV].read(asked)
+    except SettingsError as error:
+        lost = [name for name in features if error.args[0] == str(Argument("channel", name))]
+        if request.channel or not lost:
+            raise
+        found = f"it has no column of {lost[0]}, and {store.path} holds {' and '.join(features)}"
+        raise SocialxError(request.data, found, f"write a column of each, or {ANEW}") from None
+    own = {match_key(vdid): vdid for vdid in store.sensors.ids}
+    cased = {vdid: own[key] for vdid, key in recased(contents.ids or (), own).items()}
+    if cased:
+        note(Message(request.data, f"ids of sensors are in another case than in {store.path}", sample=cased))
+    return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
+
+
+def _read(grid: _Grid, request: Request, contents: Contents) -> _Table:
+    """The new tables in memory; numbers that stand for no reading are NaN."""
+    store, features = grid.store, grid.features
+    said = {contents.feature: contents.units, **contents.others}
+    if len(features) > 1 and list(said) != features:
+        found = f"its readings are {', '.join(said)}, and those of {store.path} {', '.join(features)}"
+        raise SocialxError(request.data, found, ANEW)
+    for each in grid.stores:
+        if each.unit != "unknown" and said.get(each.feature, each.unit) not in (None, each.unit):
+            found = f"its {each.feature} is in {said[each.feature]}, and that of {store.path} in {each.unit}"
+            raise SocialxError(request.data, found, "write it in the unit of the file")
+    with closing(contents.blocks):
+        readings = _readings(store, request, contents)
+        columns = _columns(grid, request.data, contents)
+        seconds, values = np.empty(0, np.int64), []
+        for block in without(readings.blocks, grid.codes, features):
+            check_block(readings, block, seconds)
+            seconds = np.concatenate([seconds, block.seconds])
+            values.append(np.full((len(block.speeds), len(grid.ids), len(features)), np.nan, np.float32))
+            values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(features))
+    return _Table(request.data, seconds, np.concatenate(values), columns)
+
+
+def _readings(store: Store, request: Request, contents: Contents) -> Readings:
+    """The new tables as readings of the file's network, their times in the zone of the file."""
+    where, zone = request.data, request.timezone
+    wall = bool(contents.timezone) and store.timezone != contents.timezone
+    if wall and known_zone(store.timezone) is None:
+        what = f"its times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
+        raise SocialxError(where, what, "write them as wall times of that zone")
+    if zone not in (None, store.timezone) and (contents.timezone or store.timezone != "UTC"):
+        whose = where if contents.timezone else store.path
+        raise SettingsError(Argument("timezone", zone), f"{whose} has times of {store.timezone}", "drop it")
+    for message in contents.notes:
+        note(message if isinstance(message, Message) else Message("", message))
+    if store.timezone == "UTC" and not contents.timezone and zone is None:
+        what = f"its times do not say their zone, and {store.path} is in UTC"
+        either = f"{Argument('timezone', store.local_zone or 'ZONE')} says it, or {Argument('timezone', 'UTC')}"
+        raise SocialxError(where, what, either)
+    facts = (store.unit, store.missing, store.timezone, str(where), "")
+    sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
+    readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
+    named = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
+    told = {"meta": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
+    anew = Command("convert", "auto", "OLD", "NEW", **told, output="OUT.h5")
+    remedy = f"a new file of all rows keeps both hours: {anew}"
+    ordered, _, _ = in_order(readings, contents, named, in_utc_always=True, remedy=remedy)
+    if wall and ordered.timezone != store.timezone:
+        what = f"it has the hour that comes twice in {store.timezone}, of which a file of wall times keeps one"
+        raise SocialxError(where, what, remedy)
+    return ordered
+
+
+def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
+    """The column in the file of each sensor of the new tables, which must be made of the same lanes, int64."""
+    ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
+    if twice := repeated(ids):
+        raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
+    place = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
+    if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
+        what = f"{path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
+        drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
+        remedy = f"{Argument('meta', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
+        raise SocialxError(where, what, remedy)
+    columns = np.array([place[match_key(vdid)] for vdid in ids])
+    if lanes is None:
+        return columns
+    for vdid, found, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True):
+        if found != lanes[column]:
+            made = f"that of {path} is made of lanes {lanes[column]}"
+            what = f"sensor {vdid} has {f'lanes {found}' if found else 'no lanes'}, and {made}"
+            raise SocialxError(where, what, f"write the same lanes, or {ANEW}")
+    return columns
+
+
+def _compared(grid: _Grid, table: _Table) -> _Change:
+    """What the tables add to a file: rows behind those of the file, and readings that the file lacks.
+
+    An earlier append left such readings where its tables had a gap.  No reading of the file is ever changed: refuses
+    rows that have another one, or none.
+    """
+    store = grid.store
+    known = int(
+        np.searchsorted(table.seconds, store.seconds[-1], "right")
+    )  # rows that are not behind those of the file
+    early, later = table.seconds[:known], table.seconds[known:]
+    rows = np.searchsorted(store.seconds, early)
+    if (lost := store.seconds[rows] != early).any():
+        before = counted(int(lost.sum()), "row is", "rows are")
+        what = f"{before} before the end of {store.path}, which lacks the time"
+        times = as_timestamps(early[lost]).astype(str).tolist()
+        raise SocialxError(table.path, f"{what} ({sample(times)})", f"remove them, or {ANEW}")
+    old, new = grid.readings(rows), table.values[:known]
+    read, given = grid.are_readings(old), grid.are_readings(new)
+    differ = ((old != new) & read)[:, table.columns]
+    if differ.any():
+        first = []
+        for row, place, feature in np.argwhere(differ)[:2]:
+            cell = row, table.columns[place], feature
+            first.append(f"{grid.ids[cell[1]]} at {as_text(int(early[row]))} is {new[cell]}, not {old[cell]}")
+        other = counted(int(differ.sum()), "reading is not that", "readings are not those")
+        what = f"{other} of {store.path} ({'; '.join(first)})"
+        raise SocialxError(table.path, what, "remove these rows, or convert all rows again, each of them once")
+    late = given & ~read
+    fills = late.any(axis=(1, 2))
+    gap = _gap(store, table.path, later)
+    added = np.sort(np.concatenate([gap, later]))
+    behind = np.full((len(added), *new.shape[1:]), np.nan, np.float32)
+    behind[np.searchsorted(added, later)] = table.values[known:]
+    places = np.concatenate([store.rows[rows[fills]], grid.rows + np.arange(len(added))])
+    return _Change(grid, added, gap, places, np.concatenate([np.where(late, new, old)[fills], behind]))
+
+
+def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
+    """The times of the rows that are missing after those of the file, int64 [g]; refuses another step."""
+    if not len(seconds):
+        return seconds
+    last, step = int(store.seconds[-1]), 60 * store.step_minutes
+    common = common_step(seconds) if len(seconds) > 2 else step
+    odd = irregular(np.concatenate([[last], seconds]), step)
+    if len(odd) or common > step + JITTER_S:
+        times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
+        what = f"its rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
+        raise SocialxError(where, what, "give it the same step")
+    gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
+    if len(gap) > len(store.rows):
+        begins = as_text(int(seconds[0]))
+        what = f"its first new row is at {begins}, and {len(gap):,} steps after the last one of {store.path} have none"
+        raise SocialxError(where, what, f"check its dates, or say how they are written: {Argument('time_format')}")
+    return gap
+
+
+def _note(done: Appended, change: _Change, table: _Table) -> None:
+    """Tell what of the new tables is left out, what is filled, and what may not be a reading, or in another unit.
+
+    The median of speeds in another unit is far from that of the file's last week.
+    """
+    grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
+    store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
+    if same:
+        note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already", "left out"))
+    if done.absent:
+        what = f"it lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
+        note(Message(where, what, "their readings are missing", done.absent))
+    if len(gap):
+        ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
+        found = f"{counted(len(gap), 'row is', 'rows are')} neither in it nor in {where} ({ends})"
+        note(Message(store.path, found, "filled with missing readings"))
+    zeros = int((values == 0).sum())
+    if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
+        what = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
+        note(Message(where, what, f"{Argument('missing', 0)} if they stand for none"))
+    known, valid = store.read(slice(max(0, len(store.rows) - WEEK_S // (60 * store.step_minutes)), len(store.rows)))
+    readings = values[store.is_reading(values)]
+    if store.feature != SPEED or not len(readings) or not valid.any():
+        return
+    old_median, median = float(np.median(known[valid])), float(np.median(readings))
+    if median > UNIT_RATIO * old_median or old_median > UNIT_RATIO * median:
+        what = f"half of its readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
+        note(Message(where, what, f"check that they are in {store.unit}, as in the file"))
+
+
+def _extend(change: _Change, file: h5py.File) -> None:
+    """Write rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
+    grid, places = change.grid, change.places
+    if grid.new.ids:
+        _widen(file, grid)
+    features = file[FEATURES]
+    chunks = len(np.unique(places // features.chunks[0]))
+    reserve(file, features.shape[2] * (chunks + 1) * packed_bytes(4 * math.prod(features.chunks)))
+    features.resize(grid.rows + len(change.seconds), axis=0)
+    for rows in np.split(np.arange(len(places)), np.flatnonzero(np.diff(places) > 1) + 1):
+        for feature, store in enumerate(grid.stores):
+            features[places[rows[0]] : places[rows[-1]] + 1, :, store.place] = change.values[rows, :, feature]
+    if len(change.seconds):
+        for place in {*range(features.shape[2])} - {store.place for store in grid.stores}:
+            features[grid.rows :, :, place] = features[grid.rows - 1, :, place]
+        _lengthen(file, TIMESTAMPS, as_timestamps(change.seconds))
+        if SECONDS in file:
+            _lengthen(file, SECONDS, change.seconds)
+    file.attrs[ROWS_ATTR] = np.int64(len(features))
+    if grid.codes:
+        file["metadata"].attrs[CODES_ATTR] = np.array(grid.codes)
+
+
+def _widen(file: h5py.File, grid: _Grid) -> None:
+    """Columns of missing readings for new sensors, and what is known of them."""
+    new, was, wider = grid.new, file[FEATURES], f"{FEATURES}_wider"
+    shape = (len(was), len(grid.ids), len(grid.names))
+    column = np.full((len(new.ids), len(grid.names)), np.nan, np.float32)
+    for name, known in static_columns(new).items():
+        if name in grid.names and known is not None:
+            column[:, grid.names.index(name)] = known
+    reserve(file, packed_bytes(4 * math.prod(shape)))
+    made = create_features(file, wider, shape, was.chunks[0])
+    made.attrs.update(was.attrs)
+    for begin in range(0, len(was), was.chunks[0]):
+        part = was[begin : begin + was.chunks[0]]
+        more = np.broadcast_to(column, (len(part), *column.shape))
+        made[begin : begin + len(part)] = np.concatenate([part, more], axis=1)
+    ids = fixed_texts([*file[VDIDS][:], *new.ids])
+    del file[FEATURES], file[VDIDS]
+    file.move(wider, FEATURES)
+    write_column(file, VDIDS, ids)
+    file.attrs["num_locations"] = np.int64(len(grid.ids))
+    write_sensors(file, new)
+
+
+def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
+    """Values behind those of a column; one of a fixed length is replaced by one that can grow."""
+    column = file[name]
+    first = len(column)
+    if column.maxshape != (None,):
+        whole = column[:]
+        del file[name]
+        column = write_column(file, name, whole)
+    reserve(file, packed_bytes(column.dtype.itemsize * (first + len(added))))
+    column.resize(first + len(added), axis=0)
+    column[first:] = added
+
+
+def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
+    """Whether a copy gives back what was written, and the old rows of all chunks from the first that was written on."""
+    was, now, grid = old[FEATURES], new[FEATURES], change.grid
+    same = len(now) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
+    rows = was.chunks[0]
+    for begin in range(min(grid.rows - 1, change.places[0]) // rows * rows, len(now), rows):
+        found, part = now[begin : begin + rows], was[begin : begin + rows]
+        here = (change.places >= begin) & (change.places < begin + rows)
+        wanted = found.copy()  # of the constant columns of new rows and sensors
+        wanted[: len(part), : part.shape[1]] = part
+        for feature, store in enumerate(grid.stores):
+            wanted[change.places[here] - begin, :, store.place] = change.values[here, :, feature]
+        same = same and np.array_equal(found, wanted, equal_nan=True)
+    if not len(change.seconds):
+        return same
+    return same and np.array_equal(new[TIMESTAMPS][grid.rows :].astype("S19"), as_timestamps(change.seconds))

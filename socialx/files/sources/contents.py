@@ -1,0 +1,120 @@
+"""What the readers of users' files take and give, and the clock for files that hold no times.
+
+T rows, N sensors, t rows of one block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from math import isnan, nan
+from pathlib import Path
+
+import numpy as np
+
+from socialx.core.errors import Argument, Message, SettingsError, SocialxError
+from socialx.data.calendar import DAY_S
+from socialx.files.sources.positions.locations import Location
+from socialx.files.sources.request import Request
+from socialx.files.store.head import FileHead
+from socialx.files.store.layout import Block
+from socialx.files.store.quantities import SPEED
+from socialx.files.store.time_axis import as_text
+
+START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?")
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a reader finds; None or NaN = the source does not say."""
+
+    ids: tuple[str, ...] | None  # in column order; None where sensors are only numbered
+    sensors: int
+    blocks: Generator[Block, None, None]
+    feature: str = SPEED
+    units: str | None = None
+    locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
+    notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
+    paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
+    times: np.ndarray | None = None  # of all rows, int64 [T], where each has its own
+    timezone: str | None = None  # of the times, where the source says it; what is not UTC is that of wall times
+    rounded: bool = False  # whether its times are whole steps already
+    droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
+    lanes: tuple[str, ...] | None = None  # the names of those of each sensor, where readings of lanes are combined
+    others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
+    city: str | None = None  # of the sensors, for a table of positions of several cities
+    stored: Callable[[str], str] = str  # an id as it is written, where its own spelling cannot be
+    missing: float | None = nan  # the number that stands for no reading, None: there is none; NaN: 0 of a speed alone
+
+    def no_reading(self) -> float | None:
+        """The number that stands for no reading of the feature; None: there is none."""
+        if self.missing is not None and isnan(self.missing):
+            return 0.0 if self.feature == SPEED else None
+        return self.missing
+
+
+@dataclass(frozen=True)
+class Format:
+    """One shape in which files are published."""
+
+    name: str  # as convert takes it
+    title: str
+    recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None; never raises for another kind
+    read: Callable[[Request], Contents]
+    has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
+    takes: frozenset[str] = frozenset({"ids", "start", "step_s", "channel"})  # what of a Request it does not ignore
+    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # what of a Request this file needs besides its clock
+
+
+class Clock:
+    """Wall times for the rows of a source that holds no dates."""
+
+    row = 0  # how many rows have their times
+
+    def __init__(self, request: Request, step_s: int | None = None) -> None:
+        """``step_s``: seconds between rows where the source itself says; else ``request`` must."""
+        if step_s and request.step_s:
+            raise SettingsError(
+                Argument("freq"), f"{request.data} says itself that its rows are {step_s} s apart", "drop it"
+            )
+        step_s = step_s or request.step_s
+        if request.start is None or step_s is None:
+            freq = "" if step_s else f" {Argument('freq', '5min')}"
+            start = Argument("start", "YYYY-MM-DD HH:MM:SS")
+            raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
+        self._start, self._step = start_seconds(request), step_s
+        self._last = self._start - DAY_S  # the time of the row before the next
+        self.where, self._said = request.data, request.said_start
+
+    def seconds(self, count: int) -> np.ndarray:
+        """The next ``count`` rows, a step apart -> int64 [t]."""
+        rows = np.arange(self.row, self.row + count, dtype=np.int64)
+        self.row += count
+        return self._start + self._step * rows
+
+    def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
+        """The next rows, each at the first moment with its second of the day, int [t] -> int64 [t].
+
+        A missing hour is so found again, and a repeated time of day is the next day's.
+        """
+        steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
+        steps %= DAY_S
+        if self.row == 0 and steps[:1].any():
+            found, said = (as_text(int(each))[11:] for each in (seconds[0], self._start))
+            first = f"its first row is at {found}, not {said} as {self._said}"
+            raise SocialxError(self.where, first, f"say the right {Argument('start')}")
+        times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
+        self.row, self._last = self.row + len(seconds), int(times[-1]) if len(times) else self._last
+        return times
+
+
+def start_seconds(request: Request) -> int:
+    """The time from which the user counts, in seconds since 1970, as if UTC."""
+    start = Argument("start", request.start)
+    if not START.fullmatch(request.start or ""):
+        raise SettingsError(start, "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00")
+    try:
+        return int(np.datetime64(request.start or "", "s").astype(np.int64))
+    except ValueError:
+        raise SettingsError(start, "no such time", "for example 2012-03-01 00:00:00") from None

@@ -1,0 +1,164 @@
+"""A table from a database: the rows of a query of SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, unquote, urlsplit
+
+from socialx.core.errors import Argument, Command, SettingsError, SocialxError, counted, in_short, sample, shortened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SQLITE, POSTGRES = "sqlite", "postgresql"
+URL = re.compile(r"([a-z][a-z0-9]*)(?:\+[a-z0-9]+)?:(//.*)", re.DOTALL)
+KNOWN = {"sqlite": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
+OTHER = {"mysql", "mariadb", "mssql", "oracle", "duckdb", "clickhouse", "snowflake", "bigquery"}
+# Comments, texts and quoted names of SQL, in which a semicolon ends nothing.
+QUOTED = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$", re.DOTALL)
+SELECT = re.compile(r"[\s(]*(?:select|with)\b", re.IGNORECASE)
+TIME = re.compile(r"time|date|stamp|^ts$|_at$", re.IGNORECASE)  # in the name of a column
+COLUMNS, QUERY, CONNECT_S = 8, 60, 10  # columns of a table and letters of a query in a message
+EXAMPLE = "SELECT time, sensor, speed FROM readings"
+TABLES = """SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+    WHERE tables.type IN ('table', 'view') AND tables.name NOT LIKE 'sqlite~_%' ESCAPE '~'
+    ORDER BY tables.rowid, columns.cid"""
+
+
+@dataclass(frozen=True)
+class Database:
+    """url: for the driver alone.  shown: its scheme, host and path.  name: of the data set.  path: of SQLite."""
+
+    url: str
+    shown: str
+    name: str
+    path: Path | None = None
+    secrets: tuple[str, ...] = ()  # which no message may hold
+
+    def named(self, query: str) -> str:
+        """How messages call the rows of a query."""
+        return f"{self.shown} ({shortened(' '.join(query.split()), QUERY)})"
+
+    def refusal(self, error: BaseException) -> SocialxError:
+        """What the driver says, without passwords."""
+        text = re.sub("|".join(map(re.escape, self.secrets)) or "$.", "***", in_short(error, 1000))
+        return SocialxError(self.shown, f"the database says: {shortened(text, 200)}", "correct the query or the URL")
+
+
+def is_url(data: object) -> bool:
+    """Whether it is the URL of a database, also of one that is not read."""
+    found = URL.fullmatch(data.strip()) if isinstance(data, str) else None
+    return found is not None and found[1] in {*KNOWN, *OTHER}
+
+
+def database(url: str) -> Database:
+    """The database of ``sqlite:///FILE`` or ``postgresql://HOST/NAME``; SettingsError for another one."""
+    kind, _, rest = url.strip().partition(":")
+    kind = kind.partition("+")[0]  # without the name of a driver
+    if KNOWN.get(kind) == SQLITE:
+        path = rest.removeprefix("///")
+        if path == rest or not path:
+            three = f"{SQLITE}:///roads.db, or {SQLITE}:////data/roads.db"
+            raise SettingsError(f"{SQLITE}:{rest}", "no path behind three slashes", f"for example {three}")
+        return Database(url, f"{SQLITE}:///{path}", Path(path).stem or "database", Path(path))
+    if kind not in KNOWN:
+        raise SettingsError(f"{kind}://", "no database that is read", f"name {SQLITE}:///FILE or {POSTGRES}://")
+    try:
+        parts = urlsplit(f"{POSTGRES}:{rest}")
+        odd = rest.count("@") > 1 or parts.fragment or parts.port == 0
+    except ValueError:  # of brackets, and of a port
+        odd = True
+    if odd:
+        remedy = "write @ / ? # and : of a password as %40 %2F %3F %23 and %3A"
+        raise SettingsError(f"{POSTGRES}://", "a URL of which the host cannot be told", remedy)
+    hidden = [parts.password or "", *re.findall(r"pass\w*=([^&]*)", parts.query)]
+    wait = "" if "connect_timeout" in parts.query else f"{'&' if parts.query else '?'}connect_timeout={CONNECT_S}"
+    name = re.sub(r"\W+", "_", unquote(parts.path).strip("/")) or "database"
+    secrets = tuple({*hidden, *map(unquote, hidden)} - {""})
+    shown = f"{POSTGRES}://{parts.hostname or ''}{parts.path}"
+    return Database(f"{POSTGRES}:{rest}{wait}", shown, name, secrets=secrets)
+
+
+def table_of_query(base: Database, query: str | None) -> pa.Table:
+    """The rows of a single SELECT, read only and held in memory; refuses other statements, and a query without rows."""
+    query = _refuse_without_query(base) if query is None else query.strip().rstrip("; \n")
+    bare = QUOTED.sub(" ", query).rstrip("; \n")
+    if ";" in bare or not SELECT.match(bare):
+        argument = Argument("query", shortened(query, QUERY))
+        raise SettingsError(argument, "not a single SELECT or WITH", f"for example {Argument('query', EXAMPLE)}")
+    table = _of_postgres(base, query) if base.path is None else _of_sqlite(base, base.path, query)
+    names = table.column_names
+    if twice := sample([name for name in dict.fromkeys(names) if names.count(name) > 1]):
+        raise SocialxError(base.shown, f"the query gives columns more than once ({twice})", "name each with AS")
+    if not table.num_rows:
+        raise SocialxError(base.shown, f"the query gives no rows ({shortened(query, QUERY)})", "ask for others")
+    return table
+
+
+def _of_sqlite(base: Database, path: Path, query: str) -> pa.Table:
+    import pyarrow as pa
+
+    if not path.is_file():
+        raise SocialxError(base.shown, "no such file", "check the path; behind four slashes it is absolute")
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            cursor = connection.execute(query)
+            names, rows = [column[0] for column in cursor.description or ()], cursor.fetchall()
+    except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
+        raise base.refusal(error) from None
+    columns: list[Sequence[Any]] = [*zip(*rows, strict=True)] if rows else [()] * len(names)
+    for place, values in enumerate(columns):
+        kinds = {type(value) for value in values} - {type(None)}
+        if bytes in kinds:
+            what = f"the column {names[place]} of the query holds bytes"
+            raise SocialxError(base.shown, what, "leave it out of the query")
+        if len(kinds) > 1:  # they are texts then
+            columns[place] = [value if value is None else str(value) for value in values]
+    return pa.Table.from_arrays([*map(pa.array, columns)], names=names)
+
+
+def _of_postgres(base: Database, query: str) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        from adbc_driver_postgresql import dbapi
+    except ImportError:
+        needs = "it needs the package adbc-driver-postgresql"
+        raise SocialxError(base.shown, needs, "pip install 'socialx[database]'") from None
+    try:
+        with dbapi.connect(base.url) as connection, connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            cursor.execute(query)
+            table = cursor.fetch_arrow_table()
+    except dbapi.Error as error:
+        raise base.refusal(error) from None
+    kinds = [each.storage_type if isinstance(each, pa.BaseExtensionType) else each for each in table.schema.types]
+    columns = [column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]  # of types that it lacks
+    return pa.Table.from_arrays(columns, names=table.column_names)
+
+
+def query_of_all(base: Database) -> tuple[str, str]:
+    """What tables a database of SQLite has, as a text, and a query of all rows of the likely one."""
+    tables: dict[str, list[str]] = {}
+    if base.path is not None:
+        for table, column in zip(*(each.to_pylist() for each in _of_sqlite(base, base.path, TABLES)), strict=True):
+            tables.setdefault(table, []).append(column)
+    listed = "; ".join(f"{name} ({sample(names, COLUMNS)})" for name, names in tables.items())
+    has = f"; it has {counted(len(tables), 'table')}: {listed}" if base.path else ""
+    dated = [name for name, columns in tables.items() if any(map(TIME.search, columns))]
+    query = next((f'SELECT * FROM "{name}"' for name in (*dated, *tables)), EXAMPLE)  # noqa: S608
+    return has, query
+
+
+def _refuse_without_query(base: Database) -> NoReturn:
+    """Raise for a database without a query, with an example of one; of SQLite also with its tables."""
+    has, query = query_of_all(base)
+    reads = Command("convert", "auto", base.shown, query=query, meta="LOCATIONS.csv", output="OUT.h5")
+    raise SocialxError(base.shown, f"a query chooses its rows{has}", reads)

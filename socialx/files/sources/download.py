@@ -1,0 +1,141 @@
+"""Fetching the published files of a data set: a whole one is checked and takes its place in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from socialx import __version__
+from socialx.core.disk import check_output, replacing
+from socialx.core.errors import Argument, Message, SettingsError, SocialxError
+from socialx.core.progress import note, work
+from socialx.files.sources.positions.locations import read_locations
+from socialx.files.store import published
+from socialx.files.store.published import PublishedFile
+
+BLOCK_BYTES = 1 << 16
+MOST_BYTES = 4 << 30  # far above any published file: a server that sends without end must not fill the disk
+WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try
+MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # answers of a server in trouble
+IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
+MIRROR = f"try another place with {Argument('mirror')}"
+
+
+def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str]]:
+    """The files of a dataset and where to fetch each from; ``mirror``: the address of a folder that holds them all."""
+    facts = published.dataset(dataset)
+    if facts is None:
+        raise SettingsError(dataset, "no data set that can be downloaded", f"choose {' or '.join(published.DATASETS)}")
+    if mirror is not None:
+        is_address = False
+        with suppress(ValueError):  # a broken host or port
+            parts = urlsplit(mirror)
+            reachable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            is_address = bool(reachable and re.fullmatch(r"[!-~]+", mirror))
+        if not is_address:
+            example = "give one like https://example.org/folder"
+            raise SettingsError(f"{mirror[:200]!a}", "not an http or https address", example)
+    return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in facts.files]
+
+
+def fetch(
+    published: PublishedFile,
+    url: str,
+    folder: Path,
+    *,
+    timeout_s: float = 30.0,
+    overwrite: bool = False,
+) -> Path:
+    """Fetch a file into ``folder``; it appears there whole and checked, or not.
+
+    What is there already and right is kept, without a request, and a note says so.
+    timeout_s: of connecting and of each read.  Raises SocialxError for what is not the published file, too.
+    """
+    target = folder / published.name
+    try:
+        if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
+            what = "with the published md5" if published.md5 else "a table of positions"
+            note(Message(target, f"there already, {what}", "kept"))
+            return target
+        check_output(target, overwrite)
+        with replacing(target) as temporary:
+            _receive(temporary, url, timeout_s)
+            if fault := _fault(temporary, published):
+                with temporary.open("rb") as file:
+                    head = file.read(256).lstrip().lower()
+                impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
+                raise SocialxError(url, f"sends {next(impostors, 'another file')} ({fault})", MIRROR)
+    except OSError as error:  # the network's own errors never come this far
+        raise SocialxError(target, f"cannot be written ({error.strerror})", "check the folder and its space") from error
+    return target
+
+
+def _fault(path: Path, published: PublishedFile) -> str:
+    """Why a file is not the published one; where its md5 is not known, why it is no table of positions; "": it is."""
+    if published.md5:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        return "" if digest == published.md5 else f"md5 {digest}, not {published.md5}"
+    try:
+        return "" if read_locations(path) else "no position"
+    except SocialxError as error:
+        return str(error).removeprefix(f"{path}: ").replace(": ", ", ")
+
+
+def _receive(path: Path, url: str, timeout_s: float) -> None:
+    """Try, and after a ConnectionError, which is all that another try may mend, try again."""
+    for failures in range(1, len(WAITS_S) + 2):
+        try:
+            return _receive_once(path, url, timeout_s, again=failures > 1)
+        except ConnectionError as lost:
+            state = str(lost)
+        if failures <= len(WAITS_S):
+            wait_s = WAITS_S[failures - 1]
+            with work("waiting to try again", None, "B"):
+                note(Message(url, state, f"trying again in {wait_s:g} s"))
+                time.sleep(wait_s)
+    raise SocialxError(url, state, f"run the same command again, or {MIRROR}")
+
+
+def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
+    """Ask once for the whole file.  again: a server was reached before, so that one which is gone may come back."""
+    import requests
+
+    headers = {"User-Agent": f"socialx/{__version__}", "Accept-Encoding": "identity"}
+    try:
+        response = requests.get(url, headers=headers, stream=True, timeout=timeout_s)
+    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address at all
+        cause = _cause(error)
+        answer = f"no answer ({str(cause)[:160]!a})"
+        reached = again or isinstance(cause, ConnectionResetError)
+        if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
+            raise ConnectionError(answer) from None
+        raise SocialxError(url, answer, f"check the connection and the address, or {MIRROR}") from None
+    with response:
+        if response.status_code != 200:
+            answer = f"HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
+            if response.status_code in MAY_PASS:
+                raise ConnectionError(answer)
+            raise SocialxError(url, answer, f"check the address, or {MIRROR}")
+        length = response.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+        with path.open("wb") as file, work(f"download {url.rpartition('/')[2]}", total, "B") as bar:
+            try:
+                for block in response.iter_content(BLOCK_BYTES):
+                    file.write(block)
+                    bar.advance(len(block))
+                    if file.tell() > MOST_BYTES:
+                        raise SocialxError(url, f"sends more than {MOST_BYTES:,} bytes", MIRROR)
+            except requests.RequestException as error:
+                raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The system's own error, which requests and urllib3 wrap several times."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error

@@ -1,0 +1,168 @@
+"""The neighbours of the sensors of a file: by their positions, or by a list of road distances.
+
+Road distances are published beside the data: a CSV of from, to, cost, or a square matrix.  N sensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from socialx.core.disk import check_regular
+from socialx.core.errors import SAMPLE, Argument, Command, SocialxError, fall_back, sample
+from socialx.data import geo
+from socialx.files.sources.positions.points import Row
+from socialx.files.sources.small_tables import read_rows
+from socialx.files.store.ids import match_key
+from socialx.files.store.store import Store
+
+ALONE = "these sensors use no neighbours, and no other sensor uses them"
+COLUMNS = ("from", "to", "cost")
+ADVICE = "a CSV with the columns from,to,cost is needed"
+OF_NETWORK = "name the distances of this network"
+OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
+# Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
+SMALLEST_MEDIAN_METRES = 20.0
+
+
+def neighbours_of(
+    store: Store, count: int | None, reach_km: float | None, distances: Path | None, strict: bool
+) -> geo.Neighbours:
+    """The neighbours of every sensor, found once, in float64.
+
+    count: the nearest so many, None: all; reach_km: none farther away, None: no limit; distances: a list of roads
+    in place of straight lines.  Raises SocialxError where a position is unknown and ``strict``.
+    """
+    path, ids, sensors = store.path, store.sensors.ids, store.sensors
+    xy = geo.to_plane(sensors.latitude, sensors.longitude)
+    reach = np.inf if reach_km is None else reach_km
+    if distances is not None:
+        start, end, km = read_distances(distances, ids)
+        alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
+        if alone:
+            fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)})", ALONE)
+        return geo.by_road(start, end, km, xy, count, reach)
+    lost = [name for name, known in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
+    if lost:
+        what = f"{len(lost)} of {len(ids)} sensors have no position ({sample(lost)})"
+        command = Command("backfill", path, meta="LOCATIONS.csv")
+        if strict:
+            without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.strict', False)}"
+            raise SocialxError(path, what, f"{command}, or train with {without}")
+        fall_back(path, f"{what}; {ALONE}", f"{command} would give them one")
+    return geo.nearest(xy, count, reach)
+
+
+def distances_checksum(path: Path) -> str:
+    """12 hex digits that tell this file from others.  Raises SocialxError where it cannot be read."""
+    try:
+        check_regular(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise SocialxError(path, error.strerror or error, ADVICE) from None
+
+
+def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The listed pairs of these sensors: start, end int64 [pairs] as places in ids, and km float64 [pairs].
+
+    Three columns are a list, any other rows of numbers are a matrix N x N in the order of the sensors: STGCN's
+    ``W_228.csv``, with metres from the sensor of the row to that of the column.
+
+    DCRNN's ``distances_la_2012.csv``: a header from,to,cost, costs in metres, and many sensors that are not in the
+    data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
+    the columns, the unit or every sensor are others.
+    """
+    lines = read_rows(path, ADVICE, long=True)
+    line, first = next(lines, ("", []))
+    names = [cell.lower() for cell in first]
+    is_pair = len(first) == len(COLUMNS) and _is_number(first[-1])
+    if is_pair:
+        return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
+    if len(first) > 1 and all(map(_is_number, first)):
+        return _read_matrix(path, chain([(line, first)], lines), ids)
+    if any(names.count(name) != 1 for name in COLUMNS):
+        raise SocialxError(path, f"its columns are {sample(names, 8)}", "from,to,cost are needed, cost in metres")
+    return _read_list(path, lines, names, ids)
+
+
+def _km(path: Path, what: str, metres: np.ndarray) -> np.ndarray:
+    """Metres float64 [pairs] -> km; refuses what is in another unit."""
+    if np.median(metres) < SMALLEST_MEDIAN_METRES:
+        raise SocialxError(
+            path,
+            f"half of its {what} are no more than {np.median(metres):.3g}, which are no metres",
+            "multiply kilometres by 1000",
+        )
+    return metres / 1000
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def _read_list(
+    path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs of a list with these columns, as ``read_distances`` gives them.
+
+    Every cost is checked, also of pairs that are not of these sensors.
+    """
+    place = {match_key(vdid): number for number, vdid in enumerate(ids)}
+    columns = [names.index(name) for name in COLUMNS]
+    pairs, costs, others = array("q"), array("d"), dict[str, None]()
+    for line, cells in lines:
+        if len(cells) != len(names):
+            raise SocialxError(path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
+        start, end, cost = (cells[column] for column in columns)
+        if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
+            raise SocialxError(path, f"{line}: cost {cost[:40]!r} is no distance", "correct it")
+        first, second = place.get(match_key(start)), place.get(match_key(end))
+        if first is not None and second is not None and first != second:
+            pairs.extend((first, second))
+            costs.append(float(cost))
+        elif len(others) <= SAMPLE:
+            others[start] = None
+    if not costs:
+        what = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
+        raise SocialxError(path, f"no pair of it is in the data ({what})", OF_NETWORK)
+    places = np.array(pairs, np.int64).reshape(-1, 2)
+    return places[:, 0].copy(), places[:, 1].copy(), _km(path, "costs", np.array(costs))
+
+
+def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs of a matrix [N,N] of metres without a header, as ``read_distances`` gives them.
+
+    Its diagonal is not read.  inf is no road.  So is 0 elsewhere, with a warning: it stands for "not connected" more
+    often than for two sensors at one place, and then all unconnected sensors would be the nearest ones.
+    """
+    sensors, rows = len(ids), 0
+    metres = np.empty((sensors, sensors))
+    for rows, (line, cells) in enumerate(lines, 1):
+        if len(cells) != sensors or rows > sensors:
+            what = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
+            raise SocialxError(path, f"{line} is {what}, and the data has {sensors} sensors", OTHER)
+        for column, cell in enumerate(cells):
+            distance = float(cell) if _is_number(cell) else -1.0
+            if not distance >= 0 and column != rows - 1:
+                what = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
+                raise SocialxError(path, what, "correct it")
+            metres[rows - 1, column] = distance
+    if rows < sensors:
+        raise SocialxError(path, f"{rows} rows of numbers, and the data has {sensors} sensors", OTHER)
+    off = ~np.eye(sensors, dtype=bool)
+    listed = off & (metres > 0) & np.isfinite(metres)
+    if not listed.any():
+        raise SocialxError(path, "no distance above 0 in it", OF_NETWORK)
+    if zeros := int((off & (metres == 0)).sum()):
+        fall_back(path, f"{zeros} of its distances between two sensors are 0", "these pairs are no neighbours")
+    start, end = np.nonzero(listed)
+    return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])

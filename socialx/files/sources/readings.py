@@ -1,0 +1,329 @@
+"""The one function that reads whatever users hold: data, positions and what the user says, joined into Readings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
+from socialx.files.sources.contents import Contents, Format
+from socialx.files.sources.positions.locations import ADVICE, index_ids, join, read_ids, read_locations, respelt
+from socialx.files.sources.recognition import FORMATS, find, is_table, recognise
+from socialx.files.sources.request import Request, options
+from socialx.files.sources.resample import regular, resampled
+from socialx.files.sources.tables.clock_changes import (
+    existing,
+    goes_back,
+    in_utc,
+    in_zone,
+    on_axis,
+    repeated_hour,
+    repeats,
+    rounded,
+)
+from socialx.files.sources.tables.columns import unit_of
+from socialx.files.sources.tables.matrices import MATRIX, is_matrix
+from socialx.files.sources.tables.reader import CSV, PUBLISHED_CSV
+from socialx.files.sources.unknown import refuse_transposed
+from socialx.files.store.head import read_head
+from socialx.files.store.ids import match_key
+from socialx.files.store.layout import DIRECTIONS, Block, Readings, Sensors, is_code
+from socialx.files.store.published import DATASETS, PublishedDataset
+from socialx.files.store.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
+
+MINE = "mine"  # the name of a data set without one
+
+
+def read(kind: str, request: Request) -> Readings:
+    """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
+
+    A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
+    DCRNN's own locations have only positions, and nothing but those is needed to forecast.
+    """
+    named = find(kind)
+    format = _format(named, request)
+    _refuse_ignored(request, format)
+    dataset = named if isinstance(named, PublishedDataset) else None
+    if dataset and "start" in format.takes and format.name != CSV and (not dataset.skips or format.has_clock):
+        step = request.step_s or (None if format.has_clock else dataset.step_s)
+        request = replace(request, start=request.start or dataset.start, step_s=step, published=request.start is None)
+    if request.meta is not None:
+        read_head(request.meta, ADVICE)  # which tells a wrong name before the readings are walked
+    contents = format.read(request)
+    if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
+        found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
+        raise SettingsError(Argument("timezone", request.timezone), found, "drop it")
+    ids, numbered = _ids(request, contents)
+    dataset, published = _published(dataset, request, ids)
+    sensors, positions, unknown = _sensors(request, contents, ids, dataset)
+    sensors = replace(sensors, ids=tuple(map(contents.stored, sensors.ids)))
+    readings, assumed = _readings(request, contents, dataset, sensors, positions)
+    codes, features = (request.missing or ())[1:], (contents.feature, *contents.others)
+    if contents.others:
+        codes = request.codes(features)
+    readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
+    readings, seconds, clock = in_order(readings, contents, request)
+    if request.resample is not None:
+        readings, seconds = resampled(readings, seconds, request)
+    lacking: tuple[Message, ...] = ()
+    if dataset is None:
+        readings, lacking = regular(readings, seconds, request)
+    elif request.step_s and format.has_clock and not request.round_times:
+        raise SettingsError(Argument("freq"), f"{dataset.name} keeps the rows that it has as published", "drop it")
+    files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
+    kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
+    lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
+    notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
+    return replace(readings, inputs=tuple(path for path in files if path), lanes=lanes, notes=notes)
+
+
+def _format(named: PublishedDataset | Format | None, request: Request) -> Format:
+    """The format of the data: the one that was named, or what its content tells."""
+    table = FORMATS[CSV]
+    if request.transposed:
+        return named if isinstance(named, Format) else table
+    if isinstance(named, Format):
+        refuse_transposed(request.head)
+    chosen = request.more or request.drop or request.time_column or request.sensor_column or request.time_format
+    if named is None and is_table(request):
+        return table
+    format = named if isinstance(named, Format) else recognise(request.head)[0]
+    if format is table and is_matrix(request.head):
+        return FORMATS[MATRIX]
+    return table if format is FORMATS[PUBLISHED_CSV] and chosen else format
+
+
+def _refuse_ignored(request: Request, format: Format) -> None:
+    """Refuse several files, or an option, that other readers take notice of and the one of this format does not."""
+    title = f"{format.title} ({format.name})"
+    if request.more and "more" not in format.takes:
+        raise SettingsError(Argument("data"), f"{title} has one file", "drop the others")
+    of_readers = frozenset().union(*(each.takes for each in FORMATS.values()))
+    rounded = {"step_s"} if format.has_clock else set()  # the step of the axis
+    for field, option in options().items():
+        given = getattr(request, field) not in (None, (), False)
+        if given and field in of_readers - format.takes - rounded:
+            raise SettingsError(Argument(option.name), f"{title} says that itself", "drop it")
+
+
+def _published(
+    named: PublishedDataset | None, request: Request, ids: tuple[str, ...]
+) -> tuple[PublishedDataset | None, tuple[str, ...]]:
+    """The data set that is named, or else the one whose sensors these are, and notes on it."""
+    if named:
+        return named, _fits(request, named, ids)
+    sized = (each for each in DATASETS.values() if len(ids) == each.sensors)
+    found = next((each for each in sized if all(match_key(vdid) in each.ids for vdid in ids)), None)
+    return found, (f"{request.data}: {found.name}, by the ids of its {len(ids)} sensors",) if found else ()
+
+
+def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
+    path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
+    numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
+    if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
+        others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
+        other = next((other.name for other in others if other is not dataset), None)
+        found = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
+        written = {"meta": request.meta or "LOCATIONS.csv", "output": "OUT.h5"}
+        likely = f"{Command('convert', other, path, **written)}, whose ids they look like"
+        raise SocialxError(path, found, likely if other else Command("convert", "auto", path, name="NAME", **written))
+    notes = []
+    if foreign and not numbered:
+        notes.append(f"{path}: {len(foreign)} of its {len(ids)} sensors ({sample(foreign)}) are not of {dataset.name}")
+    if request.published:
+        notes.append(f"{path}: no dates in it: its rows begin at {request.start}, as {dataset.name} does as published")
+    return tuple(notes)
+
+
+def in_order(
+    readings: Readings, contents: Contents, request: Request, *, in_utc_always: bool = False, remedy: Remedy = ""
+) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
+    """The readings with times that can be trusted, these times int64 [T], and a note for each change.
+
+    There are no times where rows have none of their own.
+
+    Times are moved to whole steps if that was asked for.  If the user names their zone, wall times with an hour that
+    comes twice are written in UTC.  Times in UTC without such an hour are then written as wall times of that zone.  A
+    file in UTC keeps the zone as the one that people live by.
+
+    in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
+
+    Without a zone from the user, such an hour is refused; ``remedy`` says what helps.
+    """
+    path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
+    notes: list[Message] = []
+    raw = np.empty(0, np.int64) if contents.times is None else contents.times
+    times = raw
+    if len(raw):  # rows have times of their own
+        again, refused = repeats(raw), None
+        times = raw[~again]
+        if request.round_times and len(times):
+            times, moved = rounded(times, path, request.step_s)
+            notes += [] if contents.rounded else [moved]
+        if not zone and not zoned:
+            helps = remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
+            refused = repeated_hour(times, path, helps)
+        elif zone and zoned and not goes_back(times):
+            wall = in_zone(times, zone)
+            if goes_back(wall):
+                twice = f"times that come twice at the end of daylight saving time in {zone}"
+                notes += [Message(path, twice, "all times are written in UTC")]
+                readings = replace(readings, timezone="UTC", local_zone=zone)
+            else:
+                notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
+                readings, times = replace(readings, timezone=zone), wall
+        elif zone and not zoned and (in_utc_always or goes_back(times)):
+            times, told = in_utc(times, zone, path)
+            notes += [told]
+            readings = replace(readings, timezone="UTC", local_zone=zone)
+        readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path, refused))
+    if readings.timezone not in (None, "UTC"):
+        readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
+    return readings, times, tuple(notes)
+
+
+def _ids(request: Request, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
+    """The sensors' ids in column order, and a note where they are only numbers."""
+    count, meta = contents.sensors, request.meta
+    if contents.ids is not None:
+        return contents.ids, ()
+    if request.ids is not None:
+        ids = read_ids(request.ids)
+        if len(ids) != count:
+            found = f"{len(ids)} ids for the {count} sensors of {request.data}"
+            raise SocialxError(request.ids, found, "name the ids of this data set")
+        return ids, ()
+    indexed = index_ids(meta) if meta else {}
+    if sorted(indexed) == list(range(count)):
+        return tuple(indexed[place] for place in range(count)), (f"{meta}: ids from its column index",)
+    numbered = f"it has no sensor ids, so they are 0 to {count - 1}"
+    return tuple(map(str, range(count))), (Message(request.data, numbered, f"{Argument('ids', 'FILE')} gives them"),)
+
+
+def without(
+    blocks: Generator[Block, None, None], codes: tuple[float, ...], features: Sequence[str] = (SPEED,)
+) -> Generator[Block, None, None]:
+    """The blocks, these numbers replaced by NaN: a file names one number that stands for no reading.
+
+    features: what the blocks hold; of several 0 stands for no reading of the speed alone.
+    """
+    with closing(blocks):
+        for block in blocks:
+            if codes:
+                values = block.speeds if len(features) > 1 else block.speeds[..., np.newaxis]
+                missing = is_code(values, features, codes).reshape(block.speeds.shape)
+                block = replace(block, speeds=np.where(missing, np.float32(np.nan), block.speeds))
+            yield block
+
+
+def _sensors(
+    request: Request, contents: Contents, ids: tuple[str, ...], dataset: PublishedDataset | None
+) -> tuple[Sensors, str, tuple[str, ...]]:
+    """The sensors with their positions, the name of what these come from, and notes on what it does not say."""
+    notes: list[str] = []
+    if request.meta is not None:
+        locations, positions = read_locations(request.meta, ids, contents.city, notes), str(request.meta)
+    elif contents.locations is not None:
+        locations, positions = contents.locations, str(request.data)
+    elif request.without_positions:
+        locations, positions = {}, "no locations"
+    else:
+        helps = f"add {Argument('meta', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
+        raise SocialxError(request.data, "it holds no positions of its sensors", helps)
+    locations, cased = respelt(ids, locations)
+    if cased:
+        notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")
+    known = [place for vdid in ids if (place := locations.get(match_key(vdid)))]
+    described = any(place.direction or np.isfinite([place.lanes, place.length]).any() for place in known)
+    if odd := sorted({place.other_direction for place in known} - {""}):
+        found = f"directions that are none of {', '.join(DIRECTIONS)} ({sample(odd)})"
+        notes.append(f"{positions}: {found}: unknown in the output")
+    static = dataset.static if dataset else described
+    if static and not described:
+        notes.append(f"{positions}: no lanes, length or direction in it: these features are NaN in the output")
+    path, missing = Path(positions), request.without_positions
+    sensors = join(ids, locations, path, static=static, allow_missing=missing, droppable=contents.droppable)
+    return sensors, positions, tuple(notes)
+
+
+def stored_unit(feature: str, text: str) -> str:
+    """A unit as it is stored; those of other quantities than speeds are free text, but no unit of speeds."""
+    if feature != SPEED:
+        if (measured := unit_of(text)) and measured[0] == SPEED:
+            like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
+            raise SettingsError(Argument("units", text), f"a unit of speeds, and the file holds {feature}", like)
+        return text
+    if unit := SPEED_UNITS.get(text.strip().lower()):
+        return unit
+    raise SettingsError(Argument("units", text), "not a unit of speeds", "choose mph, km/h or m/s")
+
+
+def _readings(
+    request: Request, contents: Contents, dataset: PublishedDataset | None, sensors: Sensors, positions: str
+) -> tuple[Readings, tuple[Message, ...]]:
+    """The readings with what is known or said about them, and what was assumed, a line each."""
+    notes: list[Message] = []
+    stem = re.sub(r"\W+", "_", request.data.resolve().name.split(".")[0]).strip("_").lower()
+    name = request.name or (dataset.dataset_name if dataset else stem or MINE)
+    if not request.name and not dataset:
+        published = (each for each in DATASETS.values() if each.dataset_name == name)
+        if any(match_key(vdid) not in each.ids for each in published for vdid in sensors.ids):
+            found = f"its ids are not those of {name}, so it is named {MINE}"
+            notes.append(Message(request.data, found, f"{Argument('name', 'NAME')} names it otherwise"))
+            name = MINE
+    units, unsaid = _units(request, contents, dataset)
+    missing = None if contents.others else dataset.missing if dataset else contents.no_reading()
+    if contents.others:
+        if SPEED in units and request.missing is None:
+            zero = "a speed of 0 counts as no reading, 0 of another quantity is one"
+            notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is a speed"))
+    elif request.missing is not None:
+        missing = request.missing[0] if request.missing else None
+    elif missing is None:
+        zero = "0 is a reading, as of all counts"
+        notes.append(Message("", zero, f"{Argument('missing', 0)} if it stands for none"))
+    elif dataset is None:
+        zero = "0 counts as no reading, as in the published data sets"
+        notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is one"))
+    zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
+    readings = Readings(
+        dataset_name=name,
+        feature_set=dataset.feature_set if dataset and not request.name else f"{name}_v1",
+        sensors=sensors,
+        blocks=contents.blocks,
+        units=units.pop(contents.feature),
+        missing=missing,
+        timezone=zone,
+        local_zone=dataset.timezone if dataset and zone == "UTC" else None,
+        source_data=str(request.data),
+        source_meta=positions,
+        feature=contents.feature,
+        others=units,
+    )
+    return readings, (*unsaid, *notes)
+
+
+def _units(
+    request: Request, contents: Contents, dataset: PublishedDataset | None
+) -> tuple[dict[str, str], tuple[Message, ...]]:
+    """The unit of each feature, and a note on those that nobody says; ``units`` is that of the speed, if it is read."""
+    units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
+    meant = SPEED if SPEED in units else contents.feature
+    if dataset and meant == SPEED and units[meant] == "unknown":
+        units[meant] = dataset.units
+    if request.units is not None:
+        units[meant] = stored_unit(meant, request.units)
+    unknown = [name for name, unit in units.items() if unit == "unknown"]
+    if meant not in unknown:
+        found = f"the unit of {' and '.join(unknown)} is not said in it"
+        return units, (Message(request.data, found),) if unknown else ()
+    one, other = UNITS_LIKE.get(meant, ("mph", "km/h"))
+    which, later = "it" if len(units) == 1 else f"that of {meant}", Command("backfill", "OUT.h5", units="UNIT")
+    says = f"{Argument('units', one)} or {Argument('units', other)} says {which}, and {later} adds it"
+    return units, (Message(request.data, "the unit is not said in it", says),)

@@ -1,0 +1,232 @@
+"""What a file is, whichever it is: one of ours, an older one, or one that convert reads; and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from socialx.core.errors import Command, Message, SettingsError, SocialxError
+from socialx.core.progress import note
+from socialx.files.sources import AUTO, NARROW, WIDE
+from socialx.files.sources.arrays import array_names, refuse_arrays
+from socialx.files.sources.contents import Format
+from socialx.files.sources.older_files import CURRENT
+from socialx.files.sources.older_files import recognise as older_variant
+from socialx.files.sources.request import Request, options
+from socialx.files.sources.tables.matrices import refuse_numbers
+from socialx.files.sources.tables.reader import CSV, are_locations
+from socialx.files.sources.unknown import refuse_bytes, refuse_folder, refuse_table, refuse_transposed, refuse_untimed
+from socialx.files.store.head import AGAIN, FileHead, check_first_line, check_text
+from socialx.files.store.layout import FLAT
+from socialx.files.store.open_hdf5 import open_hdf5
+from socialx.files.store.published import DATASETS, PublishedDataset, dataset
+
+EXPORT = "export"  # an older name of csv
+FORECAST = "name the file of readings that it was made from"
+# Files that are not read themselves, and the page whose recipes make frames of them.
+RECIPES = "docs/how-to/recipes.md"
+BY_RECIPE = f"the recipe in {RECIPES} makes a frame of it, which convert takes"
+DAT = "data.dat"  # numbers of BasicTS, in which no line ends
+BASICTS = (DAT, "desc.json"), ("train_data.npy", "train_timestamps.npy")
+OF_BASICTS = re.compile(r"data\.dat|desc\.json|meta\.json|(train|val|test)_(data|timestamps)\.npy")
+WINDOWS = ("train.npz", "val.npz", "test.npz")
+FORMER = {"basicts": "a folder of BasicTS", "windows-npz": "windows of DCRNN"}  # names of formats
+GROUP = "socialx.formats"  # of entry points
+# What the code of others may raise while it is imported; anything else is no failure of an import.
+BROKEN = (
+    *(ArithmeticError, AttributeError, ImportError, LookupError, NameError),
+    *(OSError, RuntimeError, SyntaxError, TypeError, ValueError),
+)
+
+
+def _formats(modules: Mapping[str, tuple[str, ...]]) -> dict[str, Format]:
+    loaded = (import_module(f"socialx.files.sources.{module}") for module in modules)
+    return {format.name: format for module in loaded for format in module.FORMATS}
+
+
+_NARROW, _WIDE = _formats(NARROW), _formats(WIDE)
+FORMATS = _NARROW | _WIDE
+
+
+def every_format() -> Iterator[Format]:
+    """In the order in which a file is shown to them: those of packages before the wide ones, which read any table."""
+    yield from _NARROW.values()
+    yield from of_packages()
+    yield from _WIDE.values()
+
+
+@cache
+def of_packages() -> tuple[Format, ...]:
+    """The formats that installed packages add; their modules are imported by the first call.
+
+    A module that cannot be used is left out, and so is a format whose name exists already; a note says so, once.
+    """
+    found: dict[str, Format] = {}
+    for point in entry_points(group=GROUP):
+        where = f"package {point.dist.name if point.dist else point.module}"
+        formats, wrong = _of_module(point)
+        if wrong:
+            note(Message(where, f"its formats are left out, because {wrong}", "update or remove the package"))
+        for format in formats:
+            if format.name in {AUTO, *FORMATS, *found} or dataset(format.name):
+                another = f"its format {format.name} is left out, because convert has another of that name"
+                note(Message(where, another, "rename it in the package"))
+            else:
+                found[format.name] = format
+    return tuple(found.values())
+
+
+def _of_module(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
+    """``FORMATS`` of the module that an entry point names; none, and the reason, where it cannot be used."""
+    try:
+        formats = tuple(point.load().FORMATS)
+    except BROKEN as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        return (), f"{point.value} cannot be imported ({lines[0]})"
+    if not all(isinstance(format, Format) for format in formats):
+        return (), f"FORMATS of {point.value} holds something else"
+    return formats, ""
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """``next`` makes a file of ours of it; None where it is one already."""
+
+    name: str
+    why: str
+    next: Command | None
+
+
+def is_table(request: Request) -> bool:
+    """Whether the user says of a file what only a table has, so that it is no question whether it is one."""
+    return bool(request.time_column or request.sensor_column or request.time_format) and request.head.kind != "hdf5"
+
+
+def kind_of(head: FileHead, request: Request | None = None) -> FileKind:
+    """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
+    if request is not None and is_table(request):
+        return FileKind(CSV, "a table, as the columns that are named say", None)
+    if known := ours(head):
+        return known
+    format, reason = recognise(head)
+    return FileKind(format.name, f"{format.title}: {reason}", command(Request(head.path), format))
+
+
+def refuse_ours(head: FileHead) -> None:
+    """Raise for a file that convert has nothing to do with, because it is one of ours already."""
+    if known := ours(head):
+        found = f"a socialx file ({known.name}: {known.why}), nothing to convert"
+        raise SocialxError(head.path, found, known.next or Command("inspect", head.path))
+
+
+def ours(head: FileHead) -> FileKind | None:
+    """An HDF5 file of ours, of today or an older one; None for pandas' frames, other HDF5 files and all else.
+
+    Refuses a forecast, an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
+    """
+    if head.kind != "hdf5":
+        if head.kind != "folder" and head.path.name != DAT:
+            check_first_line(head, AGAIN)
+        return None
+    with open_hdf5(head.path, "convert its source again") as file:
+        if not len(file):
+            raise SocialxError(head.path, "an HDF5 file that holds nothing", "download it again, or write it again")
+        if {"forecast", "issued_at", "times", "sensors"} <= set(file):
+            raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
+        mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
+        frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
+        if frames or not mine:
+            return None
+        variant = older_variant(head.path, file)
+    completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
+    return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
+
+
+def find(kind: str) -> PublishedDataset | Format | None:
+    """The data set or format of a name or alias, whatever its case and with ``_`` or ``-``; None for ``auto``."""
+    name = kind.strip().lower().replace("_", "-")
+    name = CSV if name == EXPORT else name
+    if name == AUTO:
+        return None
+    if named := dataset(name) or FORMATS.get(name):
+        return named
+    more = {format.name: format for format in of_packages()}
+    if name in more:
+        return more[name]
+    if name in FORMER:
+        raise SettingsError(kind, f"no format, but {FORMER[name]}", BY_RECIPE)
+    names = [AUTO, *DATASETS, *FORMATS, *more]
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
+    raise SettingsError(kind, "unknown data set or format", hint)
+
+
+def _refuse_recipe(path: Path) -> None:
+    """Raise for a folder of BasicTS, for windows of DCRNN, and for a file of theirs, which recipes read."""
+    folder = path if path.is_dir() else path.parent
+    with suppress(OSError):  # a folder that may not be entered
+        if folder == path or OF_BASICTS.fullmatch(path.name):
+            for names in BASICTS:
+                if all((folder / name).is_file() for name in names):
+                    raise SocialxError(path, f"a folder of BasicTS ({', '.join(names)})", BY_RECIPE)
+        of_windows = next((folder / name for name in WINDOWS if (folder / name).is_file()), None)
+        if of_windows and (folder == path or path.name in WINDOWS) and {"x", "y"} <= {*array_names(of_windows)}:
+            raise SocialxError(path, f"windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
+
+
+def recognise(head: FileHead) -> tuple[Format, str]:
+    """The format of a file or folder, and why; the head keeps it for the reader."""
+    if "format" not in head.seen:
+        head.seen["format"] = _recognised(head)
+    found: tuple[Format, str] = head.seen["format"]
+    return found
+
+
+def _recognised(head: FileHead) -> tuple[Format, str]:
+    _refuse_recipe(head.path)
+    refuse_transposed(head)
+    for format in every_format():
+        if reason := format.recognise(head):
+            return format, reason
+    path = head.path
+    if head.kind == "folder":
+        refuse_folder(head)
+    if head.kind == "hdf5":
+        return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
+    if head.kind in ("parquet", "excel"):
+        refuse_table(head)
+    refuse_bytes(head)
+    if head.kind in ("zip", "npy"):
+        refuse_arrays(path)
+    refuse_numbers(head)
+    if are_locations(path):
+        remedy = Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")
+        raise SocialxError(path, "a table of positions, not of readings", remedy)
+    refuse_untimed(head)
+    check_text(path, head.first)
+    text = head.first[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
+    readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
+    found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
+    raise SocialxError(path, found, f"the formats are {', '.join(format.name for format in every_format())}")
+
+
+def command(request: Request, format: Format, given: Mapping[str, Any] | None = None) -> Command:
+    """How to convert a file of this format: what the user gives, and an example of everything that is left unsaid.
+
+    given: arguments of ``convert`` by their name.
+    """
+    clock = ("start",) if "start" in format.takes and format.name != CSV else ()
+    fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
+    known = options().items()
+    said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}
+    unsaid = {option.name: option.example for field, option in known if option.example and field in fields}
+    places = {} if request.without_positions else {"meta": "LOCATIONS.csv"}
+    return Command("convert", "auto", request.data, *request.more, **(unsaid | places | said), output="OUT.h5")

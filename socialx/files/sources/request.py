@@ -1,0 +1,290 @@
+"""What a user says about the data that ``convert`` and ``append`` read: a field for each option.
+
+An option is a field of ``Request`` with its help.  The flags of the commands, the arguments of ``socialx.convert`` and
+``socialx.append``, and the refusal of what a format does not take are made of these fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+from zoneinfo import available_timezones
+
+from socialx.core.errors import Argument, SettingsError
+from socialx.core.help import Function, Help
+from socialx.core.notebook import files_in
+from socialx.files.store.head import FileHead, read_head
+from socialx.files.store.quantities import QUANTITIES, SPEED
+
+# What helps where times have no date.
+DATED = f"write the date into each row, as for {Argument('time_format', '%d/%m/%Y %H:%M')}, or into a column before it"
+UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
+
+
+@dataclass(frozen=True)
+class Option(Help):
+    """What is known of an option besides its type and its default.
+
+    parse: the value of the field from the one that a user gives; it raises SettingsError.  append: whether ``append``
+    takes it too, or its help there.  example: its value in a command that an error shows.  name: of the argument and
+    the flag, where the field has another.
+    """
+
+    parse: Callable[[Any], Any] = str
+    append: bool | str = False
+    example: str = ""
+    name: str = ""
+
+
+def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
+    """``5min``, ``300s``, ``1h`` or a timedelta -> seconds; ``argument`` is what an error names."""
+    text = f"{given.total_seconds():.0f}s" if isinstance(given, timedelta) else str(given)
+    match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
+    step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
+    if not step or step % 60:
+        raise SettingsError(Argument(argument, text), "not a time between rows in whole minutes", "for example 5min")
+    return step
+
+
+def _resample(given: str | timedelta) -> int:
+    """The step to which rows are averaged, in seconds; a part of a day."""
+    step = parse_freq(given, "resample")
+    if 24 * UNITS_S["h"] % step:
+        raise SettingsError(Argument("resample", given), "no part of a day", "for example 5min")
+    return step
+
+
+def _time_format(text: str) -> str:
+    """A format of strptime that says the whole date and, if it says the hour, the half of the day."""
+    moment, read = datetime(2023, 3, 30, 13, 5, tzinfo=UTC), None
+    with suppress(ValueError):
+        read = datetime.strptime(moment.strftime(text), text) if "%" in text else None
+    if read is None:
+        example = f"for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
+        raise SettingsError(Argument("time_format", text), "not a format of times", example)
+    lacking = [part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part)]
+    if lacking:
+        raise SettingsError(Argument("time_format", text), f"a format without {' and '.join(lacking)}", DATED)
+    if read.hour == moment.hour - 12:
+        raise SettingsError(Argument("time_format", text), "hours of 12 without AM or PM", "write %H, or %I with %p")
+    return text
+
+
+def _decimal(text: str) -> str:
+    """The sign before decimals."""
+    if text.strip() not in (".", ","):
+        raise SettingsError(Argument("decimal", text), "no sign of decimals", "choose . or ,")
+    return text.strip()
+
+
+def _quantity(text: str) -> str:
+    """What readings are, as a feature is called."""
+    if quantity := QUANTITIES.get(text.strip().lower()):
+        return quantity
+    raise SettingsError(Argument("quantity", text), "no quantity", f"choose {', '.join(QUANTITIES)}")
+
+
+def free_unit(text: str) -> str:
+    """A unit that can be stored, of whatever quantity."""
+    if not (text.strip() and text.isprintable()):
+        raise SettingsError(Argument("units", ascii(text)[1:-1]), "not a unit", "for example mph")
+    return text
+
+
+def _missing(value: float | str | Sequence[float]) -> tuple[float, ...]:
+    """Numbers that stand for no reading, in a text with commas between them; ``none`` or NaN: there is no such one."""
+    codes: Sequence[Any] = value if isinstance(value, Sequence) else [value]
+    numbers = []
+    for code in value.split(",") if isinstance(value, str) else codes:
+        if isinstance(code, str) and code.lower() == "none":
+            continue
+        try:
+            number = float(code)
+        except ValueError:
+            number = math.inf
+        if math.isinf(number) or (isinstance(code, str) and math.isnan(number)):
+            example = f"for example {Argument('missing', 0)}"
+            raise SettingsError(Argument("missing", code), "neither a number nor none", example)
+        if not math.isnan(number):
+            numbers.append(number)
+    return tuple(numbers)
+
+
+def zone_name(name: str, argument: str = "timezone") -> str:
+    """A zone that this machine's time zone data have, if there are any."""
+    if (zones := available_timezones()) and name not in zones:
+        near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
+        raise SettingsError(Argument(argument, name), "no such zone", f"for example {near[0]}")
+    return name
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _text(value: str | int) -> str:
+    return str(value)
+
+
+def _path(value: str | Path) -> Path:
+    return Path(value)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user says about a source; everything but ``data`` may be left out.
+
+    data: a file, or the folder of the formats that have several.  more: further files of the same columns.  published:
+    ``start`` was not given, it is that of the data set as published.  known: ids of the sensors of the file that is
+    appended to.  missing: empty means that every number is a reading; None is 0, and of counts no number.
+    """
+
+    data: Path
+    more: tuple[Path, ...] = ()
+    published: bool = False
+    known: tuple[str, ...] = ()
+    meta: Annotated[
+        Path | None,
+        Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
+    ] = None
+    ids: Annotated[Path | None, Option("sensor ids in column order, where the data has none", "FILE", _path)] = None
+    start: Annotated[
+        str | None, Option("time of the first row, where the data has no dates", "TIME", example="YYYY-MM-DD HH:MM:SS")
+    ] = None
+    step_s: Annotated[
+        int | None,
+        Option("time between rows, where the times do not tell", "5min", parse_freq, example="5min", name="freq"),
+    ] = None
+    channel: Annotated[
+        str | None,
+        Option(
+            "which of several quantities, by name or number, or some: flow,speed",
+            "NAME",
+            _text,
+            append=True,
+            example="0",
+        ),
+    ] = None
+    city: Annotated[str | None, Option("which of several cities in one file", "NAME", _text, example="CITY")] = None
+    time_format: Annotated[
+        str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
+    ] = None
+    decimal: Annotated[
+        str | None, Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True)
+    ] = None
+    quantity: Annotated[
+        str | None, Option("what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity)
+    ] = None
+    name: Annotated[str | None, Option("name of a data set that is not built in", "NAME")] = None
+    units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
+    missing: Annotated[
+        tuple[float, ...] | None,
+        Option("numbers that stand for no reading", "0|-1,0|none", _missing, "more numbers that stand for no reading"),
+    ] = None
+    timezone: Annotated[
+        str | None,
+        Option(
+            "its time zone, such as Europe/Paris", "ZONE", zone_name, "time zone of the tables, where FILE is in UTC"
+        ),
+    ] = None
+    round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
+    resample: Annotated[int | None, Option("average finer rows to steps of this length", "5min", _resample)] = None
+    transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
+    time_column: Annotated[
+        tuple[str, ...],
+        Option("the column of times of a table, or of dates and of clocks", "NAME", _names, append=True),
+    ] = ()
+    sensor_column: Annotated[
+        tuple[str, ...],
+        Option("the column of sensors of a table with a row per reading, or several", "NAME", _names, append=True),
+    ] = ()
+    drop: Annotated[
+        tuple[str, ...], Option("leave out a column of a table (may be repeated)", "COLUMN", _names, append=True)
+    ] = ()
+    query: Annotated[
+        str | None,
+        Option(
+            "of a database (sqlite:///FILE, postgresql://...): the SELECT of its rows", "SELECT", _text, append=True
+        ),
+    ] = None
+    without_positions: Annotated[bool, Option("write sensors without a position too")] = False
+
+    @cached_property
+    def head(self) -> FileHead:
+        """The beginning of ``data``, read once."""
+        return read_head(self.data)
+
+    @property
+    def said_start(self) -> str:
+        """How a message calls ``start``."""
+        return "the published start" if self.published else "the given start"
+
+    @property
+    def channels(self) -> list[str]:
+        """The names in ``channel``; an empty one where nothing was said."""
+        return (self.channel or "").split(",")
+
+    def codes(self, features: Collection[str]) -> tuple[float, ...]:
+        """The numbers that stand for no reading of these features: as said, else 0 where one of them is a speed."""
+        return ((0.0,) if SPEED in features else ()) if self.missing is None else self.missing
+
+    @classmethod
+    def of(cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]) -> Request:
+        """The request of a call of ``convert`` or ``append``; an argument of None is not given.
+
+        Raises SettingsError for a value that cannot be, and for an argument that the task does not have.
+        """
+        paths = files_in(data)
+        if not paths:
+            raise SettingsError(Argument("data"), "no file in it", "name one or several files")
+        known = {option.name: (field, option) for field, option in options(task).items()}
+        values: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+                raise SettingsError(Argument(name), f"{task} has no such argument", hint)
+            field, option = known[name]
+            if value is not None:
+                values[field] = bool(value) if getattr(cls, field) is False else option.parse(value)
+        return cls(paths[0], tuple(paths[1:]), **values)
+
+
+def options(task: str = "convert") -> dict[str, Option]:
+    """The options of ``convert`` or ``append`` by their field, with the name and the help that they have there."""
+    known = {}
+    for field, hint in get_type_hints(Request, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            if task == "convert" or option.append:
+                text = option.append if task == "append" and isinstance(option.append, str) else option.help
+                known[field] = replace(option, name=option.name or field, help=text)
+    return known
+
+
+def with_options(task: str) -> Callable[[Function], Function]:
+    """Show the options of a task in the signature and the docstring of a function that takes them as keywords."""
+
+    def decorate(function: Function) -> Function:
+        signature, keyword = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+        parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        lines = []
+        for field, option in options(task).items():
+            default = getattr(Request, field)
+            takes = next(iter(getattr(option.parse, "__annotations__", {}).values()), "str")
+            hint = "bool" if default is False else f"{takes} | None" if default is None else takes
+            parameters.append(inspect.Parameter(option.name, keyword, default=default, annotation=hint))
+            lines.append(f"    {option.name}: {option.help}")
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__doc__ = "\n".join([f"{function.__doc__}", *lines])
+        return function
+
+    return decorate

@@ -1,0 +1,161 @@
+"""The axis of times that is written: finer rows averaged to longer steps, and a row for each step without gaps.
+
+T rows of the source, R rows of the axis, t rows of one block, N sensors, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
+from socialx.core.progress import note
+from socialx.files.sources.request import Request
+from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
+from socialx.files.store.quantities import SPEED
+from socialx.files.store.time_axis import as_timestamps, common_step, irregular, lacking_times
+
+Blocks = Generator[Block, None, None]
+SHARE = 0.5  # of the readings of a step, below which the step has none
+LOOKED = 50  # sensors that tell how far apart the rows of one are
+BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
+ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
+
+
+def resampled(readings: Readings, seconds: np.ndarray, request: Request) -> tuple[Readings, np.ndarray]:
+    """The readings with a row for each ``request.resample`` seconds after midnight, and the times of these, int64.
+
+    seconds: the times of the rows, int64 [T].  A step is called by its beginning.  Its speed is the mean of its rows,
+    weighted by flow where there is one, and anything else their plain mean.  Its flow is their sum where it is a count:
+    where its unit is unknown, or that of the step; rates such as veh/h have a mean.  A sensor needs half of its rows; a
+    flow with fewer than all is the sum of as many rows as usual.  Raises SettingsError where the rows are no finer.
+    """
+    step, features = request.resample or 0, (readings.feature, *readings.others)
+    codes = {*request.codes(features), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
+    flow = {readings.feature: readings.units, **readings.others}.get("flow", UNKNOWN)
+    sums = flow == UNKNOWN or request.units == ("veh/h" if step == 3600 else f"veh/{step // 60}min")
+    blocks = averaged(readings.blocks, step, features, tuple(codes), request.data, sums=sums)
+    return replace(readings, blocks=blocks), np.unique(seconds // step * step)
+
+
+def averaged(
+    blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
+) -> Blocks:
+    """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
+
+    codes: numbers that stand for no reading.  sums: whether flows are counts.
+    """
+    seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
+    with closing(blocks):
+        for block in blocks:
+            new = block.speeds.reshape(len(block.seconds), -1, len(features)).astype(np.float64)
+            new[is_code(new, features, codes)] = np.nan
+            seconds = np.concatenate([seconds, block.seconds])
+            values = new if values is None else np.concatenate([values, new])
+            while not usual and len(seconds) >= enough:
+                usual = _usual(seconds[:enough], values[:enough], step_s, where)
+                enough *= 2
+            if not usual:
+                continue
+            ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
+            if ready:
+                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, sums)
+                seconds, values = seconds[ready:], values[ready:]
+    if values is not None and len(values):
+        usual = usual or _usual(seconds, values, step_s, where)
+        if not usual:
+            raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
+        yield _averaged(seconds, values, step_s, features, usual, sums)
+
+
+def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
+    """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
+    steps = []
+    for sensor in range(min(LOOKED, values.shape[1])):
+        own = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
+        steps += [float(np.median(own))] if len(own) else []
+    step = float(np.median(steps)) if steps else 0.0
+    if step >= step_s:
+        raise SettingsError(Argument("resample"), f"{where} has rows every {step / 60:g} min, no finer ones", "drop it")
+    if not step:
+        return 0.0
+    every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
+    note(Message(where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
+    return step_s / step
+
+
+def _averaged(
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, sums: bool
+) -> Block:
+    """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
+    steps = seconds // step_s
+    begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
+
+    def total(part: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(part, begins, axis=0)
+
+    known = np.isfinite(values)
+    filled = np.where(known, values, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = total(filled) / total(known)
+        if "flow" in features:
+            place = features.index("flow")
+            if SPEED in features:
+                at = features.index(SPEED)
+                weight = np.where(known[..., at], filled[..., place], 0.0)
+                weighted = total(weight * filled[..., at]) / total(weight)
+                found[..., at] = np.where(np.isfinite(weighted), weighted, found[..., at])
+            rows = usual if usual % 1 else np.maximum(usual, total(known[..., place]))
+            found[..., place] *= rows if sums else 1
+    found[total(known) < SHARE * usual] = np.nan
+    shape = (len(begins), -1) if len(features) == 1 else found.shape
+    return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))
+
+
+def regular(readings: Readings, seconds: np.ndarray, request: Request) -> tuple[Readings, tuple[Message, ...]]:
+    """The readings on an axis without gaps, and a note on the rows that the source lacks.
+
+    seconds: the times of its rows, int64 [T]; those that go back are refused where they are read.  The step is their
+    common one, or the one that the user gives.  Where more than half of the rows would be without readings, the user is
+    asked.
+    """
+    step, where = request.resample or request.step_s or common_step(seconds), request.data
+    if not step or (np.diff(seconds) <= 0).any():
+        return readings, ()
+    freq = Argument("freq", f"{step // 60}min")
+    if request.step_s and len(odd := irregular(seconds, step)):
+        pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
+        remedy = f"drop it, or {Argument('resample', f'{step // 60}min')} averages finer rows"
+        raise SettingsError(freq, f"{where} has rows at {pair}, which are no multiple of it apart", remedy)
+    lacking = lacking_times(seconds, step, readings.timezone)
+    if not len(lacking):
+        return readings, ()
+    first, last = as_timestamps(lacking[[0, -1]]).astype(str)
+    if len(lacking) > len(seconds) and not request.step_s:
+        every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from its first row to its last one"
+        remedy = f"check its dates; {freq} writes them as rows without readings"
+        raise SocialxError(where, f"{len(lacking):,} of the {every} have no row, such as {first}", remedy)
+    axis = np.sort(np.concatenate([seconds, lacking]))
+    told = f"{counted(len(lacking), 'row that it lacks is', 'rows that it lacks are')} written without readings"
+    lacks = Message(where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")
+    return replace(readings, blocks=_filled(readings.blocks, axis)), (lacks,)
+
+
+def _filled(blocks: Blocks, axis: np.ndarray) -> Blocks:
+    """The blocks with all rows of an axis int64 [R], which has those of the blocks; NaN where there is no reading."""
+    begin = 0
+    with closing(blocks):
+        for block in blocks:
+            rows = np.searchsorted(axis, block.seconds)
+            most = max(1, BLOCK_BYTES // max(1, block.speeds[:1].nbytes))
+            while begin <= rows[-1]:
+                end = min(begin + most, int(rows[-1]) + 1)
+                here = (begin <= rows) & (rows < end)
+                values = np.full((end - begin, *block.speeds.shape[1:]), np.nan, np.float32)
+                values[rows[here] - begin] = block.speeds[here]
+                yield Block(axis[begin:end], values)
+                begin = end

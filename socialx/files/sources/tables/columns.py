@@ -1,0 +1,324 @@
+"""What the name of a column says, in the languages of those who publish tables; and lanes combined to sensors.
+
+A name may say a quantity, its unit, a lane, a sensor, or a part of a time.
+
+t rows of one piece, M lanes, N sensors, F features.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from socialx.core.errors import Message, SocialxError, counted
+from socialx.core.progress import note
+from socialx.files.store.ids import match_key
+from socialx.files.store.layout import Block, is_code
+from socialx.files.store.quantities import NOT_NEGATIVE, SPEED, SPEED_UNITS
+
+SUFFIX = r"(?:[ _-]?(?:id|name|no|nr|code|number))?"
+SENSOR_WORDS = (
+    *("sensor", "station", "det", "detector", "vd", "vds", "device", "counter", "loop", "messstelle", "detektor"),
+    *("zählstelle", "zaehlstelle", "messquerschnitt", "mq", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
+    *("aforo", "compteur", "capteur", "boucle"),
+)
+# Names of a column of sensors in a table that has a row for each reading.
+SENSORS = re.compile(rf"(?:id[ _-])?(?:{'|'.join(SENSOR_WORDS)}){SUFFIX}|vdid|iu_ac", re.IGNORECASE)
+# Names of a column of sensors in a table of positions, the best first; and words of others, which may name roads too.
+IDS = (
+    *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
+    *("detid", "messstelle", "zählstelle", "site_id", "site"),
+)
+PLACE_WORDS = {
+    *SENSOR_WORDS,
+    *("sta", "detid", "vdid", "site", "segment", "link", "arc", "node", "tms", "lam", "camera", "junction"),
+    *("intersection", "iu", "spira", "postazione", "arco"),
+}
+ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}
+# Words in names of columns of degrees, the best first; those in other letters may end a word.
+AXES = {
+    "latitude": (
+        *("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "latitudine", "breedtegraad", "enlem"),
+        *("breddegrad", "bredegrad", "szerokość", "широта", "緯度", "纬度", "위도", "y", "northing", "hochwert"),
+    ),
+    "longitude": (
+        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
+        *("longitud", "longitudine", "lengtegraad", "boylam", "lengdegrad", "længdegrad", "długość", "долгота"),
+        *("經度", "経度", "经度", "경도", "x", "easting", "rechtswert"),
+    ),
+}
+OF_ANY_PLANE = {"x", "y", "easting", "northing", "rechtswert", "hochwert"}
+BEGINS = {"start", "from", "begin", "first", "von", "anfang", "origin", "inicio", "début", "1"}
+ENDS_OF_ROADS = {"end", "to", "stop", "last", "bis", "ende", "dest", "destination", "fin", "final", "2"}
+# Those of a column that may number the rows, or name what has several sensors.
+MAY_BE_SENSORS = re.compile(rf"(?:segment|link|location|site|road|edge){SUFFIX}|id|name", re.IGNORECASE)
+READING = re.compile(r"value|reading|measurement|wert|messwert|data|result", re.IGNORECASE)  # of whatever quantity
+PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
+POINT = re.compile(r"[\[(]?\s*-?[0-9]{1,3}\.[0-9]+\s*[,; ]\s*-?[0-9]{1,3}\.[0-9]+\s*[\])]?|[{\[(].*|[A-Z]+ ?\(.*")
+HOUR = re.compile(
+    r".*(?:hour|stunde|hora|heure|uur|uhrzeit|tijd|time|clock|interval|godzin).*|hr|hh|std|ora|ore|godz|timme|tunti|saat|час",
+    re.IGNORECASE,
+)
+# Parts of a time, which no sensor is named like.
+CALENDAR = re.compile(
+    r"hour|hr|hh|stunde|hora|heure|uur|ora|godzina|timme|tunti|saat|час|min(?:ute)?"
+    r"|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)|day|dow"
+    r"|month|year|week(?:day|end|no|nr)?|season|is[ _-]?(?:weekend|holiday)|holiday|wochentag|wotag|tag|monat|jahr"
+    r"|feiertag",
+    re.IGNORECASE,
+)
+PART_OF_DAY = re.compile(rf"(?i){HOUR.pattern}|(?:.*[ _-])?(?:zeit|minute[ns]?|quarter|slot|period|am[ _/-]?pm)")
+ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
+# Times of the row rather than of its readings, and those at which an interval ends.
+OF_ROW = re.compile(
+    rf".*(?:upload|creat|updat|modif|receiv|insert|import|ingest|process|stored|exported|publish).*|{ENDS.pattern}",
+    re.IGNORECASE,
+)
+SINCE_1970 = re.compile(
+    r"ts|data[ _-]?ora|dato|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum|fecha|hora|horodat|tijd|stamp).*",
+    re.IGNORECASE,
+)
+# Sums and means of the other columns, the weather, and what tells of the readings.
+NO_SENSOR = re.compile(
+    r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
+    r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
+    r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
+    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count|all|gesamtsumme",
+    re.IGNORECASE,
+)
+STATISTIC = re.compile(r"(?i)(?:.*[ _.-])?(avg|average|mean|median|min|max|std|stdev|[pv]85)(?:[ _.-].*)?")
+ROW_NUMBER = re.compile(
+    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|lfd(?:[ _-]?nr)?|level_[0-9]|[fgou]id|[gu]uid"
+    r"|(?:record|row|object|measurement)(?:[ _-]?(?:id|nr|no|number))?"
+    r"|unnamed: [0-9]+",
+    re.IGNORECASE,
+)
+HOURS = (frozenset(range(24)), frozenset(range(1, 25)))  # that a column of them has
+SEPARATED = re.compile("[ _.-]")
+BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
+LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # of a quantity before the vehicles that it counts
+# Names of a column of each quantity in a table that has a row for each reading.
+QUANTITY_COLUMNS = {
+    SPEED: re.compile(
+        r"(?:.*speed(?:s|avg|mean|km/?h|mph)?(?![a-z]).*|.*(?:geschw|velocidad|velocit|vitesse|snelheid|hastighe|pr[eę]dko|rychlost|nopeus).*"
+        r"|v|vmed|vmoy|v_?kfz|kmh|km/h|mph)",
+        re.IGNORECASE,
+    ),
+    "flow": re.compile(
+        r"(?:.*(?:flow|volume|count)(?:s|rate)?(?![a-z]).*|.*(?:intensit|intensid|verkehrsst|d[eé]bit).*"
+        r"|q|q_?kfz|veh|vehicles|cars|pkw|kfz|fahrzeuge)",
+        re.IGNORECASE,
+    ),
+    "occupancy": re.compile(r"(?:.*(?:occup|ocupac|belegung|bezetting).*|occ|o)", re.IGNORECASE),
+}
+# What tells of the readings, or of some of the vehicles.
+OTHER = re.compile(
+    r".*(?:quality|flag|status|valid|error|limit|free|heavy|truck|hgv|lkw|bus|bike|std|dev(?!ice)"
+    r"|wind[ _-]?(?:speed|geschw)|max[ _-]?speed|speed[ _-]?max).*",
+    re.IGNORECASE,
+)
+LANES = re.compile(
+    r"(?:lane|fahrstreifen|fahrspur|spur|carril|voie|rijstrook|corsia)[ _-]?(?:id|no|nr|number)?", re.IGNORECASE
+)
+FLOW_UNIT = re.compile(r"(?:veh|vehs|vehicles?|cars?|pcu|k?fz)\s*(?:/|per )\s*[0-9]*\s*[a-z]+|vph", re.IGNORECASE)
+SHARE_UNIT = re.compile(r"%|percent|share", re.IGNORECASE)
+IN_BRACKETS = re.compile(r"(.*?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]")
+AT_THE_END = re.compile(r"(.+?)[ _-]+(?:in[ _]+)?(km/h|kmh|kph|mph|m/s)", re.IGNORECASE)
+# A lane behind the name of its sensor; without a clear word only where the sensor is known.
+LANE = re.compile(
+    r"(.+?)[ _.-](?:(l|lane|spur|fahrspur|fahrstreifen|carril|voie)|f|fs)?[ _-]?([0-9]{1,2})", re.IGNORECASE
+)
+NAMES = 1 << 17  # of columns that are remembered: several functions ask what each says
+BETWEEN = "\x1f"  # the sensor and the lane of a row
+MOST_ALIKE, PROVED = 2, 10  # lanes that may be alike by themselves; rows that prove that one is the sum of the others
+
+
+def names_rows(name: str) -> bool:
+    """Whether a column has a name of one that numbers rows, or names sensors."""
+    return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
+
+
+def may_be_sensors(name: str) -> bool:
+    """Whether a column has a name of one that names sensors."""
+    return bool(SENSORS.fullmatch(name) or MAY_BE_SENSORS.fullmatch(name))
+
+
+@lru_cache(maxsize=NAMES)
+def unit_of(text: str) -> tuple[str, str] | None:
+    """The quantity and the unit that a text names, in brackets or not; None where it names none."""
+    text = text.strip().strip("[]()").strip()
+    if unit := SPEED_UNITS.get(text.lower().replace(" ", "")):
+        return SPEED, unit
+    quantity = "flow" if FLOW_UNIT.fullmatch(text) else "occupancy" if SHARE_UNIT.fullmatch(text) else None
+    return (quantity, text) if quantity else None
+
+
+@lru_cache(maxsize=NAMES)
+def parts_of(name: str) -> tuple[str, str]:
+    """A name without its unit, and the unit as it is written: ``S1 (km/h)``, ``S1 [mph]``, ``speed_kmh``."""
+    for form in (IN_BRACKETS, AT_THE_END):
+        if (found := form.fullmatch(name)) and found[1] and unit_of(found[2]):
+            return found[1], found[2]
+    return name, name if unit_of(name) else ""
+
+
+def plain(name: str) -> str:
+    """A name without its unit."""
+    return parts_of(name)[0]
+
+
+@lru_cache(maxsize=NAMES)
+def quantity_of(name: str, unit: str = "") -> str | None:
+    """What a column measures, by its unit or by its name."""
+    if measured := unit_of(unit or parts_of(name)[1]):
+        return measured[0]
+    if OTHER.fullmatch(name):
+        return None
+    return next((quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(plain(name))), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The sensors of M lanes.
+
+    ids: of the N sensors.  sensor: the number of the sensor of each lane, int64 [M].  names: the lanes of each sensor.
+    """
+
+    ids: tuple[str, ...]
+    sensor: np.ndarray
+    names: tuple[str, ...]
+
+    def described(self, names: Sequence[str]) -> str:
+        """The lanes of the first sensor that has several."""
+        count = np.bincount(self.sensor)
+        first = int((count > 1).argmax()) if (count > 1).any() else 0
+        mine = [
+            name.partition(BETWEEN)[2] or name for name, place in zip(names, self.sensor, strict=True) if place == first
+        ]
+        return f"{self.ids[first]}: {', '.join(mine)}"
+
+
+def lanes_in_rows(names: Sequence[str]) -> Lanes:
+    """The sensors of names that are a sensor and a lane."""
+    parts = [name.partition(BETWEEN) for name in names]
+    return _grouped([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
+
+
+def lanes_in_columns(names: Sequence[str], known: Collection[int | str]) -> Lanes | None:
+    """The sensors of columns such as ``S1_L1`` and ``S1_L2``; None where a column is a sensor.
+
+    known: keys of the sensors that have a position.  One of these is never a lane.  ``S1.1`` is a lane where S1 is
+    known; ``S1_L1`` also where nothing is known, if a sensor has several.
+    """
+    spelt, there = {str(key).casefold() for key in known}, {match_key(name) for name in names}
+    sensors, lanes = [], []
+    for name in names:
+        found = LANE.fullmatch(name)
+        sensor = str(match_key(name)).casefold() in spelt
+        lane = found is not None and not sensor and match_key(found[1]) not in there
+        if found and lane and (str(match_key(found[1])).casefold() in spelt or found[2]):
+            sensors.append(found[1])
+            lanes.append(found[3])
+        else:
+            sensors.append(name)
+            lanes.append("")
+    grouped = _grouped(sensors, lanes)
+    alone = len(grouped.ids) == len(names) and not any(match_key(name) in known for name in grouped.ids)
+    return None if sensors == list(names) or alone else grouped
+
+
+def sensors_of(names: Sequence[str]) -> list[str]:
+    """What would be the sensors of names if each were that of a lane."""
+    return [found[1] for name in names if (found := LANE.fullmatch(name))]
+
+
+def _grouped(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
+    """The sensors of lanes; a lane is called by the number at the end of its name, where it has one."""
+    place = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
+    called: dict[str, set[str]] = {name: set() for name in place}
+    for sensor, lane in zip(sensors, lanes, strict=True):
+        called[sensor].add(str(int(number[0])) if (number := re.search("[0-9]+$", lane)) else lane)
+    names = tuple(", ".join(sorted(called[name])) for name in place)
+    return Lanes(tuple(place), np.array([place[name] for name in sensors], np.int64), names)
+
+
+def combined(
+    blocks: Generator[Block, None, None],
+    lanes: Lanes,
+    features: Sequence[str],
+    codes: Sequence[float],
+    kept: int,
+    where: object = "",
+) -> Generator[Block, None, None]:
+    """Blocks of M lanes [t,M] or [t,M,F] -> of N sensors, of the first ``kept`` features.
+
+    features: the names of the F.  codes: numbers that stand for no reading, which is never a part of a mean or a sum.
+    where: what the note on numbers below 0 names.
+    """
+    below, looked = 0, "flow" not in features
+    with closing(blocks):
+        for block in blocks:
+            values = block.speeds.reshape(len(block.speeds), len(lanes.sensor), len(features))
+            if not looked:
+                _refuse_total(values[..., features.index("flow")], lanes, where)
+                looked = True
+            if (low := below_zero(values, features)).any():
+                below += int((low & ~is_code(values, features, codes)).sum())
+            found = combine(values, lanes.sensor, features, codes)[..., :kept]
+            yield replace(block, speeds=found[..., 0] if kept == 1 else found)
+    if below:
+        what = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
+        note(Message(where, what, "no readings, left out of sums and means"))
+
+
+def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
+    """Raise where the first rows [t,M] show that one of the lanes of a sensor is the sum of its others."""
+    for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
+        mine = flows[:, lanes.sensor == number].astype(np.float64)
+        known = mine[np.isfinite(mine).all(axis=1) & (mine != 0).all(axis=1)]
+        if len(known) >= PROVED and (2 * known == known.sum(axis=1, keepdims=True)).all(axis=0).any():
+            found = f"one of the lanes {lanes.names[number]} of {lanes.ids[number]} is the sum of the others"
+            raise SocialxError(where, found, "leave it out, so that nothing is counted twice")
+
+
+def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
+    """Which of these values [..., F] are below 0 where their feature cannot be, bool of the same shape."""
+    return (values < 0) & np.isin(features, NOT_NEGATIVE)
+
+
+def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
+    """Readings of lanes [t,M,F] -> of sensors, float32 [t,N,F]; NaN is no reading.
+
+    A number below 0 is no reading.  The flow of a sensor is the sum of its lanes, and no reading where a lane has none.
+    Its speed is the mean of the lanes that report, weighted by their flows; where these are unknown or all 0 it is the
+    plain mean.  Anything else is the plain mean of the lanes that report.  So do the stations of PeMS (Chen, Petty,
+    Skabardonis, Varaiya and Jia, Transportation Research Record 1748, 2001).
+    """
+    order = np.argsort(sensor, kind="stable")
+    begins = np.flatnonzero(np.diff(sensor[order], prepend=-1))
+    values = values[:, order].astype(np.float64)
+    values[is_code(values, features, codes) | below_zero(values, features)] = np.nan
+
+    def total(part: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(part, begins, axis=1)
+
+    result = np.empty((len(values), len(begins), len(features)), np.float32)
+    flow = values[..., features.index("flow")] if "flow" in features else None
+    for place, feature in enumerate(features):
+        readings = values[..., place]
+        reports = np.isfinite(readings)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = total(np.where(reports, readings, 0.0)) / total(reports)
+            if feature == "flow":
+                mean = total(readings)
+            elif feature == SPEED and flow is not None:
+                weight = np.where(reports, flow, 0.0)
+                weighted = total(np.where(reports, weight * readings, 0.0)) / total(weight)
+                mean = np.where(np.isfinite(weighted), weighted, mean)
+        result[..., place] = mean
+    return result

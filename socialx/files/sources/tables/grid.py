@@ -1,0 +1,125 @@
+"""The readings of tables in their places: a row for each time, a column for each sensor.
+
+The times and the sensors are known first.  T times, N sensors, F features, t rows of one piece.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from socialx.core.errors import Argument, Message, SocialxError, counted
+from socialx.core.progress import note
+from socialx.files.sources.tables.columns import BETWEEN
+from socialx.files.sources.tables.time_texts import UNKNOWN
+from socialx.files.sources.tables.times import Table, names_of, refuse_times, times_of
+from socialx.files.store.ids import match_key
+from socialx.files.store.layout import Block
+from socialx.files.store.time_axis import as_text
+
+MEMORY_BYTES = 1 << 28  # of readings; more of them are kept in a file
+BLOCK_BYTES = 1 << 24
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], number of the sensor [t], readings [t,F]
+
+
+def blocks_of(table: Table, columns: list[int]) -> Generator[Block, None, None]:
+    """The rows of a table; columns: of its quantities in the first sheet, none where each column is a sensor."""
+    return _rows(table) if table.in_turn and not table.sheets[0].sensors else _placed(table, columns)
+
+
+def _rows(table: Table) -> Generator[Block, None, None]:
+    """The rows of tables with a column per sensor, of which each begins where the one before it ends."""
+    for sheet in table.sheets:
+        with closing(sheet.rows(sheet.times, sheet.values)) as rows:
+            for piece in rows:
+                texts = times_of(sheet, piece)
+                seconds = table.times.seconds(texts)
+                refuse_times(sheet, piece, texts, seconds == UNKNOWN)
+                shape = (len(seconds), 1, -1) if sheet.sensor and len(sheet.values) > 1 else piece.numbers.shape
+                yield Block(seconds, piece.numbers.reshape(shape))
+
+
+def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
+    """The readings of a table that has a row for each, or of tables that are joined.
+
+    columns: of its quantities in the first sheet.
+    """
+    place = {name: number for number, name in enumerate(table.ids)}
+    keys = {match_key(name): number for number, name in enumerate(table.ids)}
+    for sheet in table.sheets:
+        if not sheet.sensors:
+            sensors = np.array([keys[match_key(name)] for name in sheet.ids()], np.int64)
+            for block in _rows(replace(table, sheets=(sheet,), in_turn=True)):
+                numbers = np.tile(sensors, len(block.seconds))
+                yield block.seconds.repeat(len(sensors)), numbers, block.speeds.reshape(len(numbers), -1)
+            continue
+        values = tuple(sheet.values[table.values.index(column)] for column in columns)
+        with closing(sheet.rows((*sheet.times, *sheet.named), values)) as rows:
+            for piece in rows:
+                texts, names = times_of(sheet, piece), names_of(sheet, piece)
+                seconds = table.times.seconds(texts)
+                refuse_times(sheet, piece, texts, seconds == UNKNOWN)
+                yield seconds, np.array([place[name] for name in names.words], np.int64)[names.codes], piece.numbers
+
+
+def _placed(table: Table, columns: list[int]) -> Generator[Block, None, None]:
+    """A row per time; a reading that stands twice is taken once, and two of one time and sensor are refused."""
+    moments, features, again = table.moments, max(1, len(columns)), 0
+    count = len(moments) * len(table.ids)
+    with _space((count, features), np.float32) as values, _space((count,), bool) as taken:
+        values[:] = np.nan
+        for seconds, numbers, readings in _cells(table, columns):
+            places = np.searchsorted(moments, seconds) * len(table.ids) + numbers
+            found, first = np.unique(places, return_index=True)
+            first = first[~taken[found]]
+            values[places[first]] = readings[first]
+            taken[found] = True
+            if len(first) < len(places):
+                known = values[places]
+                other = ((known != readings) & ~(np.isnan(known) & np.isnan(readings))).any(axis=1)
+                _refuse_two(table, other, seconds, numbers, known, readings)
+                again += len(places) - len(first)
+        if again:
+            what = "readings" if table.joined else "rows"
+            note(Message(table.sheets[0].path, f"{again:,} {what} stand twice with the same reading", "read once"))
+        shape = (len(moments), len(table.ids), features)
+        grid, step = (
+            values.reshape(shape[: 3 if features > 1 else 2]),
+            max(1, BLOCK_BYTES // (4 * count // len(moments))),
+        )
+        for begin in range(0, len(moments), step):
+            yield Block(moments[begin : begin + step], np.array(grid[begin : begin + step]))
+
+
+@contextmanager
+def _space(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
+    """An array of zeros in memory, or in a file that is gone afterwards where it is large."""
+    if np.prod(shape) * np.dtype(kind).itemsize <= MEMORY_BYTES:
+        yield np.zeros(shape, kind)
+        return
+    with tempfile.TemporaryFile() as file:
+        yield np.memmap(file, kind, "w+", shape=shape)
+
+
+def _refuse_two(
+    table: Table, other: np.ndarray, seconds: np.ndarray, numbers: np.ndarray, known: np.ndarray, new: np.ndarray
+) -> None:
+    """Raise for the first of the rows ``other``, bool [t]: it has another reading than one of its time and sensor."""
+    if not other.any():
+        return
+    row = int(other.argmax())
+    when, column = as_text(int(seconds[row])), (known[row] != new[row]).argmax()
+    vdid = table.ids[numbers[row]].replace(BETWEEN, ", lane ")
+    pair = f"({known[row, column]:g}, {new[row, column]:g})"
+    if (step := table.times.step) is not None:
+        many = counted(int(other.sum()), "row comes", "rows come")
+        found = (
+            f"rounded to whole {step // 60} min, {many} to the time of another one, first of {vdid} at {when} {pair}"
+        )
+        either = f"{Argument('resample', f'{2 * step // 60}min')} averages the rows of longer steps"
+        raise SocialxError(table.sheets[0].path, found, f"{either}, in place of {Argument('round_times', True)}")
+    raise SocialxError(table.sheets[0].path, f"two readings of {vdid} at {when} {pair}", "remove one of them")

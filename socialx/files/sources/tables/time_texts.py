@@ -1,0 +1,253 @@
+"""How times are written in texts, the moment that each text stands for, and which columns of a table hold times."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from socialx.core.errors import Argument, sample
+from socialx.files.sources.request import Request
+from socialx.files.sources.tables.clock_changes import nearest_step
+from socialx.files.sources.tables.columns import HOUR, OF_ROW, SINCE_1970, names_rows
+from socialx.files.sources.tables.text_cells import Texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DATE = r"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2}))"
+CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?[AaPp][Mm])?"
+ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
+# A moment without signs, such as 202401311305.
+COMPACT = r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3])[0-5][0-9](?:[0-5][0-9])?"
+EPOCH = re.compile(rf"(?!{COMPACT}$)(?:[0-9]{{9,10}}|[0-9]{{12,13}}|[0-9]{{15,16}}|[0-9]{{18,19}})(?:\.[0-9]{{1,6}})?")
+TO = r"(?: ?[-\u2013~/] ?| (?:to|bis|a) )"  # before the end of an interval, of which the beginning is read
+INTERVAL = re.compile(rf"((?:{DATE}(?: +|T))?({CLOCK}){ZONE}){TO}({DATE}(?: +|T))?({CLOCK}){ZONE}")
+MOMENT = re.compile(rf"{DATE}(?: +|T){CLOCK}{ZONE}(?:{TO}(?:{DATE}(?: +|T))?{CLOCK}{ZONE})?|{COMPACT}")
+ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(f"{CLOCK}(?:{TO}{CLOCK})?")
+MIDNIGHT = r"(?<=[ T])24(?=:00(?:$|:00|[ Z+-])|$)"  # the end of a day
+AT_MIDNIGHT = re.compile(rf"{DATE}[ T]0{{1,2}}:00(?::00(?:\.0+)?)?Z?")
+UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
+PLAIN = "YYYY-MM-DD HH:MM:SS"
+MILLISECONDS = 1e11  # since 1970: larger numbers are no seconds
+MANY = 100  # columns, of which pairs are looked at
+Rows = list[list[str]]
+COPIED_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
+# The forms that need no note.
+COPIED = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a moment, a date, or seconds since 1970."""
+    return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
+
+
+def begin_of(text: str) -> str:
+    """The beginning of an interval; another text as it is, such as a time with an offset from UTC.
+
+    One without a date at its end lasts an hour at most, and both of its times are written alike.
+    """
+    found = INTERVAL.fullmatch(text)
+    if found is None or found[3]:
+        return found[1] if found else text
+    begin, end = ([int(number) for number in re.findall("[0-9]+", clock)] for clock in (found[2], found[4]))
+    minutes = (60 * (end[0] - begin[0]) + end[1] - begin[1]) % (720 if found[4][-1] in "mM" else 1440)
+    return found[1] if 0 < minutes <= 60 and len(begin) == len(end) and "T" not in text else text
+
+
+def unit_since_1970(text: str) -> str:
+    """Of what a number of a time since 1970 is."""
+    thousands = sum(float(text) >= MILLISECONDS * 1000**more for more in range(3))
+    return ("seconds", "milliseconds", "microseconds", "nanoseconds")[thousands]
+
+
+@dataclass(frozen=True)
+class Times:
+    """How times are written: a format of strptime, or None for seconds or milliseconds since 1970.
+
+    zoned: they carry an offset from UTC, or count from 1970; they are then written in UTC.  step: seconds to whose
+    multiples they are rounded.  start: of texts that count seconds from it, in seconds since 1970.
+    """
+
+    form: str | None
+    zoned: bool
+    step: int | None = None
+    start: int | None = None
+
+    @classmethod
+    def of(cls, form: str) -> Times:
+        """Times of a format of strptime that the user gives."""
+        return cls(form, zoned="%z" in form)
+
+    def are(self, texts: list[str]) -> bool:
+        """Whether all texts are times that are written so."""
+        return bool((self.seconds(Texts.of(texts)) != UNKNOWN).all())
+
+    def seconds(self, texts: Texts) -> np.ndarray:
+        """Texts [t] -> seconds since 1970 int64 [t], UNKNOWN for a text that is written otherwise.
+
+        Times without an offset count as if they were UTC.
+        """
+        import pandas as pd
+
+        seconds = self._exact(pd.Series(texts.words, dtype="str"))[texts.codes]  # rows of many sensors repeat them
+        return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
+
+    def _exact(self, texts: pd.Series[str]) -> np.ndarray:
+        import pandas as pd
+
+        if self.start is not None:
+            numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64) + self.start
+            return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
+        if self.form is None:
+            numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
+            for _ in range(3):  # milliseconds, microseconds, nanoseconds
+                numbers = np.where(numbers >= MILLISECONDS, numbers / 1000, numbers)
+            return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
+        if self.zoned:
+            texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
+        interval = INTERVAL.fullmatch(texts.iloc[:1].str.cat())
+        if interval and (interval[3] or not self.zoned):
+            texts = texts.map(begin_of)
+        if re.search("%[YymdHM]%[ymdHMS]", self.form):  # digits without a sign between them are all there
+            size = len(np.datetime64(0, "s").item().strftime(self.form))
+            full = texts.str.len().between(size - self.form.endswith(" %H"), size)  # an hour alone may have one digit
+            texts = texts.where(full, "")
+        late = texts.str.contains(MIDNIGHT, regex=True) & (self.form.count("%H") > 0)
+        texts = texts.str.replace(MIDNIGHT, "00", regex=True) if late.any() else texts
+        found = pd.to_datetime(texts, format=self.form, utc=self.zoned, errors="coerce")
+        found = found + pd.to_timedelta(late.astype(int), unit="D") if late.any() else found
+        if self.zoned:
+            found = found.dt.tz_localize(None)
+        moments = found.to_numpy("datetime64[ms]")
+        rounded = np.rint(moments.astype(np.int64) / 1000)
+        return np.where(np.isnat(moments), UNKNOWN, rounded).astype(np.int64)
+
+
+def candidates(text: str) -> list[Times]:
+    """The ways in which a time can be read; two where day and month could change places."""
+    if EPOCH.fullmatch(text):
+        return [Times(None, zoned=True)]
+    if re.fullmatch(COMPACT, text):
+        return [Times("%Y%m%d%H%M%S"[: len(text) - 2], zoned=False)]
+    found = re.match(DATE, text)
+    if found is None:
+        return []
+    text = begin_of(text)
+    day, rest = found[0], text[found.end() :]
+    mark = next(letter for letter in day if not letter.isdigit())
+    first, _, last = day.split(mark)
+    year = "%Y" if max(len(first), len(last)) == 4 else "%y"
+    if len(first) == 4:
+        orders = ["%Y-%m-%d"]
+    else:  # a date with dots begins with the day wherever it is written so
+        orders = [f"%d-%m-{year}"] if mark == "." else [f"%d-%m-{year}", f"%m-%d-{year}"]
+        orders += ["%y-%m-%d"] if mark == "-" and year == "%y" else []
+    between = re.match(" *|T", rest)[0] or rest[:1]  # type: ignore[index]
+    clock = re.match(CLOCK, rest[len(between) :])
+    form, zone = "", ""
+    if re.fullmatch(" [0-9]{1,2}", rest):  # an hour, of a column of its own
+        form = " %H"
+    if clock is not None:
+        half = clock[0][-1:] in "mM"
+        form = between + ("%I" if half else "%H") + ":%M" + (":%S" if clock[0].count(":") == 2 else "")
+        form += ".%f" if "." in clock[0] else ""
+        form += (" %p" if " " in clock[0] else "%p") if half else ""
+        zone = rest[len(between) + clock.end() :]
+        form += (" %z" if zone.startswith(" ") and "UTC" not in zone else "%z") if zone else ""
+    return [Times(order.replace("-", mark) + form, zoned=bool(zone)) for order in orders]
+
+
+def times_of(
+    names: list[str], rows: Rows, columns: list[list[str]], request: Request
+) -> tuple[tuple[int, ...], tuple[str, str] | None]:
+    """The column of the times, or those of dates and of times of day, none where there is none; and what is unclear.
+
+    columns: the filled cells of each.
+    """
+    times, unclear = _times_said(names, rows, request)
+    if times is not None:
+        return times, unclear
+    ways = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
+    if len(ways) > 1:
+        called = [" ".join(str(Argument("time_column", names[each])) for each in way) for way in ways[:2]]
+        what = f"several columns of times ({sample([names[way[0]] for way in ways])})"
+        unclear = what, f"say which: {' or '.join(called)}"
+    return (ways[0] if ways else ()), unclear
+
+
+def _times_said(
+    names: list[str], rows: Rows, request: Request
+) -> tuple[tuple[int, ...] | None, tuple[str, str] | None]:
+    """The columns of times as the user names them, or the one or two that are written as the user says.
+
+    None where the user says nothing of them; with what is unclear where several pairs are written so.
+    """
+    if request.time_column:
+        found = [names.index(name) for name in request.time_column if name in names]
+        return (tuple(found) if len(found) == len(request.time_column) else ()), None
+    if request.time_format is None:
+        return None, None
+    times, few = Times.of(request.time_format), [cells for cells in rows if any(cells)]
+
+    def fits(*places: int) -> bool:
+        return bool(few) and times.are([" ".join(cells[place] for place in places) for cells in few])
+
+    single = [(place,) for place in range(len(names)) if fits(place)]
+    if single:
+        return min(single, key=lambda each: (bool(OF_ROW.fullmatch(names[each[0]])), each)), None
+    others = {*request.sensor_column, *request.drop, *request.channels}
+    filled = [place for place in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][place])]
+    filled = [place for place in filled if names[place] not in others]
+    pairs = [pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)) if fits(*pair)]
+    if len(named := [pair for pair in pairs if HOUR.fullmatch(names[pair[1]])]) == 1:
+        return named[0], None
+    if len(pairs) < 2:
+        return next(iter(pairs), None), None
+    called = [[names[place] for place in pair] for pair in pairs[:2]]
+    either = " or ".join(" ".join(str(Argument("time_column", name)) for name in pair) for pair in called)
+    return pairs[0], (f"several pairs of columns that are written as {request.time_format}", either)
+
+
+def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
+    """The column of the times, or those of dates and of times of day; several where no name says which.
+
+    columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
+    which are wrong.
+    """
+
+    def holding(form: re.Pattern[str]) -> list[int]:
+        if mostly:
+            first = [place for place, cell in enumerate(rows[0]) if form.fullmatch(cell)]
+            full = [
+                place for place in first if 2 * sum(1 for cell in columns[place] if form.fullmatch(cell)) >= len(rows)
+            ]
+        else:
+            full = [place for place, cells in enumerate(columns) if len(cells) == len(rows)]
+            full = [place for place in full if all(map(form.fullmatch, columns[place]))]
+        return sorted(full, key=lambda place: bool(OF_ROW.fullmatch(names[place])))
+
+    def clocks() -> list[int]:
+        hours = holding(re.compile("[01]?[0-9]|2[0-4]"))
+        return [*holding(ONLY_CLOCK), *(place for place in hours if HOUR.fullmatch(names[place]))][:1]
+
+    def rank(way: tuple[int, ...]) -> tuple[bool, bool]:
+        return bool(OF_ROW.fullmatch(names[way[0]])), not SINCE_1970.fullmatch(names[way[0]])
+
+    moments, hours = holding(MOMENT), clocks() if len(rows) > 1 else []
+    dated = [place for place in moments if hours and all(map(AT_MIDNIGHT.fullmatch, columns[place]))]
+    ways: list[tuple[int, ...]] = [(place,) for place in moments if place not in dated]
+    dates = [*dated, *holding(ONLY_DATE)]
+    if dates and (hours or not ways):
+        ways.append((dates[0], *(hours or clocks())))
+    ways += [
+        (place,)
+        for place in holding(EPOCH)
+        if SINCE_1970.fullmatch(names[place]) or (place == 0 and not ways and not names_rows(names[place]))
+    ]
+    ways.sort(key=rank)
+    named = ways and rank(ways[0]) != (False, True)
+    return ways[:1] if named else [way for way in ways if rank(way) == rank(ways[0])]

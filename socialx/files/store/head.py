@@ -1,0 +1,210 @@
+"""The beginning of a file that a user named, read once for all who must tell what the file is."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import lzma
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from socialx.core.disk import check_name, check_regular
+from socialx.core.errors import SocialxError, sample
+
+HDF5, NPY, PARQUET, GZIP, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PAR1", b"\x1f\x8b", b"PK"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+PACKED = {
+    GZIP: ("packed by gzip", "unpack it with gunzip"),
+    b"BZh": ("packed by bzip2", "unpack it with bunzip2"),
+    b"\xfd7zXZ": ("packed by xz", "unpack it with unxz"),
+    **dict.fromkeys(UTF16, ("a text in UTF-16", "save it as UTF-8")),
+}
+# In the order in which they are tried.
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", "^": "carets", "~": "tildes", ",": "commas"}
+FIRST_BYTES = 256
+LINE_BYTES = 1 << 24  # a header of 100,000 sensors with names of 160 bytes
+HEAD_BYTES = 1 << 25  # of all lines of a head
+LINES = 50  # ten lines of a title, and forty that tell what each column holds
+AGAIN = "download it again"  # helps with a damaged file, and not with one that is not there
+# What reading a packed or odd text raises; zipfile raises RuntimeError for a member with a password.
+UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+
+
+@dataclass(frozen=True, eq=False)
+class FileHead:
+    """What the beginning of a file tells.
+
+    kind: folder, hdf5, npy, zip, parquet, excel, or text for all else.  first: its first bytes.  encoding: that of a
+    text; utf-8 in place of utf-8-sig: its lines do not end in a line feed.  lines: the first lines that are not blank,
+    each with its number; none of what is no text, or cannot be unpacked.  ends: whether a line ends in its first
+    16 MiB.  seen: what readers found in the file, so that it is not looked for again.
+    """
+
+    path: Path
+    kind: str
+    first: bytes = b""
+    encoding: str = "utf-8-sig"
+    lines: tuple[tuple[int, str], ...] = ()
+    ends: bool = True
+    seen: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+
+def read_head(path: Path, advice: str = AGAIN) -> FileHead:
+    """The head of a file or folder; refuses what is missing, empty, no plain file or a Git-LFS pointer."""
+    check_name(path)
+    if path.is_dir():
+        return FileHead(path, "folder")
+    with _opened(path, advice) as (file, first):
+        kinds = {HDF5: "hdf5", NPY: "npy", PARQUET: "parquet"}
+        kind = next((kind for magic, kind in kinds.items() if first.startswith(magic)), "text")
+        if first.startswith(ZIP):
+            kind = "excel" if path.suffix.lower() in (".xlsx", ".xlsm") else "zip"
+        if kind == "zip":
+            with suppress(*UNREADABLE), zipfile.ZipFile(file) as archive:
+                members = members_of(archive)
+                kind = "text" if len(members) == 1 and not members[0].endswith(".npy") else "zip"
+            file.seek(0)
+        if kind != "text":
+            return FileHead(path, kind, first)
+        raw = b""
+        try:
+            with unpacked(path, file) as stream:
+                for _ in range(LINES):
+                    raw += stream.readline(LINE_BYTES)
+                    if len(raw) >= HEAD_BYTES:
+                        break
+        except (*UNREADABLE, SocialxError):
+            return FileHead(path, kind, first)
+    ends = len(raw) < LINE_BYTES or b"\n" in raw or b"\r" in raw
+    for encoding in ("utf-16",) if raw.startswith(UTF16) else ("utf-8-sig", "cp1252"):
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(raw)
+        except UnicodeError:
+            continue
+        lines = enumerate(re.split("\r\n|\r|\n", text) if ends and "\0" not in text else (), 1)
+        numbered = tuple((number, line) for number, line in lines if line and not line.isspace())
+        odd = encoding == "utf-8-sig" and b"\r" in raw and b"\n" not in raw
+        return FileHead(path, kind, first, "utf-8" if odd else encoding, numbered, ends)
+    return FileHead(path, kind, first, ends=ends)
+
+
+def head_in(head: FileHead, path: Path) -> FileHead:
+    """The head of a file in the folder or the zip of ``head``, read once; or ``head`` where the file is its own."""
+    if path == head.path:
+        return head
+    if path not in head.seen:
+        head.seen[path] = read_head(path)
+    return head.seen[path]
+
+
+def whole(path: Path) -> Path:
+    """The file that holds a path: the archive of ``months.zip/jan.csv``, else the path itself."""
+    return next((each for each in path.parents if each.is_file()), path)
+
+
+def inside(archive: Path) -> list[Path]:
+    """The paths of the files in a zip; none of hidden files, and of names that are no plain paths."""
+    with suppress(*UNREADABLE), zipfile.ZipFile(archive) as content:
+        names = [PurePosixPath(name) for name in members_of(content) if str(PurePosixPath(name)) == name]
+        hidden = (".", "__MACOSX")  # a path that begins with .. or / is none of the archive either
+        plain = [name for name in names if not any(part.startswith((*hidden, "/")) for part in name.parts)]
+        return sorted(archive / name for name in plain)
+    return []
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file, or a file in a zip, to be read."""
+    archive = whole(path)
+    if archive == path:
+        return path.open("rb")
+    return zipfile.ZipFile(archive).open(path.relative_to(archive).as_posix())
+
+
+def first_bytes(path: Path, advice: str) -> bytes:
+    """The first bytes of a file; refuses what ``read_head`` refuses, and a folder."""
+    with _opened(path, advice) as (_, first):
+        return first
+
+
+def check_first_line(head: FileHead, advice: str) -> None:
+    """Refuse a folder, and a text whose first line ends nowhere in its first 16 MiB: a download of zeros alone."""
+    if head.kind == "folder":
+        raise SocialxError(head.path, "a folder", "name a file in it")
+    if not head.ends:
+        what = f"no line ends in its first {LINE_BYTES >> 20} MiB, so it is no table"
+        raise SocialxError(head.path, what, advice)
+
+
+def check_text(path: Path, first: bytes) -> None:
+    """Refuse what is packed, or in UTF-16, where only a plain text is read."""
+    for magic, (what, remedy) in PACKED.items():
+        if first.startswith(magic):
+            raise SocialxError(path, what, remedy)
+
+
+@contextmanager
+def _opened(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
+    """A file that a user named, and its first bytes."""
+    try:
+        check_regular(whole(path))
+        file = opened(path)
+        first = file.read(FIRST_BYTES)
+    except FileNotFoundError:
+        remedy = f"check the path{'' if advice == AGAIN else f', or {advice}'}"
+        raise SocialxError(path, "no such file", remedy) from None
+    except IsADirectoryError:
+        raise SocialxError(path, "a folder", "name a file in it") from None
+    except OSError as error:
+        raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+    except (*UNREADABLE, KeyError) as error:  # of a zip around it
+        raise SocialxError(path, f"cannot be unpacked ({error})", "unpack the zip, and name its folder") from None
+    with file:
+        if not first:
+            raise SocialxError(path, "the file is empty", advice)
+        if first.startswith(b"version https://git-lfs"):
+            raise SocialxError(path, "a Git-LFS pointer, not the data", "git lfs pull, or download it again")
+        file.seek(0)
+        yield file, first
+
+
+@contextmanager
+def unpacked(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+    """The bytes of a text, unpacked if it is packed by gzip or the only member of a zip.
+
+    file: ``path`` where it is open already.
+    """
+    if file is None:
+        with opened(path) as file, unpacked(path, file) as stream:
+            yield stream
+        return
+    magic = file.read(len(ZIP))
+    file.seek(0)
+    if magic == ZIP:
+        with zipfile.ZipFile(file) as archive:
+            members = members_of(archive)
+            if len(members) != 1:
+                what = f"{len(members)} files in the zip ({sample(members)})"
+                raise SocialxError(path, what, "unpack it and name the file")
+            with archive.open(members[0]) as stream:
+                yield stream
+    elif magic == GZIP:
+        with gzip.GzipFile(fileobj=file) as stream:
+            yield stream  # type: ignore[misc]  # which is one but for its name
+    else:
+        yield file
+
+
+def members_of(archive: zipfile.ZipFile) -> list[str]:
+    """Of the files in a zip, without folders; a name that is empty is damage."""
+    return [name for name in archive.namelist() if name and not name.endswith("/")]
+
+
+def separator_of(line: str) -> str:
+    """What separates the cells of a line: the first of the signs that it has; a comma is tried last."""
+    return next((mark for mark in SEPARATORS if mark in line), ",")

@@ -1,0 +1,215 @@
+"""The layout of the canonical HDF5 file: names, dtypes and units.  T rows, N sensors, F features, t rows of a block."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from socialx.core.errors import Command, Message, SocialxError, printable, sample
+from socialx.files.store.open_hdf5 import check_dataset, check_links
+from socialx.files.store.quantities import SPEED
+
+FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
+FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
+FLAT_NAMES = ["avg_speed", "lanes", "length", "latitude", "longitude", "direction"]  # of their features
+TIMESTAMPS, SECONDS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
+UNITS = "metadata/units"
+COMBINED = "metadata/combined_lanes"  # the names of the lanes of which each sensor's readings were made
+PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, COMBINED, *FLAT)  # every dataset that is read
+ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
+LOCAL_ZONE_ATTR = "local_zone"  # by whose clock people live, in a file of times in UTC
+CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
+DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
+STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
+UNKNOWN = "unknown"  # a unit that a file does not say, and what ``imputed`` says where it cannot be told
+CRS_ATTR, CRS = "coord_crs", "EPSG:4326"  # of the positions in vd_info
+PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
+
+
+@dataclass(frozen=True, eq=False)
+class Sensors:
+    """The N sensors in column order; NaN or an empty direction = unknown, None = the dataset has no such column."""
+
+    ids: tuple[str, ...]
+    latitude: np.ndarray  # float64 [N], degrees
+    longitude: np.ndarray
+    lanes: np.ndarray | None = None
+    length: np.ndarray | None = None
+    direction: tuple[str, ...] | None = None
+
+    def select(self, columns: np.ndarray) -> Sensors:
+        """These columns, in this order."""
+
+        def chosen(values: Any) -> Any:
+            return tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
+
+        known = {name: values for name, values in vars(self).items() if values is not None}
+        return replace(self, **{name: chosen(values) for name, values in known.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Neighbouring rows of a source: seconds int64 [t], speeds float32 [t,N], or [t,N,F] of several features.
+
+    The seconds are those since 1970, of a wall time as if it were UTC.
+    """
+
+    seconds: np.ndarray
+    speeds: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """What a source yields.  ``blocks`` can be walked once and never holds the whole file in memory."""
+
+    dataset_name: str
+    feature_set: str
+    sensors: Sensors
+    blocks: Generator[Block, None, None]
+    units: str
+    missing: float | None  # the speed that stands for "no reading"; NaN always does
+    timezone: str | None
+    source_data: str
+    source_meta: str
+    feature: str = SPEED  # what the blocks hold, if not speeds
+    others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
+    inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
+    lanes: tuple[str, ...] | None = None  # the names of those that are combined to each sensor
+    local_zone: str | None = None  # by whose clock people live, where the times are in UTC
+    codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
+    notes: tuple[Message | str, ...] = ()  # what was recognised and assumed on the way
+
+
+def is_reading(values: np.ndarray, missing: float | None) -> np.ndarray:
+    """Which of these values are readings, bool of the same shape: finite, and not the missing value."""
+    valid = np.isfinite(values)
+    valid &= values != np.float32(np.nan if missing is None else missing)
+    return valid
+
+
+def is_code(values: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
+    """Which of these values [..., F] are one of the numbers that stand for no reading, bool of the same shape.
+
+    Of several features 0 stands for no reading of the speed alone.
+    """
+    found = np.zeros(values.shape, bool)
+    for place, feature in enumerate(features):
+        mine = [code for code in codes if code != 0 or feature == SPEED or len(features) == 1]
+        found[..., place] = np.isin(values[..., place].astype(np.float32), np.array(mine, np.float32))
+    return found
+
+
+def check_parts(path: Path, file: h5py.File) -> None:
+    """Refuse a file that keeps a part of what is read from it elsewhere, or declares more than it holds."""
+    check_links(path, file, ("data", "metadata", *FLAT))
+    for name in PARTS:
+        if isinstance(part := file.get(name), h5py.Dataset):
+            check_dataset(path, part, "convert its source again")
+
+
+def read_layout(
+    path: Path, file: h5py.File, flat: bool = False
+) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
+    """The features [T,N,F], ids [N], feature names [F] and timestamps S19 [T] of a file whose shapes agree.
+
+    flat: of one of the oldest files, which are refused otherwise.
+    """
+    for group in file.values():
+        if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
+            raise SocialxError(
+                path,
+                "a pandas HDFStore, not a socialx file",
+                Command("convert", "auto", path, meta="LOCATIONS.csv", output="OUT.h5"),
+            )
+    check_parts(path, file)
+    if set(FLAT) <= set(file) and not flat:
+        raise SocialxError(path, "an older flat file", Command("backfill", path, rewrite=True))
+    whole = FLAT[0] if flat else FEATURES
+    axes = {FLAT[1]: 0, FLAT[2]: 1} if flat else {VDIDS: 1, FEATURE_NAMES: 2, TIMESTAMPS: 0}
+    if lacking := [name for name in (whole, *axes) if not isinstance(file.get(name), h5py.Dataset)]:
+        raise SocialxError(path, f"it lacks {', '.join(lacking)}", "convert its source again")
+    features, shape = file[whole], file[whole].shape
+    right = len(shape) == 3 and features.dtype.kind == "f" and (not flat or shape[2] == len(FLAT_NAMES))
+    for name, axis in axes.items():
+        text = h5py.check_string_dtype(file[name].dtype)
+        if not right or not text or file[name].shape != shape[axis : axis + 1]:
+            raise SocialxError(
+                path,
+                f"types or shapes do not agree ({whole} is {features.dtype} {shape}, "
+                f"{name} is {file[name].dtype} {file[name].shape})",
+                "convert it again",
+            )
+    texts = {axis: [read_text(item) for item in file[name][:]] for name, axis in axes.items()}
+    timestamps, ids, names = texts[0], texts[1], texts.get(2, FLAT_NAMES)
+    repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
+    if repeated or 0 in shape:
+        what = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
+        raise SocialxError(path, what, "convert it again")
+    # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
+    wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
+    return features, tuple(ids), names, np.array(wall, "S19")
+
+
+def fixed_texts(texts: Sequence[str | bytes]) -> np.ndarray:
+    """Texts as UTF-8 of one width, 64 bytes or more, bytes [n]; the dtype says so where one is beyond ASCII."""
+    encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    width = max([64, *map(len, encoded)])
+    return np.array(encoded, f"S{width}" if all(map(bytes.isascii, encoded)) else h5py.string_dtype("utf-8", width))
+
+
+def plain_text(text: str) -> str:
+    """A text that can be stored: bytes of a file name that are no UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def read_text(value: object) -> str:
+    """An attribute or an element of a dataset as text that can be printed, whichever way it was written."""
+    return printable(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+
+
+def read_units(file: h5py.File) -> dict[str, str]:
+    """The units that a file says, by feature."""
+    units = file.get(UNITS)
+    try:
+        return {printable(name): printable(str(unit)) for name, unit in json.loads(read_text(units[()])).items()}
+    except (TypeError, ValueError, AttributeError):
+        return {}
+
+
+def read_unit(file: h5py.File, feature: str) -> str:
+    """The unit of a feature, "unknown" where the file does not say."""
+    return read_units(file).get(feature, UNKNOWN)
+
+
+def read_codes(path: Path, file: h5py.File) -> list[float]:
+    """The numbers besides the missing value that stood for no reading when a file was made."""
+    codes = np.asarray(file["metadata"].attrs.get(CODES_ATTR, ())).ravel()
+    if codes.dtype.kind not in "iuf":
+        raise SocialxError(path, f"its attribute {CODES_ATTR} holds no numbers", "convert its source again")
+    return [float(code) for code in codes]
+
+
+def read_lanes(path: Path, file: h5py.File, sensors: int) -> list[str] | None:
+    """The names of the lanes of which the readings of each sensor were made; None where the file does not say."""
+    if (lanes := file.get(COMBINED)) is None:
+        return None
+    if not isinstance(lanes, h5py.Dataset) or lanes.shape != (sensors,) or h5py.check_string_dtype(lanes.dtype) is None:
+        raise SocialxError(path, f"{COMBINED} is not a text for each sensor", "convert its source again")
+    return [read_text(names) for names in lanes[:]]
+
+
+def read_number(value: object) -> float:
+    """An attribute as a number, NaN where it is none."""
+    if isinstance(value, complex | np.complexfloating):
+        return np.nan  # NumPy would warn and drop a part of it
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return np.nan

@@ -1,0 +1,276 @@
+"""Reading the canonical HDF5 file.  T rows, N sensors, t rows of one block."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import h5py
+import numpy as np
+
+from socialx.core.disk import version_of
+from socialx.core.errors import ITEM, Argument, Command, SocialxError, sample, shortened
+from socialx.core.notebook import Shown, files_in
+from socialx.core.progress import work
+from socialx.data.calendar import DAY_S
+from socialx.data.geo import on_earth
+from socialx.data.source import latest_after, pages
+from socialx.files.store.layout import (
+    FEATURES,
+    IMPUTED_ATTR,
+    LOCAL_ZONE_ATTR,
+    MISSING_ATTR,
+    SENSOR_INFO,
+    STATIC_UNITS,
+    UNKNOWN,
+    Sensors,
+    is_reading,
+    read_codes,
+    read_layout,
+    read_number,
+    read_text,
+    read_unit,
+)
+from socialx.files.store.open_hdf5 import open_hdf5
+from socialx.files.store.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED
+from socialx.files.store.time_axis import as_text, is_utc, known_zone, timestamp_seconds, whole_minutes
+
+KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
+LARGEST = float(np.finfo(np.float32).max)
+CODES = 3  # different numbers that may all stand for no reading
+AGAIN = "make one with convert"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Store(Shown):
+    """One feature of a canonical file; ``read`` is the only place where missing readings are decided.
+
+    Its readings are read when they are asked for: those of a small file once, those of a large one row by row.
+    """
+
+    path: Path
+    dataset_name: str
+    sensors: Sensors
+    feature: str
+    unit: str  # "unknown" where the file does not say
+    timestamps: np.ndarray  # S19 [T], wall time
+    seconds: np.ndarray  # int64 [T], seconds of the wall time read as UTC, always derived from the timestamps
+    step_minutes: int
+    missing: float | None
+    timezone: str | None
+    local_zone: str | None  # by whose clock people live, beside times in UTC
+    imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
+    failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
+    place: int  # of the feature in the file
+    rows: np.ndarray  # int64 [T], in the file
+    columns: np.ndarray | None  # int64 [N], in the file; None = all of them
+    version: tuple[int, ...]  # of the file: another one may have replaced it before its readings are read
+
+    def headline(self) -> str:
+        """What it holds, and of which times."""
+        first, last = (self.timestamps[place].decode() for place in (0, -1))
+        size = f"{len(self.rows):,} rows of {len(self.sensors.ids)} sensors, {self.step_minutes} min apart"
+        return f"{self.path}, {self.feature} in {self.unit}: {size}, {first} .. {last}"
+
+    def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Neighbouring rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
+        if 4 * len(self.rows) * len(self.sensors.ids) <= KEPT_BYTES:
+            return self.values[rows], self.valid[rows]
+        values = self._read(rows)
+        return values, self.is_reading(values)
+
+    def local_clock(self) -> ZoneInfo | None:
+        """The clock that people live by, where the times are in UTC; None: the times are those of that clock."""
+        zone = known_zone(self.local_zone)
+        if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
+            what = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"
+            raise SocialxError(self.path, what, f"install the package tzdata, or {AGAIN}")
+        return zone
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """All rows in memory, float32 [T,N], as stored."""
+        return self._read(slice(None))
+
+    @cached_property
+    def valid(self) -> np.ndarray:
+        """Which of them are readings, bool [T,N]."""
+        return self.is_reading(self.values)
+
+    @cached_property
+    def _scan(self) -> tuple[str, np.ndarray]:
+        return self._walk(slice(0, len(self.rows)))
+
+    def _walk(self, span: slice) -> tuple[str, np.ndarray]:
+        """The checksum of these rows, and the latest valid reading before each page of them [pages,N]."""
+        digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in self.sensors.ids).encode())
+        digest.update(np.ascontiguousarray(self.timestamps[span], "S19").data)
+        latest = np.full(len(self.sensors.ids), np.nan, np.float32)
+        before = []
+        with work(f"read {self.path}", span.stop - span.start, "rows") as bar:
+            for rows in pages(span.start, span.stop):
+                before.append(latest)
+                values, valid = self.read(rows)
+                digest.update(np.ascontiguousarray(values, "<f4").data)
+                latest = latest_after(values, valid, latest)
+                bar.advance(rows.stop - rows.start)
+        return digest.hexdigest(), np.stack(before)
+
+    @property
+    def checksum(self) -> str:
+        """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
+        return self._scan[0]
+
+    def checksum_of(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
+        """The same of these sensors alone, from one time to another, None: of all rows; empty: it lacks them."""
+        begin = 0 if first is None else int(np.searchsorted(self.timestamps, first.encode()))
+        end = len(self.rows) if last is None else int(np.searchsorted(self.timestamps, last.encode(), "right"))
+        if begin >= end or not set(ids) <= set(self.sensors.ids):
+            return ""
+        whole = ids == self.sensors.ids and (begin, end) == (0, len(self.rows))
+        return self.checksum if whole else self.with_sensors(ids)._walk(slice(begin, end))[0]
+
+    @property
+    def largest(self) -> float:
+        """The highest reading that a road can have; infinite where no speed in a known unit is read."""
+        return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
+
+    def cannot_be(self, values: np.ndarray) -> np.ndarray:
+        """Which of these numbers, in the file's unit, can be none of its readings, bool of the same shape."""
+        wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.largest, LARGEST))
+        return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
+
+    def check_readings(
+        self, values: np.ndarray, seconds: np.ndarray, sensors: Sequence[str] = (), where: str = ""
+    ) -> None:
+        """Raise SocialxError where numbers [t,n] at these seconds [t] can be no readings of the file.
+
+        sensors: the n that they are of, by default its own.  where: what holds the numbers, by default the file.
+        """
+        wrong, ids = self.cannot_be(values), sensors or self.sensors.ids
+        if not wrong.any():
+            return
+        first = {int(column): int(wrong[:, column].argmax()) for column in np.flatnonzero(wrong.any(axis=0))}
+        named = [f"{ids[at]} has {values[row, at]:g} at {as_text(int(seconds[row]))}" for at, row in first.items()]
+        highest, numbers = np.abs(values[wrong]).max(), np.unique(values[wrong]).tolist()
+        what = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.largest:g} {self.unit}"
+        what = "numbers too large for float32" if highest > LARGEST else what
+        helps = f"give numbers in {self.unit}, and none where nothing was read"
+        if not where:
+            helps = f"correct them, or say their unit: convert again with {Argument('units', 'UNIT')}"
+        if not where and len(numbers) <= CODES:
+            with open_hdf5(self.path, AGAIN) as file:
+                known = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
+            missing = Argument("missing", ",".join(f"{code:g}" for code in (*known, *numbers)))
+            helps = f"if {' and '.join(f'{each:g}' for each in numbers)} means no reading, convert again with {missing}"
+        raise SocialxError(where or self.path, f"{what} ({sample(named)})", helps)
+
+    def latest_before(self, page: int) -> np.ndarray:
+        """The latest valid reading before the first row of a page, float32 [N]; NaN where there never was one."""
+        return self._scan[1][page]
+
+    def within(self, rows: slice) -> Store:
+        """The same file with these rows only."""
+        return replace(self, **{each: getattr(self, each)[rows] for each in ("timestamps", "seconds", "rows")})
+
+    def with_sensors(self, ids: tuple[str, ...]) -> Store:
+        """The same file with these sensors only, in this order; SocialxError lists those that it does not have."""
+        if ids == self.sensors.ids:
+            return self
+        place = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
+        if lost := [vdid for vdid in ids if vdid not in place]:
+            what = f"it lacks {len(lost)} of {len(ids)} sensors of the run ({sample(lost, 10)})"
+            free = Argument("model.any_network", True)
+            remedy = f"name the data of that network; a run for any is trained with {free}"
+            raise SocialxError(self.path, f"{what}; it has {sample(list(self.sensors.ids))}", remedy)
+        columns = np.array([place[vdid] for vdid in ids])
+        return replace(self, sensors=self.sensors.select(columns), columns=columns)
+
+    def _read(self, rows: slice) -> np.ndarray:
+        chosen = self.rows[rows]
+        with open_hdf5(self.path, AGAIN) as file:
+            if version_of(self.path) != self.version:
+                raise SocialxError(self.path, "it was changed while it was read", "run the command again")
+            values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.place].astype(np.float32, copy=False)
+        if len(values) != len(chosen):
+            values = values[chosen - chosen[0]]
+        if self.columns is not None:
+            values = np.ascontiguousarray(values[:, self.columns])
+        return values
+
+    def is_reading(self, values: np.ndarray) -> np.ndarray:
+        """Which of these values are readings, bool of the same shape: finite, and not the missing value of the file."""
+        return is_reading(values, self.missing)
+
+
+def open_store(path: str | Path, feature: str | None = None, days: int | None = None) -> Store:
+    """One feature of a canonical file; unknown positions are NaN.  Refuses an older file: backfill completes it.
+
+    feature: None takes the first, which is the measured one.  days: the first so many calendar days, None: all of it.
+    """
+    (path,) = files_in(path)
+    with open_hdf5(path, AGAIN) as file:
+        version = version_of(path)
+        _, ids, names, timestamps = read_layout(path, file)
+        rules = file["metadata"].attrs
+        if MISSING_ATTR not in rules:
+            raise SocialxError(
+                path, "an older file: it does not say what a missing reading is", Command("backfill", path)
+            )
+        feature = names[0] if feature is None else feature
+        if feature not in names:
+            near = difflib.get_close_matches(feature, names, 1, 0.4)
+            hint = f"did you mean {near[0]}?" if near else f"forecast it with {Argument('data.targets', names[0])}"
+            raise SocialxError(path, f"no feature {feature!r}, it has {', '.join(names)}", hint)
+        timed = timestamps != b""
+        rows = np.flatnonzero(timed) if timed.any() else np.arange(len(timestamps))
+        seconds = timestamp_seconds(timestamps[rows], str(path))
+        if days is not None:
+            last = int(np.searchsorted(seconds, (seconds[0] // DAY_S + days) * DAY_S))
+            rows, seconds = rows[:last], seconds[:last]
+        dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
+        missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
+        timezone, local_zone = (read_text(rules.get(name, "")) or None for name in ("timezone", LOCAL_ZONE_ATTR))
+        sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
+        imputed = rules.get(IMPUTED_ATTR)
+    return Store(
+        path=path,
+        dataset_name=dataset_name,
+        sensors=sensors,
+        feature=feature,
+        unit=unit,
+        timestamps=timestamps[rows],
+        seconds=seconds,
+        step_minutes=whole_minutes(seconds, str(path)),
+        missing=None if np.isnan(missing) else missing,
+        timezone=timezone,
+        local_zone=local_zone,
+        imputed=None if imputed is not None and read_text(imputed) == UNKNOWN else bool(imputed),
+        failed_rows=int(rows[-1]) + 1 - len(rows),
+        place=names.index(feature),
+        rows=rows,
+        columns=None,
+        version=version,
+    )
+
+
+def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
+    """What vd_info says of each sensor; a position that is absent or impossible becomes NaN."""
+    info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else None  # get() takes a damaged group for no group
+    present = set(info) if isinstance(info, h5py.Group) else set()
+    entries = [dict(info[vdid].attrs) if info and vdid in present else {} for vdid in ids]
+
+    def column(name: str) -> np.ndarray:
+        return np.array([read_number(attributes.get(name)) for attributes in entries])
+
+    latitude, longitude = column("position_lat"), column("position_lon")
+    latitude, longitude = np.where(on_earth(latitude, longitude), (latitude, longitude), np.nan)
+    known: set[str] = set().union(*entries)
+    lanes, length = (column(name) if name in known else None for name in ("lanes", "length"))
+    direction = tuple(read_text(attributes.get("direction", "")) for attributes in entries)
+    return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in known else None)

@@ -1,0 +1,197 @@
+"""The time axis of a file: its common step, its gaps, and where the clocks of its time zone change; times of a user.
+
+T rows; times are seconds since 1970, wall times as if they were UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+from socialx.core.errors import Argument, SettingsError, SocialxError, counted, sample
+from socialx.data.calendar import DAY_S, QUARTER_S, shifts
+
+Time = str | datetime | np.datetime64
+JITTER_S = 5  # a crawler's clock may miss the whole minute by this much
+JITTERED_SHARE = 0.1  # of steps that fit no grid: fewer are odd rows, more are a clock that runs freely
+TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
+
+
+def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
+    """S19 [T] ``YYYY-MM-DD HH:MM:SS``, ``first`` rows into a file -> int64 [T] seconds, the wall time read as UTC."""
+    seconds = np.empty(len(timestamps), np.int64)
+    for row, timestamp in enumerate(timestamps.tolist()):
+        try:
+            if not TIMESTAMP.fullmatch(timestamp):  # fromisoformat alone takes more than one form
+                raise ValueError
+            seconds[row] = datetime.fromisoformat(f"{timestamp.decode()}+00:00").timestamp()
+        except ValueError:
+            raise SocialxError(
+                where,
+                f"row {first + row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS",
+                "correct it and convert again",
+            ) from None
+    return seconds
+
+
+def as_timestamps(seconds: np.ndarray) -> np.ndarray:
+    """Seconds since 1970 int64 [t] -> S19 [t] ``YYYY-MM-DD HH:MM:SS``."""
+    return np.char.replace(np.datetime_as_string(seconds.astype("datetime64[s]")), "T", " ").astype("S19")
+
+
+def common_step(seconds: np.ndarray) -> int:
+    """The most common forward step in seconds; 0 where no row is later than the one before it."""
+    steps, counts = np.unique(np.diff(seconds), return_counts=True)
+    return int(steps[np.where(steps > 0, counts, 0).argmax()]) if (steps > 0).any() else 0
+
+
+def irregular(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
+    """The rows after which a step is no multiple of ``step``, int64 [I]; a clock may jitter a little.
+
+    step: in seconds, None: the common one.
+    """
+    step = step or common_step(seconds)
+    return np.flatnonzero((np.diff(seconds) + JITTER_S) % step > 2 * JITTER_S)
+
+
+def whole_minutes(seconds: np.ndarray, where: str) -> int:
+    """The common step in minutes; refuses times that cannot be forecast from, before they are written or when read."""
+    step = common_step(seconds)
+    minutes = round(step / 60)
+    if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
+        what = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
+        raise SocialxError(where, what, "convert a file with such rows")
+    return minutes
+
+
+def refuse_jitter(seconds: np.ndarray, where: str) -> None:
+    """Raise for the times of a clock that runs freely, whose steps are hardly ever the same."""
+    steps = np.diff(seconds)
+    step = 60 * round(float(np.median(steps)) / 60) if len(steps) else 0
+    rows = irregular(seconds, step) if step > 0 else np.empty(0, np.int64)
+    alike = np.count_nonzero(steps == common_step(seconds))
+    if len(rows) > JITTERED_SHARE * len(steps) and 2 * alike < len(steps):
+        texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
+        what = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
+        helps = f"{Argument('round_times', True)} moves each time to the nearest whole step"
+        raise SocialxError(where, f"{what} ({sample([text.replace('T', ' ') for text in texts])})", helps)
+
+
+def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The rows after which time is missing, and the seconds until the next row, int64 [G] each.
+
+    The hour that daylight saving time skips in a known zone is not missing.  step: in seconds, None: the common one.
+    """
+    elapsed, step = np.diff(seconds), step or common_step(seconds)
+    zone = known_zone(timezone)
+    large = np.flatnonzero(elapsed > step + JITTER_S)
+    if zone is not None and len(large):
+        for moment, before, after in clock_changes(zone, np.unique(seconds[large] // DAY_S)):
+            first, last = moment + before, moment + after  # of the hour that is skipped, in wall time
+            elapsed[large] -= np.where(
+                (seconds[large] < last) & (seconds[large + 1] >= last) & (last > first), last - first, 0
+            )
+    places = np.flatnonzero(elapsed > step + JITTER_S)
+    return places, elapsed[places]
+
+
+def lacking_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
+    """The times between rows int64 [T] at which a row is missing, int64 [t], ``step`` seconds apart.
+
+    The hour that daylight saving time skips in a known zone is not missing, and none is after a row off the steps.
+    """
+    places = np.setdiff1d(gaps(seconds, timezone, step)[0], irregular(seconds, step))
+    pairs = zip(seconds[places].tolist(), seconds[places + 1].tolist(), strict=True)
+    parts = [np.arange(before + step, after - JITTER_S, step) for before, after in pairs]
+    times = np.concatenate([np.empty(0, np.int64), *parts])
+    return times[~skips(times, timezone)]
+
+
+def skips(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
+    """Which wall times the clock of a zone never shows because it is put forward, bool [T]; none without a zone."""
+    skipped, zone = np.zeros(len(seconds), bool), known_zone(timezone)
+    for moment, before, after in [] if zone is None else clock_changes(zone, np.unique(seconds // DAY_S)):
+        skipped |= (seconds >= moment + before) & (seconds < moment + after)
+    return skipped
+
+
+def no_such_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
+    """What is found, and what helps, where rows with readings are at times that a zone skips, such as ``first``."""
+    many = counted(rows, "row with readings is", "rows with readings are")
+    found = f"{many} at times that daylight saving time skips in {timezone}, such as {first}"
+    offset = datetime.fromisoformat(first).replace(tzinfo=known_zone(timezone)).utcoffset() or timedelta()
+    hours, rest = divmod(int(offset.total_seconds()), 3600)
+    right = f"convert again with {Argument('timezone', f'Etc/GMT{-hours:+d}' if hours else 'UTC')}"
+    return found, f"their clock seems to have no daylight saving time: {'write its times in UTC' if rest else right}"
+
+
+def known_zone(name: str | None) -> ZoneInfo | None:
+    """The zone of a name; None without one, for an unknown one, and without time zone data."""
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # unknown or without tzdata, a path, a folder of zones
+        return None
+
+
+def is_utc(name: str | None) -> bool:
+    """Whether a zone is UTC under one of its names."""
+    zone = known_zone(name)
+    return zone is not None and zone.utcoffset(None) == timedelta()
+
+
+def same_clock(one: str | None, other: str | None, first: int, last: int) -> bool | None:
+    """Whether two zones show the same wall time all days from ``first`` to ``last``; None where a zone is not known."""
+    zones = known_zone(one), known_zone(other)
+    if None in zones:
+        return True if one is not None and one == other else None
+    days = np.arange(first, last + 1, DAY_S)
+    here, there = (shifts(zone, days) for zone in zones if zone)
+    return np.array_equal(here, there)
+
+
+def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]]:
+    """The clock changes on or beside the days [D] since 1970: the second in UTC, the offsets before and after it.
+
+    About 1 us for a day of the file.  Two changes within one day that undo each other are not seen.
+    """
+    near = np.unique(days[:, None] + np.arange(-1, 2)) * DAY_S
+    changes = []
+    for begin in near[shifts(zone, near) != shifts(zone, near + DAY_S)].tolist():
+        moments = np.arange(begin, begin + DAY_S + 1, QUARTER_S)
+        offsets = shifts(zone, moments)
+        place = int((offsets != offsets[0]).argmax())
+        changes.append((int(moments[place]), int(offsets[0]), int(offsets[-1])))
+    return changes
+
+
+def _iso(text: str) -> str:
+    """``29.06.2012 8:00`` and ``2012-06-29 8:00`` as ISO 8601 has them; any other text stays as it is."""
+    text = re.sub(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})\b", lambda date: f"{date[3]}-{date[2]:0>2}-{date[1]:0>2}", text)
+    return re.sub(r"([ T])(\d:)", r"\g<1>0\2", text, count=1)
+
+
+def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
+    """A wall time that a user gave -> seconds, read as UTC.
+
+    A date is its 00:00, and one with points begins with its day; a time with a zone is moved into the zone of the file.
+    Raises SettingsError for ``argument`` where it is no time.
+    """
+    zone = known_zone(timezone)
+    try:
+        moment = time if isinstance(time, datetime) else datetime.fromisoformat(_iso(str(time).strip()))
+        if moment.tzinfo is not None and zone is not None:
+            moment = moment.astimezone(zone).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # in the first or the last hours that a date can have
+        raise SettingsError(Argument(argument, str(time)), "not a time", "for example 2012-06-27 17:00") from None
+    if moment.tzinfo is not None:
+        unknown = "a time with a zone, and the file does not say its zone"
+        raise SettingsError(Argument(argument, str(time)), unknown, "give the wall time without a zone")
+    return int(moment.replace(tzinfo=UTC).timestamp())
+
+
+def as_text(seconds: int) -> str:
+    """Seconds of a wall time -> ``2012-06-27 17:00:00``."""
+    return str(np.datetime64(seconds, "s")).replace("T", " ")

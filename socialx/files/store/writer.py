@@ -1,0 +1,302 @@
+"""Writing the canonical HDF5 file, and changing one.  T rows, N sensors, F features, t rows of one block."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from contextvars import copy_context
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from socialx.core.disk import check_output, replacing, version_of
+from socialx.core.errors import SocialxError, sample
+from socialx.files.store.layout import (
+    CODES_ATTR,
+    COMBINED,
+    CRS,
+    CRS_ATTR,
+    DIRECTIONS,
+    FEATURE_NAMES,
+    FEATURES,
+    LOCAL_ZONE_ATTR,
+    MISSING_ATTR,
+    PACKED,
+    ROWS_ATTR,
+    SECONDS,
+    SENSOR_INFO,
+    STATIC_UNITS,
+    TIMESTAMPS,
+    UNITS,
+    VDIDS,
+    Block,
+    Readings,
+    Sensors,
+    check_parts,
+    fixed_texts,
+    plain_text,
+)
+from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
+from socialx.files.store.time_axis import as_text, as_timestamps, common_step, gaps, refuse_jitter, whole_minutes
+
+CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
+CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
+ID = re.compile(r"(?![.]+$)[^\s/]{1,64}")
+ADVICE = "convert its source again"
+WAIT_S = 10.0  # for a reader of the file that is changed
+ENTRIES = 100  # of vd_info, for which room is kept at once
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``create`` wrote, and the seconds it took."""
+
+    rows: int
+    sensors: int
+    features: int
+    elapsed_s: float
+    first_timestamp: str
+    last_timestamp: str
+    gaps: int
+    zeros: int  # readings that are exactly 0
+
+
+def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
+    """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
+    check_output(path, overwrite, (readings.source_data, readings.source_meta, *map(str, readings.inputs)))
+    with replacing(path) as temporary:
+        return write(temporary, readings)
+
+
+def write(path: Path, readings: Readings) -> Summary:
+    """Write the canonical file to a path that nobody else reads before this returns."""
+    started = time.perf_counter()
+    columns = _columns(readings)
+    with closing(readings.blocks):
+        with writing(path, "w", "v110") as file:
+            for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
+                file.create_group(group)
+            seconds, last, zeros = _write_features(file, readings, columns)
+            refuse_jitter(seconds, readings.source_data)
+            whole_minutes(seconds, readings.source_data)
+            _write_metadata(file, readings, columns, seconds)
+        with open_hdf5(path, "convert it again") as file:  # what the disk gives back before it replaces a file
+            same = file[FEATURES].shape == (len(seconds), *last.shape)
+            same = same and np.array_equal(file[TIMESTAMPS][:], as_timestamps(seconds))
+            if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
+                raise SocialxError(path, "the disk does not give back what was written", "check the disk")
+    return Summary(
+        rows=len(seconds),
+        sensors=len(readings.sensors.ids),
+        features=len(columns),
+        elapsed_s=time.perf_counter() - started,
+        first_timestamp=as_text(int(seconds[0])),
+        last_timestamp=as_text(int(seconds[-1])),
+        gaps=len(gaps(seconds, readings.timezone)[0]),
+        zeros=zeros,
+    )
+
+
+def _columns(readings: Readings) -> dict[str, np.ndarray]:
+    """Feature name -> its constant column [N] in the order of the file; readings replace the zeros."""
+    sensors = readings.sensors
+    bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
+    if bad:  # an id becomes fixed-width text and the name of an HDF5 group
+        raise SocialxError(
+            readings.source_data,
+            f"{len(bad)} sensor ids are not 1 to 64 printable characters without spaces and '/' ({sample(bad)})",
+            "rename them",
+        )
+    measured: dict[str, np.ndarray | None] = dict.fromkeys(
+        (readings.feature, *readings.others), np.zeros(len(sensors.ids))
+    )
+    return {name: column for name, column in (measured | static_columns(sensors)).items() if column is not None}
+
+
+def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
+    """Feature name -> what is known of each sensor, [N], in the order of a file; None: nothing is."""
+    letters = sensors.direction
+    return {
+        "lanes": sensors.lanes,
+        "length": sensors.length,
+        "latitude": sensors.latitude,
+        "longitude": sensors.longitude,
+        "direction": None if letters is None else np.array([DIRECTIONS.get(letter, np.nan) for letter in letters]),
+    }
+
+
+def _write_features(
+    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Append the blocks -> all seconds [T], the last row as written [N,F], the number of zeros."""
+    sensors, zeros, measured = len(readings.sensors.ids), 0, 1 + len(readings.others)
+    seconds = np.empty(0, np.int64)
+    head = list(islice(readings.blocks, 2))
+    if not head:
+        raise SocialxError(readings.source_data, "it has no rows", "download it again")
+    rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
+    rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
+    chunk_bytes = packed_bytes(4 * rows * sensors)
+    # The chunk that two blocks share is compressed once, from the cache.
+    features = create_features(
+        file, FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
+    )
+    for block in chain(head, _ahead(readings.blocks)):
+        first = len(seconds)
+        check_block(readings, block, seconds)
+        seconds = np.concatenate([seconds, block.seconds])
+        reserve(file, packed_bytes(block.speeds.nbytes) + measured * chunk_bytes)
+        features.resize(len(seconds), axis=0)
+        parts = block.speeds.reshape(len(block.speeds), sensors, measured)
+        for place in range(measured):
+            features[first:, :, place] = parts[..., place]
+        zeros += int((parts[..., 0] == 0).sum())
+    for place, column in enumerate(list(columns.values())[measured:], measured):
+        reserve(file, chunk_bytes)
+        features[:rows, :, place] = column
+        file.flush()
+        # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
+        mask, packed = features.id.read_direct_chunk((0, 0, place))
+        reserve(file, len(packed) * (len(seconds) // rows))
+        for first in range(rows, len(seconds), rows):
+            features.id.write_direct_chunk((first, 0, place), packed, mask)
+    last = np.column_stack([parts[-1], *list(columns.values())[measured:]]).astype(np.float32)
+    return seconds, last, zeros
+
+
+def create_features(
+    file: h5py.File, name: str, shape: tuple[int, int, int], chunk_rows: int, cache: int = 0
+) -> h5py.Dataset:
+    """A dataset of readings [T,N,F] that can grow in time, with a chunk for so many rows of one feature."""
+    _, sensors, features = shape
+    growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
+    return file.create_dataset(name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **PACKED)
+
+
+def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset:
+    """Values, one for each row, sensor or feature, as a dataset that can grow."""
+    reserve(file, packed_bytes(values.nbytes))
+    return file.create_dataset(name, data=values, maxshape=(None,), chunks=True, **PACKED)
+
+
+def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks, the next parsed while one is compressed: pandas parses without the GIL, which saves a sixth."""
+    context = copy_context()  # whose callback hears the notes of the reader
+
+    def following() -> Block | None:
+        return context.run(next, blocks, None)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(following)
+        while (block := waiting.result()) is not None:
+            waiting = pool.submit(following)
+            yield block
+
+
+def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
+    """Refuse a block whose times do not go on from those ``before``, int64 [T], or whose speeds are no numbers."""
+    where, first = readings.source_data, len(before)
+    seconds = np.concatenate([before[-1:], block.seconds])
+    if (back := np.diff(seconds) <= 0).any():
+        place = int(back.argmax())
+        row = place + max(first, 1)  # the later one of the two, from 0
+        pair = ", ".join(as_text(int(each)) for each in seconds[place : place + 2])
+        found = f"rows {row} and {row + 1} ({pair}) are not in order of time"
+        raise SocialxError(where, found, "sort the rows and remove repeated ones")
+    if np.isinf(block.speeds).any():
+        at, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
+        raise SocialxError(
+            where,
+            f"row {first + at + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
+            "correct it",
+        )
+
+
+def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], seconds: np.ndarray) -> None:
+    sensors = readings.sensors
+    units = {name: STATIC_UNITS.get(name, readings.units) for name in columns} | dict(readings.others)
+    step = common_step(seconds)
+    frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
+    dataset_name, feature_set, source_data, source_meta = map(
+        plain_text, (readings.dataset_name, readings.feature_set, readings.source_data, readings.source_meta)
+    )
+    file.attrs.update(dataset_name=dataset_name, feature_set=feature_set)
+    file.attrs.update(feature_schema_version="1.0", creation_date=datetime.now(UTC).isoformat(timespec="seconds"))
+    file.attrs["description"] = f"{dataset_name} traffic speeds and sensor positions"
+    file.attrs.update(source_data=source_data, source_meta=source_meta)
+    for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
+        file.attrs[name] = np.int64(count)
+    texts = {VDIDS: fixed_texts(sensors.ids), FEATURE_NAMES: np.array(list(columns), "S32")}
+    for name, column in (texts | {TIMESTAMPS: as_timestamps(seconds), SECONDS: seconds}).items():
+        write_column(file, name, column)
+    metadata = file["metadata"]
+    reserve(file, 0)
+    metadata["frequency"] = np.bytes_(frequency)
+    file[UNITS] = np.bytes_(json.dumps(units))
+    metadata["source"] = np.bytes_(f"{source_data} with positions of {source_meta}".encode())
+    metadata.attrs["epoch_basis"] = "naive-utc"
+    metadata.attrs["timezone"] = readings.timezone or ""
+    if readings.local_zone is not None:
+        metadata.attrs[LOCAL_ZONE_ATTR] = readings.local_zone
+    metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
+    if readings.lanes is not None:
+        file.create_dataset(COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())
+    if readings.codes:
+        metadata.attrs[CODES_ATTR] = np.array(readings.codes)
+    file.create_group(SENSOR_INFO).attrs[CRS_ATTR] = CRS
+    write_sensors(file, sensors)
+    reserve(file, 0)
+
+
+def write_sensors(file: h5py.File, sensors: Sensors) -> None:
+    """An entry of vd_info for each of these sensors, with what is known of it."""
+    for index, vdid in enumerate(sensors.ids):
+        if index % ENTRIES == 0:
+            reserve(file, 0)
+        attributes = file[SENSOR_INFO].create_group(vdid).attrs
+        attributes.update(position_lat=sensors.latitude[index], position_lon=sensors.longitude[index])
+        for name, column in (("lanes", sensors.lanes), ("length", sensors.length)):
+            if column is not None and np.isfinite(column[index]):
+                attributes[name] = column[index]
+        if sensors.direction is not None and sensors.direction[index]:
+            attributes["direction"] = sensors.direction[index]
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that the system does not let be written."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise SocialxError(path, "read-only", "make it writable, or work on a copy")
+
+
+def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.File, h5py.File], bool]) -> None:
+    """Patch a copy of a file and put it in the file's place; the caller holds the file ``exclusive``.
+
+    patch: writes into the copy, whose new objects are in the oldest form that HDF5 knows, so that every reader reads
+    them.  check: whether the copy, opened as the second file, gives back what the first one held and what was written.
+    Raises SocialxError, and leaves the file as it was, where the file is damaged or the disk fails.
+    """
+    before = version_of(path)
+    with replacing(path) as temporary:
+        shutil.copyfile(path, temporary)
+        try:
+            with writing(temporary, "r+", ("earliest", "v110")) as file:
+                check_parts(path, file)  # of the very file that is written
+                patch(file)
+        except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
+            raise SocialxError(path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
+        with open_hdf5(path, ADVICE, locking=False) as old, open_hdf5(temporary, ADVICE) as new:
+            same = check(old, new)
+        if version_of(path) != before:  # by somebody who takes no lock
+            raise SocialxError(path, "it was changed meanwhile", "run the command again")
+        if not same:
+            raise SocialxError(path, "the disk does not give back what was written", "check the disk")

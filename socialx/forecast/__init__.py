@@ -1,0 +1,1 @@
+"""A forecast as data, in files, in tables and as a picture."""

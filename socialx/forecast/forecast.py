@@ -1,0 +1,272 @@
+"""A forecast as data: which sensor reads what at which time, how well it was informed, and how it leaves the house."""
+
+# Shape letters: W issues, P horizon steps, N sensors, G targets, R observed rows
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from socialx.core.disk import as_cell, check_output, replacing
+from socialx.core.errors import Argument, SettingsError
+from socialx.core.notebook import ROWS, Shown, names_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from socialx.forecast.picture import Panel
+
+SUFFIXES = (".csv", ".parquet", ".h5")
+COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
+REMARKS = {PARTIAL: "history incomplete", MISSING: "no reading in the history", NEVER: "never reported"}
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Readings around a forecast: times datetime64[s] [R], values float32 [R,N,G], NaN where there is no reading."""
+
+    times: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecast(Shown):
+    """Forecasts of N sensors, issued at W times, for P steps each; all times are wall times of the file.
+
+    issued_at datetime64[s] [W]: time of the last row that was read.  times datetime64[s] [W,P]; values float32
+    [W,P,N,G] in ``units``, one for each of the ``targets``.  readings int64 [W,N]: how many of the ``history`` rows
+    have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
+    observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
+    interval: the level of the prediction intervals, such as 0.9, and lower, upper float32 [W,P,N,G]: their ends; None
+    where no intervals were asked for.  notes: what makes the numbers doubtful.  inputs: files that were read, which no
+    output replaces.
+    """
+
+    sensors: tuple[str, ...]
+    targets: tuple[str, ...]
+    units: tuple[str, ...]
+    issued_at: np.ndarray
+    times: np.ndarray
+    values: np.ndarray
+    readings: np.ndarray
+    reported: np.ndarray
+    history: int
+    step_minutes: int
+    timezone: str | None
+    run: str
+    dataset: str
+    observed: Observed
+    interval: float | None = None
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    inputs: tuple[Path, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """Of the first target."""
+        return self.units[0]
+
+    @property
+    def marks(self) -> np.ndarray:
+        """How well each forecast was informed, text [W,N].
+
+        complete: every row of the history has a reading; partial: some rows; missing: none, the last known reading is
+        older; never: the sensor never reported, and the forecast starts from the mean of the training data.
+        """
+        return np.select(
+            [~self.reported, self.readings == 0, self.readings < self.history], [NEVER, MISSING, PARTIAL], COMPLETE
+        )
+
+    def select(self, sensors: str | Sequence[str]) -> Forecast:
+        """The same of some sensors, in this order; a text is one, or several with commas.
+
+        Raises SettingsError for an id that it does not have.
+        """
+        sensors = names_in(sensors)
+        place = {vdid: column for column, vdid in enumerate(self.sensors)}
+        lost = [vdid for vdid in sensors if vdid not in place]
+        if lost or not sensors:
+            found = f"{len(lost)} of {len(sensors)} sensors are not in the forecast" if lost else "no sensor is named"
+            raise SettingsError(Argument("sensors"), found, f"it has {', '.join(self.sensors[:5])}, ...", sample=lost)
+        columns = [place[vdid] for vdid in sensors]
+        observed = Observed(self.observed.times, self.observed.values[:, columns])
+        return replace(
+            self,
+            sensors=tuple(sensors),
+            values=self.values[:, :, columns],
+            lower=None if self.lower is None else self.lower[:, :, columns],
+            upper=None if self.upper is None else self.upper[:, :, columns],
+            readings=self.readings[:, columns],
+            reported=self.reported[:, columns],
+            observed=observed,
+        )
+
+    def largest_changes(self, count: int) -> tuple[str, ...]:
+        """The ids of the sensors whose forecast moves most from their last reading, over all issues."""
+        now = self.at_issue()  # [W,N]
+        change = np.abs(self.values[..., 0] - now[:, None])  # [W,P,N]
+        largest = np.nan_to_num(change, nan=-1.0).max(axis=(0, 1))
+        order = np.argsort(-largest, kind="stable")[:count]
+        return tuple(self.sensors[column] for column in order)
+
+    def at_issue(self) -> np.ndarray:
+        """The reading at each issue time, first target, float32 [W,N]; NaN where there is none."""
+        rows = np.searchsorted(self.observed.times, self.issued_at)
+        return self.observed.values[rows, :, 0]
+
+    def headline(self) -> str:
+        """One line: what is forecast, for how many sensors, from when and for how long."""
+        w, p, n, _ = self.values.shape
+        zone = self.timezone or "zone not stored"
+        minutes = self.step_minutes * p
+        quantity = ", ".join(f"{name} ({unit})" for name, unit in zip(self.targets, self.units, strict=True))
+        first, last = (str(time).replace("T", " ") for time in self.issued_at[[0, -1]])
+        issued = f"issued at {first}" if w == 1 else f"{w} issues from {first} to {last}"
+        sensors = f"{n} sensor{'' if n == 1 else 's'}"
+        incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
+        marked = f"; {incomplete} with an incomplete history" if incomplete else ""
+        level = "" if self.interval is None else f", with {100 * self.interval:g} % intervals"
+        steps = f"{p} steps of {self.step_minutes} min = {minutes} min"
+        return f"{quantity} of {sensors}, {issued} ({zone}), {steps}{level}{marked}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """The last issue for the first sensors: a row each, a column for each time."""
+        times = [str(time)[11:16] for time in self.times[-1]]
+        shown = zip(self.sensors[:ROWS], self.values[-1, :, :ROWS, 0].T.tolist(), strict=True)
+        return [{"sensor": sensor, **dict(zip(times, values, strict=True))} for sensor, values in shown]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the arrays as lists, times as text."""
+        found = {
+            "schema": "socialx.forecast/1",
+            "run": self.run,
+            "dataset": self.dataset,
+            "timezone": self.timezone,
+            "units": dict(zip(self.targets, self.units, strict=True)),
+            "step_minutes": self.step_minutes,
+            "sensors": list(self.sensors),
+            "issued_at": [str(time).replace("T", " ") for time in self.issued_at],
+            "times": [[str(time).replace("T", " ") for time in row] for row in self.times],
+            "history": self.marks.tolist(),
+        }
+        if self.notes:
+            found["notes"] = list(self.notes)
+        if self.interval is not None:
+            found["interval"] = self.interval
+        for name, values in self._numbers().items():
+            by_target = {target: values[..., place].tolist() for place, target in enumerate(self.targets)}
+            found["forecast" if name == "value" else name] = by_target
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row per issue, sensor and time.
+
+        Columns: issued_at, sensor, time, horizon (minutes ahead), value, unit, history (``marks``); with several
+        targets also target, before value; with intervals also lower and upper, after value.
+        """
+        import pandas as pd
+
+        w, p, n, g = self.values.shape
+        minutes = self.step_minutes * np.arange(1, p + 1)
+
+        def spread(values: np.ndarray, *shape: int) -> np.ndarray:
+            return np.broadcast_to(values.reshape(shape), (w, n, p, g)).ravel()
+
+        columns = {
+            "issued_at": spread(self.issued_at, w, 1, 1, 1),
+            "sensor": spread(np.array(self.sensors, object), 1, n, 1, 1),
+            "time": spread(self.times, w, 1, p, 1),
+            "horizon": spread(minutes, 1, 1, p, 1),
+            "target": spread(np.array(self.targets), 1, 1, 1, g),
+            **{name: each.transpose(0, 2, 1, 3).ravel() for name, each in self._numbers().items()},
+            "unit": spread(np.array(self.units), 1, 1, 1, g),
+            "history": spread(self.marks, w, n, 1, 1),
+        }
+        if g == 1:
+            del columns["target"]
+        return pd.DataFrame(columns)
+
+    def _numbers(self) -> dict[str, np.ndarray]:
+        """The arrays [W,P,N,G] by the name of their column."""
+        ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
+        return {"value": self.values, **ends}
+
+    def write(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write it as .csv, .parquet or .h5, by the suffix, whole or not at all."""
+        path = Path(path)
+        check_suffix(path)
+        {".csv": self.to_csv, ".parquet": self.to_parquet, ".h5": self.to_hdf5}[path.suffix.lower()](path, overwrite)
+
+    def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write ``to_frame`` as CSV; values with four decimals."""
+        check_output(Path(path), overwrite, self.inputs)
+        frame = self.to_frame()
+        texts = [name for name in ("sensor", "target", "unit") if name in frame]
+        with replacing(Path(path)) as temporary:
+            frame[texts] = frame[texts].map(as_cell)
+            frame.to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
+
+    def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write ``to_frame`` as Parquet."""
+        check_output(Path(path), overwrite, self.inputs)
+        with replacing(Path(path)) as temporary:
+            self.to_frame().to_parquet(temporary, index=False)
+
+    def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], issued_at [W], sensors [N], readings [W,N].
+
+        With intervals it also has lower and upper [W,P,N,G].
+        """
+        from socialx.forecast.files import write_forecast
+
+        check_output(Path(path), overwrite, self.inputs)
+        with replacing(Path(path)) as temporary:
+            write_forecast(temporary, self)
+
+    def panels(self, sensors: str | Sequence[str]) -> list[Panel]:
+        """What a table or a picture shows of some sensors, one after the other."""
+        from socialx.forecast.picture import Panel
+
+        shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)
+        panels = []
+        for place, (vdid, mark) in enumerate(zip(shown.sensors, shown.marks[-1].tolist(), strict=True)):
+            ends = (None if end is None else end[:, :, place, 0] for end in (shown.lower, shown.upper))
+            panel = Panel(
+                vdid,
+                seconds,
+                shown.observed.values[:, place, 0],
+                shown.issued_at.astype(np.int64),
+                shown.times.astype(np.int64),
+                shown.values[:, :, place, 0],
+                "" if mark == COMPLETE else mark,
+                REMARKS.get(mark, ""),
+                *ends,
+            )
+            panels.append(panel)
+        return panels
+
+    def plot(self, path: str | Path, sensors: str | Sequence[str] | None = None) -> None:
+        """Draw history, forecast and, where the file has it, truth of some sensors into a .png, .svg or .pdf.
+
+        sensors: None takes the six with the largest expected change.
+        """
+        from socialx.forecast.picture import MOST, plot_forecast
+
+        check_output(Path(path), True, self.inputs)
+        minutes = self.step_minutes * self.values.shape[1]
+        zone = f", times of {self.timezone}" if self.timezone else ""
+        heading = f"{self.dataset}: {self.targets[0]} in the next {minutes} minutes, forecast by {self.run}{zone}"
+        what = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
+        band = "" if self.interval is None else f"{100 * self.interval:g} % interval"
+        plot_forecast(self.panels(sensors or self.largest_changes(MOST)), heading, what, Path(path), band)
+
+
+def check_suffix(path: Path) -> None:
+    """Raise SettingsError for a file name that no format of a forecast has."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise SettingsError(path, f"no format ends in {path.suffix!r}", f"name it {', '.join(SUFFIXES)}")

@@ -1,0 +1,250 @@
+"""A run at a glance: where it errs and how far its heads reach, as terminal tables, as a picture and on a map."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+
+from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain, title
+from socialx.drawing.map import Place, SensorMap, draw_map, feature, points_of, write_features
+from socialx.drawing.terminal import number, numbers, of_unit, print_line, print_table, reported_minutes, step_name
+from socialx.scoring.metrics import ErrorOf, maes_of
+from socialx.scoring.results import Explanation, Layer, SensorErrors
+from socialx.scoring.tables import WORST, key_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LINKS = 2  # neighbours from which an arrow is drawn to each of the worst sensors
+WIDTHS = (0.8, 1.8, 3.0)  # points, of arrows with weights up to a third of the strongest, two thirds, and above
+MOST_HEADS = 20  # with a number each
+LINE, POINT = BLUE, VERMILION
+# Of reference forecasts: told apart without colours.
+REFERENCES: tuple[dict[str, Any], ...] = (
+    {"color": VERMILION, "linestyle": "--", "linewidth": 1.4},
+    {"color": GREY, "linestyle": ":", "linewidth": 1.8},
+)
+
+
+def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
+    """Errors by horizon, hour and sensor, and what each head of each social layer does."""
+    out = console or Console()
+    mae, steps = f"MAE{of_unit(explanation.unit)}", explanation.by_horizon
+    table = numbers("at", mae, "forecasts")
+    rows = {row.key: row for row in steps} | {None: ErrorOf(None, explanation.mae, explanation.count)}
+    for minutes in reported_minutes(len(steps), steps[0].key):
+        row = rows[minutes]
+        table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
+    print_table(out, f"{explanation.run}, {explanation.part} windows, {explanation.target}", table)
+    hours = [(key_text("hour", row.key), number(row.mae, 3)) for row in explanation.by_hour]
+    table = numbers(*("from", mae) * 4)
+    for first in range(6):
+        table.add_row(*(cell for hour in hours[first::6] for cell in hour))
+    print_table(out, "by the hour of the day that is forecast", table)
+    scored = [sensor for sensor in explanation.sensors if sensor.mae is not None][:WORST]
+    table = numbers("sensor", mae, "forecasts", "neighbour", "weight", "km")
+    for sensor in scored:
+        largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
+        errors = (number(sensor.mae, 3), f"{sensor.count:,}")
+        table.add_row(escape(sensor.id), *errors, *(largest[0] if largest else ("-", "-", "-")))
+    named, sensors = len(scored), len(explanation.sensors)
+    worst = f"the {named} worst of {sensors} sensors" if named < sensors else "sensors, the worst first"
+    print_table(out, f"{worst}, and the neighbour with the largest weight", table)
+    if explanation.no_pooling:
+        print_line(out, f"no pooling: {explanation.no_pooling}")
+    else:
+        _print_layers(explanation.layers, out)
+
+
+def _print_layers(layers: Sequence[Layer], out: Console) -> None:
+    trained, most = "trained" if any(layer.trained for layer in layers) else "fixed", layers[0].neighbours
+    table = numbers("layer", "head", "radius", "softness", "null key", "entropy", "distance")
+    for layer in layers:
+        name = layer.name
+        for place, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
+            null_key = "-" if head.null_key is None else f"{head.null_key:.1%}"
+            radius, softness = number(head.radius_km, 2), number(head.softness_km, 2)
+            rest = (number(head.entropy_nats, 2), number(head.distance_km, 2))
+            table.add_row(name, place, radius, softness, null_key, *rest, end_section=place == "all")
+            name = ""
+    print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats", table)
+    text = (
+        f"entropy of the attention weights: 0 = one neighbour only, {math.log(most + 1):.2f} = uniform over {most} "
+        "neighbours and the null key; null key: weight that goes to no neighbour"
+    )
+    if any(layer.mean.null_key is None for layer in layers):
+        text = "pooling.kind max has no weights: it takes the largest value of all neighbours"
+    print_line(out, text)
+
+
+def plot_explanation(explanation: Explanation, path: Path) -> None:
+    """Draw an explanation into a .png, .svg or .pdf, atomically.
+
+    Two renders of the same are equal, to the byte.
+    """
+    radii = [layer for layer in explanation.layers if layer.heads]
+    panels: list[Any] = [["map", "horizon", "radii" if radii else "horizon"], ["map", "hour", "worst"]]
+    with picture(path) as figure:
+        axes = figure.subplot_mosaic(panels, width_ratios=(3, 1.4, 1.4))
+        count = f"{explanation.count:,} forecasts" if explanation.count else "no valid target"
+        mae = "" if explanation.mae is None else f", MAE {explanation.mae:.3f} {explanation.unit}"
+        name = f"{Path(explanation.run).name} on {explanation.protocol.dataset}"
+        times = "" if explanation.times is None else f", {explanation.times[0][:16]} to {explanation.times[1][:16]}"
+        figure.suptitle(f"{name}: {explanation.target}, {explanation.part} part{times}, {count}{mae}", fontsize=14)
+        _draw_horizon(axes["horizon"], explanation)
+        _draw_hours(axes["hour"], explanation)
+        _draw_worst(axes["worst"], explanation.sensors, explanation.mae, explanation.unit)
+        if radii:
+            _draw_radii(axes["radii"], radii)
+        _draw_map(figure, axes["map"], explanation)
+
+
+def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
+    """Sensors in km, with colour and size by their MAE, and arrows from neighbours to the worst of them."""
+    mae = maes_of(explanation.sensors)
+    scored = np.flatnonzero(np.isfinite(mae))
+    worst = scored[np.argsort(-mae[scored], kind="stable")]
+    low, high = np.quantile(mae[scored], [0, 0.99]) if len(scored) else (0.0, 1.0)
+    high = high if high > low else low + 1  # one sensor alone does not take all colours
+
+    def draw_below(axes: Axes, xy: np.ndarray) -> str:
+        links = _draw_links(axes, explanation.sensors, xy)
+        return links if explanation.layers else "no social pooling"
+
+    shown = SensorMap(
+        heading=f"Sensors by MAE, {explanation.unit}: larger and darker is worse",
+        ids=[sensor.id for sensor in explanation.sensors],
+        degrees=np.array([(sensor.latitude, sensor.longitude) for sensor in explanation.sensors], float),
+        values=mae,
+        worst=worst,
+        colours={"vmin": low, "vmax": high, "cmap": "plasma_r"},
+        colour_bar={
+            "label": f"MAE, {explanation.unit}",
+            "extend": "max" if (mae[scored] > high).any() else "neither",
+        },
+        sizes=0.5 + 1.5 * np.clip(np.nan_to_num((mae - low) / (high - low), nan=1 / 3), 0, 1),
+        named=worst.tolist(),
+        notes={"without valid target (grey)": np.isnan(mae)},
+        draw_below=draw_below,
+    )
+    draw_map(figure, axes, shown)
+
+
+def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> str:
+    """Arrows to the worst sensors from the neighbours with the largest weights, in three widths -> what they are.
+
+    Of every other sensor a thin line leads to the neighbour with the largest weight: a direction could not be read.
+    xy [N,2]: where the sensors are, NaN where one is not drawn.
+    """
+    from matplotlib.collections import LineCollection
+
+    place, drawn = {sensor.id: i for i, sensor in enumerate(sensors)}, np.isfinite(xy).all(axis=1)
+    links = [
+        (near.weight, place[near.id], i)
+        for i, sensor in enumerate(sensors)
+        for near in sensor.neighbours[: LINKS if i < WORST else 1]
+        if place[near.id] != i and drawn[i] and drawn[place[near.id]]
+    ]
+    lines = [xy[[near, i]] for _, near, i in links if i >= WORST]
+    axes.add_collection(LineCollection(lines, colors=BLUE, linewidths=0.6, alpha=0.4, zorder=1), autolim=False)
+    arrows = [link for link in links if link[2] < WORST]
+    if not arrows:
+        return ""
+    thirds = max(weight for weight, _, _ in arrows) / 3
+    for third, width in enumerate(WIDTHS, start=1):
+        axes.plot([], [], color=BLUE, linewidth=width, label=f"up to {third * thirds:.0%}")
+    for weight, near, i in arrows:
+        width = WIDTHS[min(int(weight / thirds), len(WIDTHS) - 1)]
+        look = {"arrowstyle": "-|>", "color": BLUE, "alpha": 0.85, "linewidth": width, "mutation_scale": 8 + 2 * width}
+        axes.annotate("", xy[i], xy[near], arrowprops={**look, "shrinkA": 0, "shrinkB": 4}, zorder=2)
+    worst = min(WORST, len(sensors))
+    return f"arrows: to the {worst} worst sensors from the {LINKS} neighbours with the largest weights"
+
+
+def _draw_horizon(axes: Axes, explanation: Explanation) -> None:
+    minutes = [row.key for row in explanation.by_horizon]
+    for (name, reference), style in zip(explanation.references.items(), REFERENCES, strict=False):
+        axes.plot(minutes, maes_of(reference.by_horizon), label=name, **style)
+    axes.plot(minutes, maes_of(explanation.by_horizon), color=LINE, marker="o", markersize=4, label="run")
+    title(axes, "MAE by horizon", explanation.unit)
+    axes.set(xlabel="minutes ahead", xlim=(0, None), ylim=(0, None))
+    axes.set_xticks([m for m in minutes if m % 15 == 0][:8] or minutes[:8])
+    if explanation.references:
+        axes.legend(fontsize=SMALL - 1, loc="lower right", frameon=False)
+    plain(axes, "both")
+
+
+def _draw_hours(axes: Axes, explanation: Explanation) -> None:
+    hours = [row.key + 0.5 for row in explanation.by_hour]
+    axes.bar(hours, maes_of(explanation.by_hour), width=0.85, color=LINE)
+    for reference, style in zip(explanation.references.values(), REFERENCES, strict=False):
+        axes.plot(hours, maes_of(reference.by_hour), **style)
+    title(axes, "MAE by hour of the day", f"{explanation.unit}; dashed: all hours")
+    if explanation.mae is not None:
+        axes.axhline(explanation.mae, color=GREY, linestyle="--", linewidth=1)
+    zone = explanation.protocol.clock
+    axes.set(xlabel=f"hour that is forecast{f', {zone}' if zone else ''}", xlim=(0, 24), xticks=range(0, 25, 6))
+    plain(axes, "y")
+
+
+def _draw_worst(axes: Axes, sensors: Sequence[SensorErrors], mean: float | None, unit: str) -> None:
+    worst = [s for s in sensors if s.mae is not None][:WORST]
+    places = range(len(worst))
+    axes.barh(places, maes_of(worst), color=LINE, height=0.75)
+    axes.set_yticks(places, [s.id for s in worst], fontsize=SMALL)
+    axes.invert_yaxis()
+    title(axes, f"The {len(worst)} worst sensors", f"MAE, {unit}; dashed: all sensors")
+    if mean is not None:
+        axes.axvline(mean, color=GREY, linestyle="--", linewidth=1)
+    axes.set(xlabel=f"MAE, {unit}")
+    plain(axes, "x")
+
+
+def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
+    """Each head as a bar over the km in which its gate falls, its radius, and the mean distance of its weights."""
+    rows = [
+        (f"{layer.name}   {number}" if number == 1 else str(number), head)  # of a layer its first head is named
+        for layer in layers
+        for number, head in enumerate(layer.heads, start=1)
+    ]
+    places = np.arange(len(rows))
+    radius, softness, distance = (
+        np.array([getattr(head, key) for _, head in rows], float) for key in ("radius_km", "softness_km", "distance_km")
+    )
+    low = np.maximum(radius - softness, 0)
+    axes.barh(places, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="soft radius")
+    axes.scatter(radius, places, marker="|", s=90, color=LINE, linewidths=2)
+    if np.isfinite(distance).any():
+        axes.scatter(distance, places, marker="o", s=20, color=POINT, zorder=3, label="mean distance of the weights")
+    names = [name if len(rows) <= MOST_HEADS or len(name) > 2 else "" for name, _ in rows]
+    axes.set_yticks(places, names, fontsize=SMALL if len(rows) <= 10 else SMALL - 3)
+    axes.invert_yaxis()
+    title(axes, "How far each head reaches", "a head is one set of attention weights")
+    axes.set(xlabel="km within which neighbours count", ylabel="head", xlim=(0, None))
+    axes.legend(fontsize=SMALL - 1, loc="upper center", bbox_to_anchor=(0.5, -0.22), frameon=False)
+    plain(axes, "x")
+
+
+def write_explanation(explanation: Explanation, where: Mapping[str, Place], path: Path) -> None:
+    """Write GeoJSON: a point for each sensor, and a line from each of its strongest neighbours.
+
+    where: places of sensors by id.  A point has ``id``, ``mae``, ``forecasts`` and ``unit``.  A line goes ``from`` the
+    neighbour ``to`` the sensor, and has its attention ``weight`` and length in ``km``.
+    """
+    where = {sensor.id: where[sensor.id] for sensor in explanation.sensors if sensor.id in where}
+    maes, counts = ({sensor.id: getattr(sensor, name) for sensor in explanation.sensors} for name in ("mae", "count"))
+    lines = [
+        feature("LineString", [where[near.id], where[sensor.id]], **ends, weight=near.weight, km=near.km)
+        for sensor in explanation.sensors
+        for near in sensor.neighbours
+        if near.id != sensor.id and {near.id, sensor.id} <= where.keys()
+        for ends in ({"from": near.id, "to": sensor.id},)
+    ]
+    write_features(path, [*points_of(where, explanation.unit, mae=maes, forecasts=counts), *lines])

@@ -1,0 +1,341 @@
+"""Scores as terminal tables: of runs and references, among published results, and the protocol below them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from socialx.core.errors import counted, sample
+from socialx.drawing.terminal import (
+    IMPUTED,
+    number,
+    numbers,
+    of_unit,
+    print_line,
+    print_table,
+    reported_minutes,
+    step_name,
+)
+from socialx.files.store.published import SCORED_MINUTES
+from socialx.scoring.difference import LEAST_DAYS, Difference
+from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
+from socialx.scoring.intervals import Coverage
+from socialx.scoring.metrics import NEARLY_ZERO, ErrorOf, Scores
+from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
+from socialx.scoring.references import REFERENCES
+from socialx.scoring.results import FROZEN, Evaluation, ModelScores
+
+WORST = 10  # sensors that are named
+DRIFT_DAYS = 14  # that are shown, the last ones
+
+OURS = "scored now"  # the source of our rows among published ones
+
+
+def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
+    """A table per target, the published results where there are any, and the protocol."""
+    out, protocol = console or Console(), evaluation.protocol
+    for target in protocol.targets:
+        title = f"{evaluation.part} windows"
+        title = title if len(protocol.targets) == 1 else f"{target}, {title}"
+        print_scores(evaluation.distinct, target, protocol, title, out)
+        if evaluation.known_days:
+            known = f"{title}, climatology of the days before each day"
+            print_scores(evaluation.known_days, target, protocol, known, out)
+        if evaluation.coverage:
+            covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
+            print_coverage(covered, protocol, protocol.targets[target], f"{title}, prediction intervals", out)
+    for what in next(iter(evaluation.by.values()), {}):
+        of_models = {name: tables[what] for name, tables in evaluation.by.items() if name in evaluation.distinct}
+        print_errors(of_models, what, evaluation, out)
+    if evaluation.difference:
+        print_difference(evaluation.difference, protocol, out)
+    for name, drift in evaluation.drift.items():
+        print_drift(name, drift, protocol, out)
+    if evaluation.published:
+        print_ladder(ladder_rows(evaluation), out)
+    print_protocol(protocol, out)
+    lines = [*undivided(evaluation), *verdicts(evaluation)]
+    if evaluation.difference and evaluation.difference.start:
+        lines.append(of_local_training(evaluation.difference))
+    for line in (*lines, *(line for name, drift in evaluation.drift.items() for line in drift_lines(name, drift))):
+        print_line(out, line)
+
+
+def undivided(evaluation: Evaluation) -> list[str]:
+    """How many readings the MAPE of each target leaves out, a line each where there are any."""
+    lines = []
+    first = next(iter(evaluation.distinct.values()))
+    for target in first.targets:
+        scores = first.overall(target)
+        if left_out := scores.undivided:
+            share = f"{left_out:,} of {scores.count:,} readings ({100 * left_out / scores.count:.2g} %)"
+            lines.append(f"MAPE of {target} leaves out {share}, which are 0 or below {NEARLY_ZERO:g} of the mean")
+    return lines
+
+
+def verdicts(evaluation: Evaluation) -> list[str]:
+    """How each run compares with the best reference by the MAE over all steps, a line each and target.
+
+    A run that is better over all steps and worse than a reference 15, 30 or 60 minutes ahead: the line says where.
+    """
+    protocol, lines = evaluation.protocol, []
+    for target, unit in protocol.targets.items():
+        scores = {name: model.by_minutes(target) for name, model in evaluation.distinct.items()}
+        references = {name: each for name, each in scores.items() if name in REFERENCES}
+        maes = {name: each[None].mae for name, each in references.items() if each[None].mae > 0}
+        if not maes:
+            continue
+        best = min(maes, key=lambda name: maes[name])
+        of = "" if len(protocol.targets) == 1 else f" of {target}"
+        for name in (each for each in scores if each not in REFERENCES and math.isfinite(scores[each][None].mae)):
+            mae = scores[name][None].mae
+            gain = 1 - mae / maes[best]
+            than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than {best}, the best reference"
+            line = f"{name} is {than}: MAE{of} {mae:.4g}, not {maes[best]:.4g}{of_unit(unit)} over all steps"
+            where = worse_at(scores[name], references, protocol) if gain > 0 else ""
+            lines.append(f"{line}; worse at {where}" if where else line)
+    return lines
+
+
+def of_local_training(difference: Difference) -> str:
+    """Whether the training of one run from the other one pays, by the interval over all steps."""
+    whole, start = difference.rows[-1], difference.start
+    run = difference.first if start == difference.second else difference.second
+    if not whole.differs:
+        return f"the training of {run} from {start} does not pay yet: the interval over all steps holds 0"
+    smaller = ((whole.difference or 0.0) < 0) == (run == difference.second)
+    what = "pays: its error over all steps is smaller" if smaller else "harms: its error over all steps is larger"
+    return f"the training of {run} from {start} {what}, and the interval leaves out 0"
+
+
+def worse_at(
+    run: Mapping[int | None, Scores],
+    references: Mapping[str, Mapping[int | None, Scores]],
+    protocol: ScoringProtocol,
+) -> str:
+    """At which of the reported steps a reference forecasts better than a run, and with which MAE, in words.
+
+    run, references: minutes ahead -> scores.
+    """
+    where = []
+    for minutes in reported_minutes(protocol.horizon, protocol.step_minutes)[:-1]:
+        name = min(references, key=lambda each: references[each][minutes].mae)
+        mae, least = run[minutes].mae, references[name][minutes].mae
+        if least < mae:
+            where.append(f"{step_name(minutes)} ({mae:.4g}, {name} {least:.4g})")
+    return ", ".join(where)
+
+
+def print_scores(
+    rows: Mapping[str, ModelScores], target: str, protocol: ScoringProtocol, title: str, out: Console
+) -> None:
+    """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
+
+    Horizons beyond P are left out.
+    """
+    unit = of_unit(protocol.targets[target])
+    table = Table(title=title, title_justify="left", show_edge=False)
+    table.add_column("model", overflow="fold")
+    for head in ("at", f"MAE{unit}", f"RMSE{unit}", "MAPE %", "R2"):
+        table.add_column(head, no_wrap=True, justify="right")
+    least = min(model.overall(target).mae for model in rows.values()) if len(rows) > 1 else math.nan
+    for name, model in rows.items():
+        scores = model.by_minutes(target)
+        name += " (best)" if scores[None].mae == least else ""
+        for minutes in reported_minutes(protocol.horizon, protocol.step_minutes):
+            at = step_name(minutes, protocol.horizon)
+            table.add_row(name, at, *_cells(scores[minutes]), end_section=minutes is None)
+            name = ""
+    out.print(table)
+
+
+def print_coverage(
+    rows: Mapping[str, Iterable[Coverage]], protocol: ScoringProtocol, unit: str, title: str, out: Console
+) -> None:
+    """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
+    table = Table(show_edge=False)
+    table.add_column("model", overflow="fold")
+    for head in ("interval", "at", "covered", f"mean width{of_unit(unit)}"):
+        table.add_column(head, no_wrap=True, justify="right")
+    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    for name, coverage in rows.items():
+        for row in (row for row in coverage if row.minutes in shown):
+            share = "-" if row.share is None else f"{row.share:.1%}"
+            level = f"{row.level:.0%}" if row.minutes == shown[0] else ""
+            at = step_name(row.minutes, protocol.horizon)
+            table.add_row(escape(name), level, at, share, number(row.width, 2), end_section=row.minutes is None)
+            name = ""
+    print_table(out, title, table)
+
+
+def key_text(what: str, key: Any) -> str:
+    """The key of a row of errors by one of ``BY``, as it is printed."""
+    return {"horizon": f"{key} min", "hour": f"{key:02}:00" if what == "hour" else ""}.get(what, str(key))
+
+
+def print_errors(rows: Mapping[str, Sequence[ErrorOf]], what: str, evaluation: Evaluation, out: Console) -> None:
+    """The MAE of each model by what its errors are divided by; of sensors the ten worst of the last model.
+
+    What has no valid reading is left out.
+    """
+    protocol, last = evaluation.protocol, list(rows.values())[-1]
+    order = [place for place, row in enumerate(last) if row.count]
+    unit = f" in{of_unit(protocol.unit)}" if of_unit(protocol.unit) else ""
+    title = f"{evaluation.part} windows, {next(iter(protocol.targets))}, MAE{unit} by {what}"
+    if what == "sensor":
+        order = sorted(order, key=lambda place: -(last[place].mae or 0))[:WORST]
+        title += f", the {len(order)} worst of {len(last)}" if len(order) < len(last) else ", the worst first"
+    table = numbers(what)
+    for name in rows:
+        table.add_column(escape(name), justify="right")
+    table.add_column("readings", justify="right", no_wrap=True)
+    for place in order:
+        maes = (number(each[place].mae, 4) for each in rows.values())
+        table.add_row(escape(key_text(what, last[place].key)), *maes, f"{last[place].count:,}")
+    print_table(out, title, table)
+
+
+def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
+    """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
+    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    table = numbers("at", f"difference{of_unit(protocol.unit)}", "95 % from", "to", "it differs")
+    for row in (row for row in difference.rows if row.minutes in shown):
+        signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
+        differs = "-" if row.differs is None else ("yes" if row.differs else "no")
+        table.add_row(step_name(row.minutes, protocol.horizon), *signed, differs)
+    title = f"MAE of {difference.second} - MAE of {difference.first}, bootstrap over {difference.days} days"
+    print_table(out, title, table)
+
+
+def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console) -> None:
+    """The last days of a run: MAE, readings in their intervals, and how many sensors are worse."""
+    table = numbers("day", f"MAE{of_unit(protocol.unit)}", f"in the {LEVEL:.0%} interval", "worse sensors", "readings")
+    for day in drift.days[-DRIFT_DAYS:]:
+        share = "-" if day.covered is None else f"{day.covered:.1%}"
+        table.add_row(day.date, number(day.mae, 4), share, str(len(day.worse)), f"{day.count:,}")
+    last = f", the last {DRIFT_DAYS} of {len(drift.days)} days" if len(drift.days) > DRIFT_DAYS else ""
+    print_table(out, f"{name}: {LEVEL:.0%} of the readings are expected in their {LEVEL:.0%} intervals{last}", table)
+
+
+def drift_lines(name: str, drift: Drift) -> list[str]:
+    """Whether a run is as good as its calibration promised, and what helps where it is not."""
+    lines = []
+    if drift.stuck:
+        each = [f"{sensor} for {hours:.0f} h" for sensor, hours in drift.stuck.items()]
+        lines.append(
+            f"{counted(len(each), 'sensor repeats', 'sensors repeat')} one reading ({sample(each)}): repair them"
+        )
+    if drift.sensors:
+        each = [f"{sensor} since {date}" for sensor, date in drift.sensors.items()]
+        share = f"less than {LEAST_OF_SENSOR:.0%} are in their intervals"
+        lines.append(
+            f"{name} is worse on {counted(len(each), 'sensor')} ({sample(each)}), where {share}: look at the detectors"
+        )
+    week = f"of the last {min(WEEK, len(drift.days))} days"
+    found = "no reading" if drift.covered is None else f"{drift.covered:.1%} of the readings"
+    if drift.low is not None:
+        found += f" ({drift.low:.1%} to {drift.high:.1%})"
+    found = f"{found} {week} are in their {LEVEL:.0%} intervals"
+    if drift.since is not None:
+        lines.append(f"{name} is worse since {drift.since}: {found}: a training that starts from its weights may help")
+    elif drift.low is None:
+        lines.append(f"{name}: {found}; {LEAST_DAYS} days say whether the network is worse")
+    else:
+        lines.append(f"{name} is as expected{' elsewhere' if lines else ''}: {found}")
+    return lines
+
+
+def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> None:
+    """Our rows among the published ones, as ``ladder_rows`` has them; ours in bold."""
+    table = Table(title="among published results", title_justify="left", show_edge=False)
+    table.add_column("model", overflow="fold")
+    for minutes in SCORED_MINUTES:
+        table.add_column(f"MAE {minutes} min", justify="right")
+    table.add_column("from", justify="right")
+    notes: dict[str, int] = {}  # many results are of one source: its name stands once, below the table
+    for name, mae, source in rows:
+        origin = source if source == OURS else f"[{notes.setdefault(source, len(notes) + 1)}]"
+        table.add_row(escape(name), *mae, escape(origin), style="bold" if source == OURS else "")
+    out.print(table)
+    for source, place in notes.items():
+        print_line(out, f"[{place}] {source}")
+
+
+def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) -> list[tuple[str, list[str], str]]:
+    """Name, MAE at 15, 30 and 60 minutes and source of our rows and of the published ones, the worst mean first.
+
+    Published models read the history alone.  The name of a run that reads past days says so, and a second row has it
+    with the days of its training.  short: other names of the runs.
+    """
+    ours: dict[str, ModelScores] = {}
+    for name, model in evaluation.distinct.items():
+        trained, shown = evaluation.protocol.trained.get(name), (short or {}).get(name, name)
+        ours[f"{shown}, which reads past days" if trained and trained.past_days else shown] = model
+        if frozen := evaluation.known_days.get(f"{name}, {FROZEN}"):
+            ours[f"{shown}, with the {FROZEN}"] = frozen
+    rows = [(other.model, list(other.mae), other.source) for other in evaluation.published]
+    rows += [(name, [model.at(minutes).mae for minutes in SCORED_MINUTES], OURS) for name, model in ours.items()]
+    rows.sort(key=lambda row: -sum(row[1]))
+    digits = {OURS: 4}  # the others as published
+    return [(name, [f"{value:.{digits.get(source, 2)}f}" for value in mae], source) for name, mae, source in rows]
+
+
+def _cells(s: Scores) -> list[str]:
+    digits = ((s.mae, 4), (s.rmse, 4), (s.mape, 3), (s.r2, 4))
+    return ["-" if math.isnan(value) else f"{value:.{places}f}" for value, places in digits]
+
+
+def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
+    """The protocol in a few lines."""
+    out = console or Console()
+    for line in protocol_lines(protocol):
+        print_line(out, line)
+
+
+def protocol_lines(protocol: ScoringProtocol) -> list[str]:
+    """What a comparison with these scores must agree on."""
+    w, left_out = protocol.windows, protocol.windows_left_out
+    targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
+    read = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
+    normalisers = "; ".join(
+        f"{name if len(protocol.normaliser) > 1 else 'normaliser'} mean {fit.mean:.4f} std {fit.std:.4f}"
+        for name, fit in protocol.normaliser.items()
+    )
+    gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
+    local = f", days of {protocol.local_zone}" if protocol.local_zone else ""
+    lines = [
+        f"{protocol.dataset} {targets}{read}, {counted(protocol.sensors, 'sensor')}, every "
+        f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
+        f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
+        f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap{gapped}",
+        f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",
+        f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
+    ]
+    if protocol.holidays:
+        named = [f"{date} as {like}" for date, like in protocol.holidays.items()]
+        lines.insert(3, f"holidays: {sample(named, 5)}")
+    if (period := protocol.period) is not None:
+        within = f"within {period.first_time} .. {period.last_time}"
+        within += "".join(f" and is in {file}" for file in period.files)
+        lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
+    for name, trained in protocol.trained.items():
+        epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
+        reads = f", reads {protocol.history} steps and the days before the day of issue" if trained.past_days else ""
+        lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}{reads}")
+        if trained.checksum != protocol.checksum:
+            seen, between = "it may have seen some of these windows", ""
+            of = protocol.period or protocol
+            here, then = (of.first_time, of.last_time), (trained.first_time, trained.last_time)
+            if None not in (*here, *then):
+                (begin, end), (first, last) = map(str, here), map(str, then)
+                between = f"its data is of {first[:16]} .. {last[:16]}, this of {begin[:16]} .. {end[:16]}: "
+                seen = "unseen" if last < begin or end < first else seen
+            lines[-1] += f", trained on other data ({trained.checksum[:12]}): {between}{seen}"
+        if other_missing(protocol.missing, trained.missing):
+            lines[-1] += f"; in its training missing was {missing_rule(trained.missing)}"
+    return lines

@@ -1,0 +1,83 @@
+"""What settings mean together: which have no effect on the chosen model, and which exclude each other.
+
+torch is not imported, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from socialx.core.errors import Argument, SettingsError, counted
+from socialx.settings.kinds import ENCODERS, NEIGHBOURS, POOLINGS, OwnModel, model_of
+from socialx.settings.schema import HEADS, ModelSettings, PoolingSettings, Settings
+
+PER_SENSOR = ("model.sensor_identity", "model.sensor_heads", "pooling.pair_rank")  # weights of each
+
+
+def unread(settings: Settings) -> set[str]:
+    """Keys of the sections model and pooling that have no effect on the chosen model.
+
+    The class of a model of the user's own is imported, and its signature names the settings that it takes.  Which of
+    its neighbours it uses only its code says.
+    """
+    model = {f"model.{name}" for name in ModelSettings.model_fields}
+    pooling = {f"pooling.{name}" for name in PoolingSettings.model_fields}
+    kind = model_of(settings.model.kind)
+    if isinstance(kind, OwnModel):
+        fields = [name for name in ModelSettings.model_fields if name != "kind"]
+        taken = kind.arguments(kind.load(), fields)
+        return {f"model.{name}" for name in fields if name not in taken} | (pooling - set(NEIGHBOURS))
+    if not kind.social:
+        return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
+    pools = POOLINGS[settings.pooling.kind]
+    found = {*ENCODERS[settings.model.encoder].ignores, *pools.ignores}
+    if settings.model.any_network:
+        found |= set(PER_SENSOR)
+    if pools.path is None:
+        found |= pooling - {"pooling.kind"}
+    if settings.pooling.mask_mode == "hard":
+        found |= {"pooling.learnable_radius"}
+    return found
+
+
+def sensor_tables(settings: Settings) -> bool:
+    """Whether the chosen model has weights of its own per sensor, so that it fits one network only."""
+    tables = model_of(settings.model.kind).sensor_tables
+    if isinstance(tables, bool):
+        return tables
+    if settings.model.any_network:
+        return False
+    pairs = settings.pooling.pair_rank > 0 and "pooling.pair_rank" not in unread(settings)
+    return pairs or any(getattr(settings.model, name) for name in tables)
+
+
+def takes_new_sensors(settings: Settings) -> bool:
+    """Whether the model has weights per sensor and learnt to do without them."""
+    return settings.model.sensor_dropout > 0 and model_of(settings.model.kind).social and sensor_tables(settings)
+
+
+def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
+    """Raise SettingsError for settings that exclude each other; finer: steps of the model in one of the file."""
+    for where, found, remedy in _conflicts(settings, finer):
+        raise SettingsError(where, found, remedy)
+
+
+def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, str]]:
+    """Where settings exclude each other, what is found there, and the remedy."""
+    model, pooling, history = settings.model, settings.pooling, finer * settings.data.history
+    also, social = Argument("data.also"), model_of(model.kind).social
+    pools = social and POOLINGS[pooling.kind].path is not None
+    if settings.data.also and not model.any_network:
+        found = "a model with weights of single sensors learns from one network"
+        yield also, found, f"add {Argument('model.any_network', True)}"
+    if settings.data.also and settings.trainer.teacher:
+        yield Argument("trainer.teacher"), "its forecasts are of one network", f"leave it or {also} out"
+    if social and history % model.patch:
+        fit = [steps for steps in range(1, history + 1) if history % steps == 0]
+        below = max(steps for steps in fit if steps < model.patch)
+        listed = ", ".join(map(str, fit[:-1])) + f" or {history}" if history > 1 else "1"
+        patch = f"model.patch {model.patch} does not divide the {counted(history, 'step')} of the history"
+        yield patch, listed, f"{Argument('model.patch', below)}, or another {Argument('data.history')}"
+    if pools and model.width % HEADS:
+        found = f"not a multiple of the {HEADS} heads of a social layer"
+        yield f"model.width {model.width}", found, str(Argument("model.width", model.width + -model.width % HEADS))

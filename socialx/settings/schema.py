@@ -1,0 +1,395 @@
+"""The one settings tree that all commands share: data, loader, model, pooling, trainer, profile.
+
+Sections are frozen and refuse unknown keys.  A field has the default of its setting, its help text and its limits.  The
+sets below the tree say the rest: which commands have a flag for a setting, and when it may differ from what a run was
+trained with.  Settings that exist in Lightning keep Lightning's names.  Only ``layers``, ``build``, ``tasks`` and
+``cli`` see this tree; everything below takes plain arguments.  The defaults are the recipe ``--size medium``.  torch is
+not imported here, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
+
+from socialx.core.notebook import names_in
+from socialx.settings.kinds import ENCODERS, MODELS, OWN, POOLINGS, Kind
+
+
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """A field of a section with its help text and pydantic's limits."""
+    return Field(default, description=description, **limits)
+
+
+def _split_commas(value: Any) -> Any:
+    """``"1,3"`` as typed on a command line or in the environment -> ``["1", "3"]``; the empty text is no item."""
+    return names_in(value) if isinstance(value, str) else value
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Two scores of one feature would have one name."""
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise ValueError(f"{twice[0]} is named twice")
+    return names
+
+
+def _known(kinds: Collection[str], own: bool = False) -> AfterValidator:
+    """One of these kinds, in pydantic's own words for a choice; ``own``: or the name of a class of the user's."""
+
+    def check(name: str) -> str:
+        if name not in kinds and not (own and OWN.fullmatch(name)):
+            *first, last = (*(repr(kind) for kind in kinds), *(["package.module:Class"] if own else []))
+            raise ValueError(f"Input should be {', '.join(first)} or {last}")
+        return name
+
+    return AfterValidator(check)
+
+
+def _kinds(table: Mapping[str, Kind]) -> str:
+    return "; ".join(f"{kind.name}: {kind.what}" for kind in table.values())
+
+
+Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
+
+
+MOST_STEPS = 288  # that a model reads or forecasts: a day of five minutes
+SLSTM_AT = (1, 3)  # as far as there are blocks
+HEADS = 4  # of every xLSTM block and every social layer
+LAYERS = 2  # social layers, one after the other
+TEACHER_WEIGHT = 0.5  # share of the loss that compares with the teachers
+
+
+class Section(BaseModel):
+    """Frozen; a key that is no setting is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataSettings(Section):
+    """Which file, and how it is cut into windows."""
+
+    path: Path | None = setting(None, "HDF5 file that convert wrote")
+    also: Annotated[tuple[Path, ...], BeforeValidator(_split_commas)] = setting(
+        (), "files of other networks that a model for any network learns from too, in turn"
+    )
+    targets: Names = setting(("avg_speed",), "features of the file to forecast", min_length=1)
+    inputs: Names | None = setting(None, "features that the model reads; not set: the targets", min_length=1)
+    days: int | None = setting(None, "use only the first days of the file; not set: all of it", ge=1)
+    history: int = setting(12, "time steps that the model reads", ge=1, le=MOST_STEPS)
+    horizon: int = setting(12, "time steps that the model forecasts", ge=1, le=MOST_STEPS)
+    holidays: str | None = setting(
+        None,
+        "days with the traffic of another weekday: public holidays of a country or region, such as US-CA, which "
+        "resemble Sundays; or a CSV file of dates and weekdays. Not set: none",
+    )
+    split: Literal["canonical", "strict"] = setting(
+        "canonical",
+        "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, so that no "
+        "window crosses a border",
+    )
+
+
+class LoaderSettings(Section):
+    """How windows become batches."""
+
+    batch_size: int = setting(16, "windows per batch, each of all sensors", ge=1)
+    mode: Literal["auto", "resident", "chunk", "workers"] = setting(
+        "auto",
+        "resident: the whole series on the device; chunk: a part of it there, the next one read meanwhile; workers: "
+        "processes make batches; auto: resident where the series fits into half of the free memory, else chunk",
+    )
+    chunk_gb: float | None = setting(
+        None,
+        "GiB of a chunk, up to three of which are on the device; at least 1,020 windows. The shuffled order is made of "
+        "chunks, in every mode. Not set: an eighth of the free memory, on a CPU at most 0.125; resident: no chunks",
+        gt=0,
+    )
+    num_workers: int | None = setting(
+        None, "processes of mode workers; not set: one less than there are CPUs, at most 8", ge=0, le=256
+    )
+    prefetch_factor: int = setting(2, "batches that each worker makes ahead", ge=1)
+    pin_memory: bool = setting(True, "workers hand CUDA devices batches in pinned memory")
+
+
+class ModelSettings(Section):
+    """The shared xLSTM encoder and what its tokens carry; or a plain model to compare it with."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _slstm_within_the_blocks(cls, values: Any) -> Any:
+        """Another number of blocks needs no second setting."""
+        if not isinstance(values, dict) or "slstm_at" in values or not str(values.get("blocks", "")).isdecimal():
+            return values
+        return {**values, "slstm_at": tuple(place for place in SLSTM_AT if place < int(values["blocks"]))}
+
+    kind: Annotated[str, _known(MODELS, own=True)] = setting(
+        "xlstm",
+        f"{_kinds(MODELS)}. Only the first uses neighbours. package.module:Class: a class of your own, which every "
+        "command that uses its run must name",
+    )
+    encoder: Annotated[str, _known(ENCODERS)] = setting("xlstm", _kinds(ENCODERS))
+    patch: int = setting(6, "steps of the history in one token, a divisor of the history", ge=1, le=MOST_STEPS)
+    width: int = setting(64, f"embedding width E, a multiple of the {HEADS} heads", ge=8, le=2048)
+    mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", ge=1, le=65536)
+    blocks: int = setting(2, "xLSTM blocks in the stack", ge=1, le=64)
+    slstm_at: Positions = setting(
+        (1,), "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are"
+    )
+    dropout: float = setting(0.0, "dropout of the encoder and of the social layers", ge=0, lt=1)
+    impl: Literal["auto", "reference", "fused", "triton"] = setting(
+        "auto",
+        "implementation of the encoder; all compute the same function. auto: triton on CUDA where it can run, else "
+        "fused; reference: the forward pass of the xlstm package",
+    )
+    chunk: int | None = setting(
+        None,
+        "sequences that the encoder processes at once. Not set: 384 times the patch on a CPU, all on CUDA. On CUDA a "
+        "smaller number saves memory and costs one extra forward pass",
+        ge=1,
+    )
+    checkpointing: bool = setting(
+        False,
+        "keep only the inputs of blocks and social layers for the backward pass, which then runs each a second time",
+    )
+    sensor_identity: bool = setting(
+        True, "learn vectors per sensor, and per sensor and token; turn it off to forecast an unseen network"
+    )
+    sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one")
+    sensor_dropout: float = setting(
+        0.0,
+        "leave out what was learnt of single sensors for this share of them in each step; with 0.2 the run also "
+        "forecasts sensors that are new to it",
+        ge=0,
+        lt=1,
+    )
+    any_network: bool = setting(
+        False,
+        "forecast networks that training does not see: no weights per sensor or time, few days known as often as many",
+    )
+    climatology: bool = setting(
+        True, "read what is usual for each sensor at each time of the week, from the days before the day of issue"
+    )
+
+
+class PoolingSettings(Section):
+    """How a sensor uses its neighbours."""
+
+    kind: Annotated[str, _known(POOLINGS)] = setting("attention", _kinds(POOLINGS))
+    neighbours: int | None = setting(64, "use the K nearest sensors; an empty value: all within reach", ge=1)
+    reach_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", gt=0)
+    distances: Path | None = setting(
+        None,
+        "CSV of from,to,cost with road distances in metres, or a square matrix of them, in place of straight distances",
+    )
+    radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", gt=0, le=1000)
+    learnable_radius: bool = setting(True, "train the radius and its softness")
+    mask_mode: Literal["soft", "hard"] = setting(
+        "soft", "soft: weights fall around the radius; hard: no weight beyond it, and no training of it"
+    )
+    use_positional: bool = setting(True, "let the weights depend on the offset (east, north) too")
+    pair_rank: int = setting(
+        10,
+        "rank of a trained bias of every directed pair of sensors, which ties the model to its network; 0: none",
+        ge=0,
+        le=256,
+    )
+    strict: bool = setting(
+        True, "refuse a file in which sensors have no position; off: those sensors use no neighbours, with a warning"
+    )
+
+
+def _on_or_off(value: Any) -> Any:
+    """YAML reads a bare ``on`` or ``off`` as True or False."""
+    return ("off", "on")[value] if isinstance(value, bool) else value
+
+
+def _as_text(value: Any) -> Any:
+    """A run in Python is its folder, or what ``train`` returned."""
+    return None if value is None else str(value)
+
+
+class TrainerSettings(Section):
+    """The optimisation and the machine it runs on."""
+
+    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
+        "auto", "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true"
+    )
+    device: str = setting("auto", "auto, cpu, cuda, or one card such as cuda:1", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    threads: int | None = setting(
+        None,
+        "threads of tensor operations on a CPU; not set: $OMP_NUM_THREADS, or as many as there are cores",
+        ge=1,
+        le=1024,
+    )
+    float32_matmul_precision: Literal["highest", "high", "medium"] = setting(
+        "high", "float32 matrix products on CUDA; high is TF32; scores and forecasts use highest"
+    )
+    compile: Annotated[Literal["off", "default", "max-autotune"], BeforeValidator(_on_or_off)] = setting(
+        "off", "torch.compile of the training step; where that fails, a warning says why and training goes on"
+    )
+    cuda_graph: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = setting(
+        "auto", "record the training step as a CUDA graph and replay it; auto: on one card, for a model of socialx"
+    )
+    max_epochs: int = setting(5, "epochs after which the schedule ends; early stopping may end before", ge=1)
+    learning_rate: float = setting(2e-3, "peak learning rate of AdamW", gt=0)
+    weight_decay: float = setting(0.1, "weight decay of AdamW", ge=0)
+    lr_warmup_steps: int = setting(100, "optimizer steps of linear warm-up", ge=0)
+    gradient_clip_val: float = setting(5.0, "largest gradient norm; 0: no clipping", ge=0)
+    accumulate_grad_batches: int = setting(1, "batches per optimizer step", ge=1)
+    patience: int = setting(10, "epochs without a better validation MAE before training stops", ge=1)
+    seed: int = setting(0, "seed of weights, order and dropout", ge=0, lt=2**32)
+    log_every_n_steps: int = setting(
+        50, "steps between two readings of the loss; each reading waits for the device", ge=1
+    )
+    loggers: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_split_commas)] = setting(
+        (), "send epochs to tensorboard, wandb or mlflow, beside metrics.jsonl and metrics.csv"
+    )
+    from_run: Annotated[str | None, BeforeValidator(_as_text)] = setting(
+        None, "run whose weights, model settings and units this training starts from; not set: fresh weights"
+    )
+    teacher: Names = setting(
+        (), "runs on the same data whose mean forecast the model learns to repeat, beside the target"
+    )
+    run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME")
+
+
+class ProfileSettings(Section):
+    """How long socialx profile measures."""
+
+    steps: int = setting(200, "measured training steps", ge=2)
+    warmup_steps: int = setting(10, "steps before the measurement", ge=0)
+    max_seconds: float = setting(
+        30.0, "seconds after which one process on its own ends the measurement, with at least 8 steps", gt=0
+    )
+    trace_steps: int = setting(
+        8, "steps under a trace after it, of kernels on CUDA, of operators on a CPU, at most 2 there; 0: none", ge=0
+    )
+    trials: bool = setting(True, "try other numbers of threads and larger batches for a few steps")
+
+
+class Settings(Section):
+    """Everything that a run depends on, apart from the data itself."""
+
+    data: DataSettings = DataSettings()
+    loader: LoaderSettings = LoaderSettings()
+    model: ModelSettings = ModelSettings()
+    pooling: PoolingSettings = PoolingSettings()
+    trainer: TrainerSettings = TrainerSettings()
+    profile: ProfileSettings = ProfileSettings()
+
+
+# Every setting by its dotted key, in the order of the tree.
+KEYS: dict[str, FieldInfo] = {
+    f"{section}.{name}": field
+    for section, holder in Settings.model_fields.items()
+    for name, field in cast(type[Section], holder.annotation).model_fields.items()
+}
+# Those that name a file or a folder.
+FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *get_args(field.annotation)))
+_NAMES = Counter(key.split(".")[1] for key in KEYS)
+# Those whose own name is that of no other one, by it.
+BY_NAME = {key.split(".")[1]: key for key in KEYS if _NAMES[key.split(".")[1]] == 1}
+CHOICES: dict[str, Mapping[str, Kind]] = {
+    "model.kind": MODELS,
+    "model.encoder": ENCODERS,
+    "pooling.kind": POOLINGS,
+}  # where they are no Literal
+# Earlier settings, and the value that every run has now: a file of settings may still say it.
+GONE: dict[str, Any] = {
+    "loader.shuffle": True,
+    "loader.persistent_workers": True,
+    "loader.timeout": 120,
+    "model.heads": HEADS,
+    "model.time_of_day": True,
+    "model.day_of_week": True,
+    "model.adaptive": True,
+    "pooling.layers": LAYERS,
+    "pooling.placement": "stacked",
+    "pooling.heads": HEADS,
+    "trainer.schedule": "cosine",
+    "trainer.keep_checkpoints": 1,
+    "trainer.teacher_weight": TEACHER_WEIGHT,
+    "trainer.only_new_sensors": False,
+    "profile.block_seconds": 1.0,
+    "download.mirror": None,
+    "download.retries": 5,
+}
+
+
+def _keys(**sections: str) -> tuple[str, ...]:
+    """The settings of some sections, in the order of the tree; sections: names with spaces between them, ``*`` all."""
+    named = {section: names.split() for section, names in sections.items()}
+    return tuple(key for key in KEYS if {key.split(".")[1], "*"} & set(named.get(key.split(".")[0], ())))
+
+
+# What decides which windows are scored.
+SCORED = _keys(data="path targets inputs days history horizon split")
+# Weights that were trained with one value of these fit no other.
+WEIGHTS = _keys(
+    data="targets inputs history horizon",
+    model="kind encoder patch width mlp_width blocks slstm_at climatology",
+    pooling="kind radius_km use_positional",
+)
+# What may differ from the settings that a run was trained with, when it goes on and when it is scored or forecasts.
+RESUME, SCORING = "resume", "scoring"
+_MACHINE = {"loader": "mode num_workers prefetch_factor pin_memory", "model": "impl chunk checkpointing"}
+_LENGTH = "compile cuda_graph max_epochs patience log_every_n_steps loggers teacher"
+MAY_CHANGE = {
+    RESUME: _keys(data="path also", pooling="distances", trainer=f"device threads {_LENGTH}", profile="*", **_MACHINE),
+    SCORING: _keys(
+        data="path also holidays",
+        loader=f"batch_size chunk_gb {_MACHINE['loader']}",
+        model=_MACHINE["model"],
+        pooling="distances strict",
+        trainer="precision device threads float32_matmul_precision",
+        profile="*",
+    ),
+}
+# The flags of settings that ``--help`` shows; ``--help-all`` shows all.
+SHORT = _keys(
+    data="path days",
+    loader="batch_size",
+    model="encoder width blocks any_network",
+    pooling="neighbours",
+    trainer="precision device max_epochs learning_rate seed from_run run_dir",
+)
+# The settings that have a flag, by command: those that it reads.  Of how a machine scores, ``--set`` says the rest.
+_STEP = "precision device threads float32_matmul_precision compile cuda_graph gradient_clip_val accumulate_grad_batches"
+_OF_RUN = {"data": "path holidays", "model": "kind"}
+_SCORING = {"loader": "batch_size", "trainer": "precision device", "pooling": "distances strict", **_OF_RUN}
+_SHOWN = {
+    "config": tuple(key for key in SHORT if key not in ("trainer.from_run", "trainer.run_dir")),
+    "train": _keys(data="*", loader="*", model="*", pooling="*", trainer="*"),
+    "profile": _keys(
+        data="path targets inputs days history horizon holidays split",
+        loader="*",
+        model="*",
+        pooling="*",
+        trainer=f"{_STEP} seed log_every_n_steps",
+        profile="*",
+    ),
+    "evaluate": _keys(**{**_SCORING, "data": "path targets inputs days history horizon holidays split"}),
+    **dict.fromkeys(("explain", "calibrate", "report", "predict"), _keys(**_SCORING)),
+    "export": _keys(pooling="distances strict", **_OF_RUN),
+    "serve": _keys(loader="batch_size", trainer="precision device", **_OF_RUN),
+    "doctor": _keys(data="path", model="kind impl", trainer="precision device"),
+}
+_FLAGS = {"data.path": "data", "model.kind": "model", "pooling.kind": "pooling", "trainer.from_run": "from"}
+
+
+def shown(command: str) -> tuple[str, ...]:
+    """The settings that have a flag of this command; after ``--set`` it takes every one."""
+    return _SHOWN.get(command, ())
+
+
+def flag_of(key: str) -> str:
+    """The flag of a setting: its own name where that is unique in the tree, else ``--section-name``."""
+    name = key.split(".")[1]
+    flag = _FLAGS.get(key, name if name in BY_NAME else key)
+    return "--" + flag.replace("_", "-").replace(".", "-")

@@ -1,0 +1,169 @@
+"""Settings -> Problem: the one place where settings become objects.
+
+Rooms below it see no settings; rooms above it build no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from socialx.core.batch import Batch
+from socialx.core.environment import keep_freed_memory
+from socialx.core.errors import Argument, Command, SettingsError, SocialxError
+from socialx.core.precision import Precision, resolve_device, resolve_precision
+from socialx.data.climatology import MET_DAYS
+from socialx.data.geo import itself
+from socialx.data.loaders import Loading
+from socialx.data.normaliser import Moments, Network
+from socialx.dataset import Dataset, open_dataset
+from socialx.files.sources.holidays import holidays_of
+from socialx.files.sources.positions.neighbours import neighbours_of
+from socialx.model.pooling import Geometry, Social
+from socialx.scoring.free_flow import latest_free_flow
+from socialx.scoring.protocol import ScoringProtocol
+from socialx.settings.conflicts import refuse_conflicts, unread
+from socialx.settings.kinds import POOLINGS, OwnModel, model_of
+from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that training or scoring starts from; ``model`` has fresh weights, drawn from ``trainer.seed``."""
+
+    settings: Settings
+    precision: Precision
+    data: Dataset
+    model: nn.Module
+    protocol: ScoringProtocol
+
+
+def build(
+    settings: Settings,
+    data: Dataset | None = None,
+    *,
+    split: bool = True,
+    moments: Mapping[str, Moments] | None = None,
+    sensors: tuple[str, ...] | None = None,
+    finer: int = 1,
+    holidays: str | None = None,
+) -> Problem:
+    """Open the data, unless it is given, and build the model for it.
+
+    split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
+    this file.  sensors: the ids that the file must have, in the order of the model.  finer: how many steps of the model
+    are one of the file.  holidays: where the list of holidays is, if not where the settings name it.
+
+    Raises SettingsError where settings do not fit together and SocialxError where the file does not fit them.
+    """
+    refuse_conflicts(settings, finer)
+    precision = _prepared(settings)
+    device = precision.device
+    met = met_by(settings)
+    if data is None:
+        if settings.data.path is None:
+            remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+            raise SettingsError("data.path", "no data file", remedy)
+        data = open_dataset(
+            settings.data.path,
+            targets=settings.data.targets,
+            inputs=settings.data.inputs,
+            history=settings.data.history,
+            horizon=settings.data.horizon,
+            device=device,
+            split=settings.data.split if split else None,
+            days=settings.data.days if split else None,
+            moments=moments,
+            sensors=sensors,
+            loading=loading_of(settings),
+            met=met,
+            holidays=holidays_of(holidays or settings.data.holidays) if settings.data.holidays else None,
+        )
+    elif met and not data.met:  # of a model that does not read the climatology
+        data = replace(data, met=met)
+    roads = None if "pooling.distances" in unread(settings) else settings.pooling.distances
+    graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
+    network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
+    longer = {name: finer * getattr(network, name) for name in ("history", "horizon", "slots")}
+    network = replace(network, **longer)
+    kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
+    torch.manual_seed(settings.trainer.seed)
+    model_class = kind.load()
+    reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
+    arguments: dict[str, Any] = {name: getattr(settings.model, name) for name in reads}
+    if kind.social:
+        arguments["heads"] = HEADS
+    if kind.social and pooling.path is not None:
+        social = settings.pooling
+        geometry = partial(
+            Geometry,
+            HEADS,
+            itself(network.sensors) if social.kind == "own" else network.neighbours,
+            radius_km=social.radius_km,
+            learnable=social.learnable_radius,
+            positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
+            mask_mode=social.mask_mode,
+            pair_rank=0 if "pooling.pair_rank" in unread(settings) else social.pair_rank,
+        )
+        arguments["social"] = Social(pooling.load(), geometry, LAYERS)
+    try:
+        model = model_class(network, **arguments)
+    except ValueError as error:  # a combination of sizes that cannot be built
+        sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
+        raise SettingsError("model", error, f"see {', '.join(map(str, sizes))}") from None
+    if isinstance(kind, OwnModel):
+        model.register_forward_hook(partial(_check_shape, kind.name, network))
+    checksum = data.checksum  # reads the whole file
+    free_flow = latest_free_flow(data)[1].tolist()
+    protocol = ScoringProtocol.of(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
+    return Problem(settings, precision, data, model, protocol)
+
+
+def _prepared(settings: Settings) -> Precision:
+    """The precision on the device, which is set up for it."""
+    device = resolve_device(settings.trainer.device)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision(settings.trainer.float32_matmul_precision)
+        # The gradient of a weight sums over all tokens in parts; torch would add those parts up in 16 bits.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        torch.cuda.set_device(device)
+    elif settings.trainer.threads is not None:
+        torch.set_num_threads(settings.trainer.threads)
+    if device.type == "cpu":
+        keep_freed_memory(not settings.model.checkpointing)
+    return resolve_precision(settings.trainer.precision, device)
+
+
+def met_by(settings: Settings) -> tuple[int | None, ...]:
+    """How many days before the day of issue the model meets in training, as in ``Dataset``."""
+    if not (model_of(settings.model.kind).social and settings.model.climatology):
+        return ()
+    return MET_DAYS if settings.model.any_network else (None,)
+
+
+def _check_shape(name: str, network: Network, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
+    """Refuse what a model of the user's own returns where it is no forecast [B,P,N,G]: it might be broadcast."""
+    if torch.compiler.is_exporting():  # whose graph would hold for this number of windows alone
+        return
+    wanted = (len(inputs[0].history), network.horizon, network.sensors, len(network.targets))
+    if not isinstance(forecast, Tensor) or forecast.shape != wanted:
+        returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
+        remedy = "return windows x horizon x sensors x targets"
+        raise SocialxError(f"model.kind {name}", f"its forward returns {returned}, not {wanted}", remedy)
+
+
+def loading_of(settings: Settings) -> Loading:
+    """How windows become batches, as plain numbers."""
+    return Loading(
+        mode=settings.loader.mode,
+        chunk_bytes=None if settings.loader.chunk_gb is None else int(settings.loader.chunk_gb * (1 << 30)),
+        workers=settings.loader.num_workers,
+        prefetch=settings.loader.prefetch_factor,
+        pin_memory=settings.loader.pin_memory,
+    )

@@ -1,0 +1,452 @@
+"""``doctor``: what a training needs of the machine, the settings and the data file, one line per check.
+
+A check is a function that registers itself with its name.  It answers with a state, what it found and what helps, or it
+raises SocialxError, which says the same of a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from socialx.core.batch import Example
+from socialx.core.environment import MIB, cpu_field, free_bytes, usable_cores
+from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
+from socialx.core.notebook import Shown
+from socialx.core.precision import no_code, resolve_device, resolve_precision
+from socialx.core.progress import Callback, listening, work
+from socialx.data.calendar import DAY_S
+from socialx.data.normaliser import Moments, measure
+from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
+from socialx.files.store.quantities import SPEED
+from socialx.files.store.store import open_store
+from socialx.settings.conflicts import refuse_conflicts, unread
+from socialx.settings.layers import DEFAULT, Layers, Loaded, flat, sees_card
+from socialx.settings.schema import Settings
+from socialx.tasks.build import build, loading_of, met_by
+from socialx.tasks.train import what_computes
+from socialx.training.run_folder import TRAINED
+
+SCHEMA = "socialx.doctor/1"
+State = Literal["ok", "warn", "fail"]
+HOST = torch.device("cpu")
+LOW_BYTES = GIB  # of memory and of disk
+SHARED_BYTES = 256 * MIB  # workers pass batches through it
+WORKER_S = 20  # in which a worker process answers
+MOST_SENSORS = 1024  # of the network that a step is tried on: a larger one could take all memory
+CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what a CPU that computes in bfloat16 says of itself
+PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  # of float32 on CUDA, by the setting
+EXCERPT = TRAINED / "metr_la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
+
+OTHER_DEVICE = f"{Argument('trainer.device', 'cpu')}, or another build of torch"
+OTHER_STEP = f"{Argument('model.impl', 'reference')}, or {Argument('trainer.device', 'cpu')}"
+BUG = "report it as a bug of socialx"
+
+
+@dataclass(frozen=True)
+class DoctorLine:
+    """The answer of one check.
+
+    state: ok; warn: training runs, but not as well as it could; fail: it does not run.  remedy: what helps.
+    """
+
+    name: str
+    state: State
+    found: str
+    remedy: Remedy = ""
+
+    @property
+    def message(self) -> Message:
+        """The same as a message to a user."""
+        return Message(self.name, self.found, self.remedy)
+
+    def helps(self, write: Write = python) -> str:
+        """The remedy as text; ``write`` says how arguments and commands look."""
+        return Message("", "", self.remedy).line(write)
+
+
+@dataclass(frozen=True, repr=False)
+class DoctorResult(Shown):
+    """The answers of all checks, in the order in which they ran."""
+
+    lines: tuple[DoctorLine, ...]
+
+    @property
+    def failed(self) -> tuple[DoctorLine, ...]:
+        """Those that keep a training from running."""
+        return tuple(line for line in self.lines if line.state == "fail")
+
+    def headline(self) -> str:
+        """How many checks fail, and which."""
+        failed = ", ".join(dict.fromkeys(line.name for line in self.failed))
+        return f"{len(self.failed)} of {len(self.lines)} checks fail{f': {failed}' if failed else ''}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """The answers."""
+        return [{"state": line.state, "what": line.message} for line in self.lines]
+
+    def as_dict(self, write: Write = python) -> dict[str, Any]:
+        """For JSON; a remedy is text, None where nothing has to be done."""
+        lines = [{**asdict(line), "remedy": line.helps(write) or None} for line in self.lines]
+        return {"schema": SCHEMA, "ok": not self.failed, "lines": lines}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{line.state:<5}{line.message}" for line in self.lines)
+
+
+@dataclass
+class Setup:
+    """The settings of a training to be.  unknown: the checks that have failed already, or could not be asked."""
+
+    layers: Layers
+    unknown: set[str] = field(default_factory=set)
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The merged settings.  Raises SettingsError where one is wrong."""
+        return self.layers.load()
+
+    @property
+    def settings(self) -> Settings:
+        """Their values."""
+        return self.loaded.settings
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device that training would use.  Raises SettingsError where it is not there."""
+        return resolve_device(self.settings.trainer.device)
+
+
+Answer = tuple[State, str] | tuple[State, str, Remedy]  # what was found, and what helps
+Find = Callable[[Setup], Answer]
+
+
+CHECKS: dict[str, tuple[Find, str, Remedy]] = {}  # in the order of this file
+
+
+def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
+    """Register a function as the check of this name.
+
+    needs: the check without whose success it cannot be asked.  helps: the remedy for an error that nobody expected.
+    """
+
+    def register(find: Find) -> Find:
+        CHECKS[name] = find, needs, helps
+        return find
+
+    return register
+
+
+def doctor(
+    file: str | Path | None = None,
+    /,
+    *,
+    settings: Settings | Layers | None = None,
+    size: str | None = None,
+    progress: Callback | None = None,
+    **sections: Any,
+) -> DoctorResult:
+    """Check the machine, the packages, the settings, the data file and one small step of the configured model.
+
+    The arguments are those of ``train``; nothing is trained and nothing is written.  Without a data file the step reads
+    what comes with the package.  What is wrong becomes a line that says what helps, and never an exception.
+    """
+    # Building a model sets the precision of products, the threads and the random numbers: they are given back.
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    with listening(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
+        setup = Setup(Layers.of(settings, {"data.path": file, **sections}, size))
+        lines: list[DoctorLine] = []
+        try:
+            for name in CHECKS:
+                lines += _answers(name, setup)
+                bar.advance(1, name)
+        finally:
+            torch.set_float32_matmul_precision(precision)
+            torch.set_num_threads(threads)
+        return DoctorResult(tuple(lines))
+
+
+def _answers(name: str, setup: Setup) -> list[DoctorLine]:
+    """The answer of one check; several lines where it names several mistakes."""
+    find, needs, helps = CHECKS[name]
+    if needs in setup.unknown:
+        setup.unknown.add(name)
+        again = f"{Command('doctor')} again, once that line is ok"
+        return [DoctorLine(name, "warn", f"not checked: it needs the line {needs}", again)]
+    try:
+        lines = [DoctorLine(name, *find(setup))]
+    except SocialxError as error:
+        found = [(Message(each.where, each.what, "", each.sample).line(), each.remedy) for each in error.messages]
+        lines = [DoctorLine(name, "fail", what, remedy or helps) for what, remedy in found]
+    except Exception as error:  # noqa: BLE001 - whatever a machine does wrong is what is asked for
+        lines = [DoctorLine(name, "fail", _in_short(error), helps)]
+    if lines[0].state == "fail":
+        setup.unknown.add(name)
+    return lines
+
+
+# The machine
+
+
+@check("machine")
+def _machine(setup: Setup) -> Answer:
+    """No more threads of torch than cores."""
+    cores, threads = usable_cores(), torch.get_num_threads()
+    with suppress(SettingsError):  # which has a line of its own
+        threads = setup.settings.trainer.threads or threads
+    model = cpu_field("model name") or platform.processor() or platform.machine()
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
+    found = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {counted(cores, 'usable core')}"
+    if threads > cores:
+        slow = f"{found}; torch takes {threads} threads, and threads that share a core wait for each other"
+        return "warn", slow, f"{Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
+    return "ok", f"{found}, {counted(threads, 'thread')} of torch"
+
+
+@check("packages", helps="install socialx again with pip")
+def _packages(setup: Setup) -> Answer:
+    """Packages that are there, and their versions."""
+    others = ", ".join(f"{name} {version(name)}" for name in ("xlstm", "numpy", "h5py", "pandas"))
+    return "ok", f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
+
+
+@check("settings", helps="correct it there")
+def _settings(setup: Setup) -> Answer:
+    """Settings that load, fit together and have an effect."""
+    settings, loaded = setup.settings, setup.loaded
+    refuse_conflicts(settings)
+    values, defaults, without = flat(settings), flat(Settings()), unread(settings)
+    named = [key for key, place in loaded.origin.items() if place != DEFAULT]
+    # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
+    if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
+        listed = ", ".join(str(Argument(key)) for key in idle)
+        return "warn", f"no effect on this model: {', '.join(idle)}", f"leave out {listed}"
+    return "ok", f"{len(named)} of {len(values)} are set; they fit together and have an effect"
+
+
+@check("device", "settings", OTHER_DEVICE)
+def _device(setup: Setup) -> Answer:
+    """The device that is asked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
+        available = torch.cuda.is_available()
+    reason, remedy = (no_code(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
+    try:
+        device = setup.device
+    except SettingsError as error:
+        message = error.messages[0]
+        why = f" ({reason})" if reason and not available else ""
+        return "fail", f"{message.where}: {message.what}{why}", message.remedy
+    built = torch.version.cuda or torch.version.hip
+    if available and not reason:
+        cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        kinds = Counter(f"{c.name} ({c.total_memory / GIB:.0f} GiB, capability {c.major}.{c.minor})" for c in cards)
+        listed = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items())
+        return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {built}"
+    if not available and not has_nvidia():
+        build = " (this torch is a build for the CPU)" if built is None else ""
+        return "ok", f"no CUDA device: everything runs on the CPU{build}"
+    return "warn", f"there is an NVIDIA card or driver, but no CUDA device: {reason}", remedy
+
+
+def _why_no_card() -> tuple[str, str]:
+    """Why torch sees no CUDA device, and what helps."""
+    if torch.version.cuda is None:
+        return "this torch is a build for the CPU", "install the build of torch for CUDA, which PyPI has for Linux"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides every card", "unset CUDA_VISIBLE_DEVICES"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return _in_short(error), "nvidia-smi says whether the driver works"
+    return "torch finds none", "nvidia-smi lists the cards"
+
+
+def has_nvidia() -> bool:
+    """Whether the machine has a driver, or the device of a card."""
+    return bool(_driver()) or sees_card()
+
+
+def _driver() -> str:
+    try:
+        release = re.search(r"\b\d{3}\.\d+(\.\d+)?\b", Path("/proc/driver/nvidia/version").read_text())
+    except OSError:
+        return ""
+    return release[0] if release else ""
+
+
+@check("precision", "device", OTHER_DEVICE)
+def _precision(setup: Setup) -> Answer:
+    """A precision that the device computes in."""
+    device, trainer, products = setup.device, setup.settings.trainer, ""
+    used = resolve_precision(trainer.precision, device)
+    if device.type == "cuda":
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        products = f"; products of float32 in {PRODUCTS[trainer.float32_matmul_precision]}"
+    else:
+        bf16 = bool(CPU_BF16 & set((cpu_field("flags") or cpu_field("Features")).split()))
+    auto = resolve_precision("auto", device).name
+    found = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16"
+    if used.name == "bf16-mixed" and not bf16:
+        return "warn", f"{found} is emulated, which is slow", Argument("trainer.precision", auto)
+    return "ok", f"{found} {'in hardware' if bf16 else 'is emulated'}"
+
+
+@check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
+def _room(setup: Setup) -> Answer:
+    """A GiB of memory on host and device, and of disk."""
+    memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
+    free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
+    parts = [f"{place}: {'not known' if count is None else f'{_size(count)} free'}" for place, count in free.items()]
+    low = {place for place, count in free.items() if count is not None and count < LOW_BYTES}
+    saving = f"{Argument('model.checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
+    helps = [f"end other programs; {saving}"] if low & set(memory) else []
+    helps += [f"make room, or {Argument('trainer.run_dir', 'FOLDER')} on another disk"] if "this folder" in low else []
+    return ("warn", ", ".join(parts), "; ".join(helps)) if low else ("ok", ", ".join(parts))
+
+
+# The data
+
+
+@check("data", "device", "convert its source again")
+def _data(setup: Setup) -> Answer:
+    """A file that can be read and cut into windows."""
+    settings, device = setup.settings, setup.device
+    section = settings.data
+    path, length = section.path, section.history + section.horizon
+    if path is None:
+        helps = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+        return "ok", "no file is given", helps
+    names = tuple(dict.fromkeys([*settings.data.targets, *(settings.data.inputs or ())]))
+    stores = [open_store(path, name, settings.data.days) for name in names]
+    first = stores[0]
+    rows, sensors = len(first.seconds), len(first.sensors.ids)
+    windows = windows_of(first, section.history, section.horizon, section.split)
+    for store in stores:  # a damaged part of the file shows when it is read
+        store.read(slice(0, length))
+        store.read(slice(rows - length, rows))
+    mode = with_mode(loading_of(settings), path, first, len(names), device).mode
+    free = free_bytes(device)
+    room = "" if free is None else f" of {_size(free)} free on {device}"
+    series = f"{_size(series_bytes(rows, sensors, len(names)))}{room}: loader mode {mode}"
+    cut = " / ".join(f"{count:,}" for count in windows.counts.values())
+    what = f"{path}: {counted(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
+    return "ok", f"{what}; the series is {series}"
+
+
+# What computes
+
+
+@check("one step", "device", OTHER_STEP)
+def _step(setup: Setup) -> Answer:
+    """A finite step of the model, all on one device: one forward and backward pass for one window."""
+    settings, device, path = setup.settings, setup.device, setup.settings.data.path
+    if path is None or "data" in setup.unknown:
+        settings, path = _of_the_excerpt(settings), EXCERPT
+    data = _first_rows(settings, path, device)
+    problem = build(settings, data)
+    start = torch.zeros(1, dtype=torch.int64, device=device)
+    series = data.series_with()
+    example = Example(series.window(start), series.target(start))
+    model = problem.model.to(device)
+    for words, tensors in (
+        ("parameter {}", model.named_parameters()),
+        ("buffer {}", model.named_buffers()),
+        ("{} of the batch", example.batch._asdict().items()),
+        ("{} of the target", example.target._asdict().items()),
+    ):
+        for name, tensor in tensors:
+            if tensor.device != device:
+                return "fail", f"{words.format(name)} is on {tensor.device}, not on {device}", BUG
+    with problem.precision.autocast():
+        output = model(example.batch)
+    (output.float() - example.target.values).abs().mean().backward()
+    parts = {f"gradient of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    broken = [name for name, part in {"forecast": output, **parts}.items() if not part.isfinite().all()]
+    ran = what_computes(problem) if device.type == "cuda" else what_computes(problem).partition(", ")[0]
+    network = counted(len(data.sensors.ids), "sensor")
+    network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
+    network += " of the readings that come with socialx" if path == EXCERPT else ""
+    if broken or not parts:
+        what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
+        exact = f"{Argument('model.impl', 'reference')} or {Argument('trainer.precision', '32-true')}"
+        return "fail", what, f"{exact} tells whether implementation or precision do it"
+    count = sum(p.numel() for p in model.parameters())
+    return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
+
+
+def _of_the_excerpt(settings: Settings) -> Settings:
+    """The same settings for the readings that come with the package; a list of roads names sensors of another file."""
+    data = settings.data.model_copy(update={"path": EXCERPT, "targets": (SPEED,), "inputs": None})
+    pooling = settings.pooling.model_copy(update={"distances": None})
+    return settings.model_copy(update={"data": data, "pooling": pooling})
+
+
+def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset:
+    """The rows of the first window as a data set, so that no file takes long; the moments are those of these rows."""
+    section, store = settings.data, open_store(path, settings.data.targets[0])
+    last = int(store.seconds[section.history + section.horizon - 1])
+    # A square matrix of distances has no ids: it fits all sensors.
+    fewer = store.sensors.ids[:MOST_SENSORS] if settings.pooling.distances is None else None
+    data = open_dataset(
+        path,
+        targets=section.targets,
+        inputs=section.inputs,
+        history=section.history,
+        horizon=section.horizon,
+        device=device,
+        split=None,
+        days=last // DAY_S - int(store.seconds[0]) // DAY_S + 1,
+        sensors=fewer,
+        met=met_by(settings),
+    )
+    try:
+        moments = measure(data.source, slice(0, len(data.store.seconds)), path)
+    except SocialxError:  # no reading on these days, which a step does not need
+        moments = [Moments(0.0, 1.0)] * len(data.stores)
+    return replace(data, moments=dict(zip(data.stores, moments, strict=True)))
+
+
+# Other processes
+
+
+@check("worker", "settings", Argument("loader.mode", "chunk"))
+def _worker(setup: Setup) -> Answer:
+    """A process that makes batches, and room for them."""
+    numbers = TensorDataset(torch.arange(4.0))
+    try:  # a generator of its own: that of the process stays as it is
+        loader = DataLoader(numbers, 4, num_workers=1, timeout=WORKER_S, generator=torch.Generator())
+        (batch,) = next(iter(loader))
+    except (RuntimeError, OSError) as error:  # what torch and the system say where a process does not start or answer
+        state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
+        without = f"{Argument('loader.mode', 'chunk')} needs no workers"
+        return state, f"a worker process gave no batch ({_in_short(error)})", without
+    found = f"a worker process started and passed a batch of {len(batch)} on"
+    shared = Path("/dev") / "shm"
+    if shared.is_dir() and (size := shutil.disk_usage(shared).total) < SHARED_BYTES:
+        without = f"{Argument('loader.mode', 'chunk')} needs none; a container has more with shm-size=1g"
+        return "warn", f"{found}, through {shared}, which has {_size(size)}", without
+    return "ok", found
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / MIB:,.1f} MiB"
+
+
+def _in_short(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

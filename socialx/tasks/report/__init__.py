@@ -1,0 +1,1 @@
+"""One page about some runs, and the model card of one."""

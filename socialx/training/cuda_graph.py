@@ -1,0 +1,152 @@
+"""A training step as one CUDA graph per shape: the host hands over a batch and one launch, whatever the step holds.
+
+Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The work of a step
+is recorded once and replayed; examples are copied into the buffers that the recording reads.  Windows of a resident
+series are gathered in the recording: their row numbers are copied.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from socialx.core.batch import Batch, Example, Target
+from socialx.core.errors import fall_back, in_short
+from socialx.core.precision import is_out_of_memory
+from socialx.data.loaders import Selection
+
+Given = Example | Selection
+Work = Callable[[Sequence[Given]], Tensor]
+WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
+
+
+class CapturedStep:
+    """``work`` on a group of examples, recorded once per shape of a group after a few steps as they are.
+
+    work: everything a step does on the device; no host value may enter or leave it, because a replay repeats the
+    values of the recording.  It always reads the same buffers, in the steps before the recording too: a compiled model
+    would be compiled again for tensors of other strides, which no recording can hold.  recover: put the host's side of
+    a half-recorded step back.  A failed recording warns, and from then on every step runs as it is.
+    """
+
+    def __init__(self, work: Work, record: CudaRecorder, recover: Callable[[], None] = lambda: None) -> None:
+        self._work, self._recover = work, recover
+        self._record: CudaRecorder | None = record
+        self._shapes: dict[Any, _Shape] = {}
+
+    def __call__(self, examples: Sequence[Given]) -> Tensor:
+        """One step -> its result on the device, a copy that the next step leaves alone."""
+        if self._record is None:
+            return self._work(examples)
+        shapes = tuple(map(_shapes, examples))
+        if shapes not in self._shapes:
+            self._shapes[shapes] = _Shape([_buffer(example) for example in examples])
+        of = self._shapes[shapes]
+        for buffer, example in zip(of.buffers, examples, strict=True):
+            for into, tensor in zip(_tensors(buffer), _tensors(example), strict=True):
+                into.copy_(tensor, non_blocking=True)
+        of.taken += 1
+        if of.taken <= WARMUP:
+            return self._record.beside(lambda: self._work(of.buffers))
+        if of.recording is None:
+            try:
+                of.recording = self._record(lambda: self._work(of.buffers))
+            except RuntimeError as error:  # the step holds something that CUDA cannot record
+                if is_out_of_memory(error):
+                    raise
+                self._record = None
+                self._shapes.clear()  # recordings read the tensors that recover replaces
+                self._recover()
+                fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)})", "going on without")
+                return self._work(of.buffers)
+        replay, result = of.recording
+        replay()
+        return result.clone()
+
+
+@dataclass
+class _Shape:
+    """What is known of groups of one shape: the buffers that a step reads, steps taken, and the recording."""
+
+    buffers: list[Given]
+    taken: int = 0
+    recording: tuple[Callable[[], None], Tensor] | None = None
+
+
+def _tensors(example: Given) -> tuple[Tensor, ...]:
+    return (example.rows,) if isinstance(example, Selection) else (*example.batch, *example.target)
+
+
+def _shapes(example: Given) -> tuple[Any, ...]:
+    """What a recording of an example holds for: a gathering one reads the memory of one series."""
+    series = example.series if isinstance(example, Selection) else None
+    return series, *(tuple(tensor.shape) for tensor in _tensors(example))
+
+
+def _buffer(example: Given) -> Given:
+    """An example of the same shapes, into which others are copied."""
+    if isinstance(example, Selection):
+        return replace(example, rows=torch.empty_like(example.rows), full=False)
+    batch, target = (
+        (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part) for part in example
+    )
+    return Example(Batch(*batch), Target(*target))
+
+
+class CudaRecorder:
+    """Recordings of one process share a stream and a memory pool: they never run at the same time.
+
+    The steps before a recording run on that stream too: gradient buffers belong to the stream that made them, and the
+    caching allocator keeps free blocks per stream.
+    """
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+        self._side: torch.cuda.Stream | None = None
+
+    def beside(self, work: Callable[[], Tensor]) -> Tensor:
+        """``work()`` on the stream of the recordings."""
+        side, main = self._stream(), torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            result = work()
+        main.wait_stream(side)
+        result.record_stream(main)
+        return result
+
+    def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Record ``work`` -> how to replay it, and the tensor that holds its result afterwards.
+
+        Other threads go on meanwhile: a loader may take memory.  A recording that fails may leave its stream current,
+        its memory pool open and the generator of random numbers waiting for its end, because torch ends a capture
+        before it puts them back: the next dropout would raise, and no memory could be given back.
+        """
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        device = torch.cuda.current_device()
+        main, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[device]
+        before = generator.clone_state()
+        gc.collect()  # what autograd keeps of a stream in a cycle would draw the recording onto that stream
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream(), capture_error_mode="thread_local"):
+                result = work()
+        except BaseException:
+            torch.cuda.set_stream(main)
+            with suppress(RuntimeError, AttributeError):  # the pool did end; or a torch without these private names
+                torch._C._cuda_endAllocateToPool(device, self._pool)
+                torch._C._cuda_releasePool(device, self._pool)  # or what the step held would never come back
+            self._pool = None
+            generator.graphsafe_set_state(before)
+            torch.cuda.synchronize()
+            raise
+        return graph.replay, result
+
+    def _stream(self) -> torch.cuda.Stream:
+        self._side = self._side or torch.cuda.Stream()
+        return self._side

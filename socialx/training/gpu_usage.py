@@ -1,0 +1,122 @@
+"""What the device says while it trains: utilisation and clocks of NVML, sampled by a thread, and memory that grows.
+
+NVML's utilisation is the share of its own last window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels
+reads 100 %.  It is reported because people ask for it, and never judged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from socialx.core.environment import MIB, used_bytes
+from socialx.core.errors import Message
+from socialx.core.progress import note
+
+INTERVAL_S = 0.2
+LEAST_EPOCHS = 5  # until memory is said to grow
+WARM_UP = 1  # epochs whose memory is not compared: buffers and caches are made in them
+LARGE = 100 * MIB
+
+
+@dataclass
+class DeviceSamples:
+    """Utilisation in percent, one entry per sample; ``why`` says why there are none.
+
+    clock: of the SMs, as a share of their highest.  reasons: bits of why it was lowered.  A device may tell neither.
+    """
+
+    utilisation: list[float] = field(default_factory=list)
+    clock: list[float] = field(default_factory=list)
+    reasons: list[int] = field(default_factory=list)
+    why: str | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean utilisation in percent; None where nothing was sampled."""
+        return sum(self.utilisation) / len(self.utilisation) if self.utilisation else None
+
+
+@contextmanager
+def sampling(device: torch.device) -> Iterator[DeviceSamples]:
+    """Sample the device every 0.2 s until the block ends."""
+    samples = DeviceSamples()
+    if device.type != "cuda":
+        samples.why = "no CUDA device"
+        yield samples
+        return
+    try:
+        import pynvml
+    except ImportError:
+        samples.why = "nvidia-ml-py is not installed: pip install nvidia-ml-py"
+        yield samples
+        return
+    try:
+        pynvml.nvmlInit()
+        # CUDA_VISIBLE_DEVICES renumbers torch's devices, not NVML's: the UUID is the same in both.
+        uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+        handle: Any = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except pynvml.NVMLError as error:
+        samples.why = f"NVML: {error}"
+        yield samples
+        return
+    done = threading.Event()
+
+    def loop() -> None:
+        while not done.wait(INTERVAL_S):
+            # A card or a version of the library may not tell its clocks.
+            with suppress(pynvml.NVMLError, AttributeError, ZeroDivisionError):
+                highest = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+                samples.clock.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / highest)
+                samples.reasons.append(int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+            try:
+                utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+            except pynvml.NVMLError as error:  # a MIG slice or a virtual card may refuse what a whole card answers
+                samples.why = f"NVML: {error}"
+                return
+            samples.utilisation.append(utilisation)
+        if not samples.utilisation:
+            samples.why = f"the window was shorter than one sample ({INTERVAL_S} s)"
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join()
+
+
+def growth(used: Sequence[float]) -> float:
+    """Bytes an epoch: the median of the slopes between all pairs (Theil-Sen), which a few odd values do not move."""
+    pairs = itertools.combinations(enumerate(used), 2)
+    return statistics.median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
+
+
+class MemoryWatch:
+    """Says once where the memory at the ends of epochs has grown by more than 100 MiB."""
+
+    def __init__(self) -> None:
+        self._used: list[float] = []
+        self._said = False
+
+    def add(self, device: torch.device) -> None:
+        """An epoch has ended."""
+        self._used.append(used_bytes(device))
+        used = self._used[WARM_UP:]
+        if self._said or len(used) < LEAST_EPOCHS:
+            return
+        each = growth(used)
+        if each * (len(used) - 1) > LARGE:
+            self._said = True
+            whose = f"tensors on {device}" if device.type == "cuda" else "the process"
+            total = each * (len(used) - 1)
+            found = f"{whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, {each / MIB:.0f} MiB in each"
+            note(Message("memory", found, "something keeps what it no longer needs"))

@@ -1,0 +1,187 @@
+"""Marks -> where the time went, and stalls that repeat.  Pure functions over numbers."""
+
+# Shape letters: n bins
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from socialx.training.profile.profile import Section, part
+
+PHASES = {"fetch": "input", "copy": "transfer", "compute": "span", "done": "hooks"}  # a mark opens its phase
+NAMES = tuple(PHASES)
+OUTLIER = 3.5  # modified z-score, Iglewicz and Hoaglin 1993, "How to detect and handle outliers"
+SWING_PP = 40.0  # p95 - p5 of a signal that is called periodic
+STRENGTH = 0.55  # noise that wanders or comes in bursts reaches it in 2 of 100 windows
+LEAST_PERIODS = 2.5  # in the window
+LEAST_BINS = 2  # of a period
+HOPS = 4  # samples of the busy share per bin, so that a period need not be a number of bins
+BIN_S = 0.1
+FINEST_BIN_S = 0.02
+MOST_BINS = 20_000
+ALIKE = 0.1  # two counts of steps that differ by less are one
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """When each phase of each step began, and the four phases' seconds.  They tile the window exactly.
+
+    at: seconds of the marks, float64 [marks].  kinds: the place of each mark's name in NAMES, int64 [marks].
+    """
+
+    at: np.ndarray
+    kinds: np.ndarray
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds per phase over the whole window."""
+        return dict(zip(PHASES.values(), self.of_phases(np.diff(self.at)).tolist(), strict=True))
+
+    @property
+    def wall(self) -> float:
+        """The window: first fetch to the fetch after the last step."""
+        return float(self.at[-1] - self.at[0])
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each phase of the window; they sum to 1."""
+        return {phase: seconds / self.wall for phase, seconds in self.seconds.items()}
+
+    @property
+    def step_seconds(self) -> np.ndarray:
+        """Seconds from each fetch to the next, float64 [steps]."""
+        return np.diff(self.at[self.kinds == 0])
+
+    def of_phases(self, amounts: np.ndarray) -> np.ndarray:
+        """What passed between marks, float64 [marks - 1], summed per phase, float64 [4]."""
+        return np.bincount(self.kinds[:-1], amounts, minlength=len(NAMES))
+
+    def waits(self) -> np.ndarray:
+        """Seconds that each step waited for its input, float64 [steps]."""
+        return np.diff(self.at)[self.kinds[:-1] == 0]
+
+    def idle(self) -> tuple[np.ndarray, np.ndarray]:
+        """Begin and end of the times without a copy or a training step: waits for input, and hooks."""
+        place = np.flatnonzero((self.kinds[:-1] == NAMES.index("fetch")) | (self.kinds[:-1] == NAMES.index("done")))
+        return self.at[place], self.at[place + 1]
+
+
+def partition(marks: Sequence[tuple[str, float]]) -> Partition:
+    """Marks as (name, seconds) in order, from a fetch to a closing fetch -> Partition.
+
+    Raises ValueError for fewer than one whole step, or marks that run backwards.
+    """
+    kinds = np.array([NAMES.index(name) for name, _ in marks], np.int64)
+    at = np.array([seconds for _, seconds in marks], np.float64)
+    if (kinds == 0).sum() < 2 or kinds[0] or kinds[-1]:
+        raise ValueError("marks must run from a fetch to a closing fetch, with a step between them")
+    if (back := np.flatnonzero(np.diff(at) < 0)).size:
+        first = back[0]
+        raise ValueError(f"mark after {NAMES[kinds[first]]} runs backwards: {at[first]} -> {at[first + 1]}")
+    return Partition(at, kinds)
+
+
+def outliers(values: np.ndarray, most: int = 10) -> list[int]:
+    """The places of values far above the others, by the modified z-score, the largest first."""
+    deviation = np.abs(values - np.median(values))
+    scale = np.median(deviation) / 0.6745 or np.mean(deviation) * 1.2533  # the mean where more than half are equal
+    if not scale:
+        return []
+    place = np.flatnonzero((values - np.median(values)) / scale > OUTLIER)
+    return place[np.argsort(-values[place], kind="stable")][:most].tolist()
+
+
+def grouped(values: np.ndarray, most: int) -> tuple[int, list[float]]:
+    """Means of neighbouring values, at most ``most`` of them -> how many values each one stands for, and the means."""
+    size = -(-len(values) // most)
+    means = [float(values[at : at + size].mean()) for at in range(0, len(values), size)]
+    return size, means
+
+
+def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """How much of disjoint intervals in order lies before each moment."""
+    if not len(begin):
+        return np.zeros(moments.shape)
+    whole = np.concatenate([[0.0], np.cumsum(end - begin)])
+    place = np.searchsorted(begin, moments, side="right")  # of the first interval that begins later
+    overshoot = np.maximum(end[np.maximum(place - 1, 0)] - moments, 0.0)
+    return np.asarray(whole[place] - np.where(place > 0, overshoot, 0.0))
+
+
+# Stalls that repeat
+
+
+def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
+    """How the busy share changes.
+
+    causes: setting or words -> steps after which it comes again; the first one that fits a period within 10 % is named.
+    """
+    bin_s = bin_seconds(parts)
+    busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
+    low, high = (float(each) for each in np.quantile(busy, (0.05, 0.95)))
+    mean, swing_pp = float(busy.mean()), 100 * (high - low)
+    swing = part("fluctuation", bin_s=bin_s, mean=mean, p5=low, p95=high, swing_pp=swing_pp)
+    if swing_pp < SWING_PP:
+        return swing
+    period, strength = repeats(busy, LEAST_BINS * HOPS)
+    if period is None or strength < STRENGTH:
+        return swing
+    period_s = period * bin_s / HOPS
+    steps = period_s * len(parts.step_seconds) / parts.wall
+    cause = next((name for name, every in causes.items() if abs(steps / every - 1) <= ALIKE), None)
+    return swing | {"period_s": period_s, "strength": strength, "steps_per_period": steps, "cause": cause}
+
+
+def bin_seconds(parts: Partition) -> float:
+    """A bin holds the median step, and where steps are shorter there is time for a tenth of a second in it.
+
+    A window of few seconds gets finer bins, down to a fiftieth of a second.
+    """
+    step = float(np.median(parts.step_seconds))
+    wanted = min(BIN_S, max(FINEST_BIN_S, parts.wall / 500))
+    return min(parts.wall, max(step, wanted, parts.wall / MOST_BINS))
+
+
+def busy_bins(parts: Partition, bin_s: float) -> np.ndarray:
+    """Busy share of each whole bin of the window, float64 [n], at least one."""
+    count = max(1, int(parts.wall / bin_s + 1e-9))
+    edges = parts.at[0] + bin_s * np.arange(count + 1)
+    idle = np.diff(length_before(*parts.idle(), edges))
+    return 1 - np.clip(idle / bin_s, 0, 1)
+
+
+def repeats(signal: np.ndarray, least: int = 4) -> tuple[float | None, float]:
+    """The period of a signal in samples, and its strength; None where no period fits into it 2.5 times.
+
+    least: samples of a period.  The signal loses its straight line, and its autocorrelation is taken.  Of the local
+    maxima beyond the first zero the first one that is nearly the highest counts, so that no multiple of it is taken.
+    """
+    n = len(signal)
+    longest = int(n / LEAST_PERIODS)
+    if longest <= least:
+        return None, 0.0
+    place = np.arange(n)
+    rest = signal - np.polyval(np.polyfit(place, signal, 1), place)
+    # The unbiased autocorrelation up to a lag of twice the longest period.
+    lags = np.arange(min(2 * longest, n - 1) + 1)
+    correlation = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * n)) ** 2)[: len(lags)] / (n - lags)
+    if not correlation[0] > 1e-12:  # a constant
+        return None, 0.0
+    correlation = correlation / correlation[0]
+    negative = np.flatnonzero(correlation[: longest + 1] <= 0)
+    if not len(negative):
+        return None, 0.0
+    inner = np.arange(max(negative[0], least), min(longest + 1, len(correlation) - 1))
+    peaks = inner[(correlation[inner] >= correlation[inner - 1]) & (correlation[inner] > correlation[inner + 1])]
+    peaks = peaks[correlation[peaks] > 0]
+    if not len(peaks):
+        return None, 0.0
+    first = int(peaks[correlation[peaks] >= 0.9 * correlation[peaks].max()][0])
+    left, top, right = correlation[first - 1 : first + 2]
+    curve = left - 2 * top + right
+    period = first + (0.5 * (left - right) / curve if curve else 0.0)
+    again = float(correlation[min(2 * first, len(correlation) - 1)])
+    return float(period), min(float(top), 2 * again)

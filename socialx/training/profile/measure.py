@@ -1,0 +1,469 @@
+"""Run real training steps under a clock and report where the device's time went.
+
+The loop is the one that ``train`` runs, with its own loader, step and logging.  Times first, then traces and trials,
+which change them.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import math
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from socialx.core.batch import Batch, Example
+from socialx.core.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
+from socialx.core.errors import Argument, Message, in_short
+from socialx.core.precision import Precision
+from socialx.core.progress import note, work
+from socialx.data.loaders import Loader, WorkerLoader
+from socialx.model.tiled_attention import WORK
+from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
+from socialx.training.cuda_graph import WARMUP
+from socialx.training.gpu_usage import DeviceSamples, growth, sampling
+from socialx.training.learner import Learner
+from socialx.training.loop import examples_of, run_steps
+from socialx.training.profile import collector
+from socialx.training.profile.analysis import (
+    Partition,
+    bin_seconds,
+    busy_bins,
+    fluctuation,
+    grouped,
+    outliers,
+    partition,
+)
+from socialx.training.profile.profile import Profile, Section, part
+from socialx.training.profile.trace import Trace
+from socialx.training.profile.trials import step_alone, synchronize, timed, try_settings
+
+TRACE_STEPS = 8
+NO_STEPS = "trace_steps is 0"
+CPU_TRACE_STEPS, LONG_MS = 2, 500  # a step has thousands of operators there, and a long one is traced alone
+LEAST_STEPS, LEAST_WARM, WARM_S = 8, 2, 3.0  # of a measurement and its warm-up; of the latter on a CPU
+MEMORY_SAMPLES = 40
+LOOK_S = 0.05  # between two of them, each of which takes some 0.02 ms
+POINTS = 600  # of a picture
+WAITED = 0.05  # share of a time from which on it counts as waiting
+CLOCK_STEPS = 500  # of the clock alone
+MATRIX = {"cuda": 8192, "cpu": 1024}
+COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
+RATE_S = 0.1  # of each measurement of a rate
+# NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
+REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long a profile measures.  trace_steps: a CPU takes at most two; 0: none.  trials: try settings.
+
+    max_seconds: after which it takes no more steps than it needs.
+    """
+
+    steps: int
+    warmup_steps: int
+    log_every_n_steps: int
+    trace_steps: int = TRACE_STEPS
+    trials: bool = True
+    max_seconds: float = math.inf
+
+
+def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, keep: Path | None = None) -> Profile:
+    """Warm up, then measure ``lengths.steps`` optimizer steps, then trace and try a few more.
+
+    facts: what is known of the loader.  keep: where the trace is written.  The model is trained while it is measured;
+    throw it away afterwards.
+    """
+    device, steps = learner.precision.device, lengths.steps
+    if learner.records:  # the recording itself belongs to the warm-up
+        lengths = replace(lengths, warmup_steps=max(lengths.warmup_steps, WARMUP + 1))
+    learner.model.train()
+    with work("profile", lengths.warmup_steps + steps, "steps") as bar:
+        training = Training(learner, loader, lengths.log_every_n_steps, bar.advance)
+        training.warm_up(lengths.warmup_steps)
+        lengths = replace(lengths, warmup_steps=training.taken)
+        synchronize(device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        loader.making_s.clear()
+        clock, compiled, cpu_s, others_s = clock_for(device), _compiled(), time.process_time(), others_cpu_s()
+        with sampling(device) as samples, _collecting() as collected:
+            training.take(steps, clock, lengths.max_seconds)
+            parts = partition(clock.read())
+        cpu_s, later_s = time.process_time() - cpu_s, others_cpu_s()
+        if (measured_steps := len(parts.step_seconds)) < steps:
+            told = f"{measured_steps} of {steps} steps were measured"
+            note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
+        measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
+        host = {**(measured.host or {}), "cores_used": cpu_s / parts.wall, "gc": sum(collected) / parts.wall}
+        if others_s is not None and later_s is not None and learner.group.world == 1:
+            host["others_used"] = max(0.0, later_s - others_s) / parts.wall
+        measured = replace(
+            measured,
+            host=host,
+            memory=_memory(device, training.used, measured_steps, learner.records),
+            device=device_section(samples),
+            recompiles=_compiled() - compiled,
+            why={"device": samples.why} if samples.why else {},
+        )
+        measured = _traced(measured, training, lengths.trace_steps, device, keep)
+    return _with_rates(measured, learner, loader, lengths.trials)
+
+
+def _traced(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
+    """The profile with what a trace of so many more steps says, and the lines that wait for the device."""
+    trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[dict[str, Any]](), NO_STEPS
+    if device.type == "cuda":
+        trace, reason = Trace.missing(0, NO_STEPS), "a CPU's operators are not the time of a CUDA device"
+        if steps:
+            clock = collector.TraceClock()
+            trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
+            sites = collector.sync_sites(lambda: training.take(1))
+    elif steps:
+        most = CPU_TRACE_STEPS if measured.step_ms["p50"] < LONG_MS else 1
+        operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
+    measured = with_trace(measured, trace, sites)
+    if operators:
+        return replace(measured, operators={"top": operators})
+    return replace(measured, why={**measured.why, "operators": reason})
+
+
+def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
+    """What a trace adds to the profile of the clock; sites: the lines that wait for the device.
+
+    The clock's window is the truth about time, so the trace only divides its phases: kernel and bubble sum to the span,
+    and the causes of the bubble to the bubble.
+    """
+    shares, bubble, idle, sync, kernels = dict(measured.shares), None, None, trace.sync, trace.kernels
+    why = {key: reason for key, reason in trace.why.items() if key != "span"}
+    if trace.span is not None:
+        idle = _idle(shares, trace.phases)
+        bubble = {cause: shares["span"] * share for cause, share in trace.span.items()}
+        shares["kernel"] = bubble.pop("kernel")
+        shares["bubble"] = sum(bubble.values())
+    else:
+        why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble", "idle"), trace.why["span"]), **why}
+    if kernels is not None and trace.wall_us is not None:
+        kernels = {**kernels, "slowdown": trace.wall_us / trace.steps / (1e6 * measured.step_s)}
+    return replace(
+        measured,
+        shares=shares,
+        gpu_busy=trace.gpu_busy,
+        sm_efficiency=trace.sm_efficiency,
+        bubble=bubble,
+        idle=idle,
+        kernels=kernels,
+        sync=None if sync is None else {**sync, "sites": sites},
+        copy=trace.copy,
+        why={**why, **measured.why},
+    )
+
+
+def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section:
+    """The time without a kernel, of the clock's shares of the window and the causes' shares of each phase."""
+
+    def of_window(cause: str, *names: str) -> float:
+        return sum(shares[name] * phases[name][cause] for name in names if name in phases)
+
+    every = ("input", "transfer", "span", "hooks")
+    late, queued = of_window("launch", "transfer", "span"), of_window("queued", *every)
+    copy, unknown = of_window("copy", *every), of_window("unknown", *every)
+    asked = {
+        "input": of_window("launch", "input") + of_window("sync", "input"),
+        "sync": of_window("sync", *every[1:]),
+        "hooks": of_window("launch", "hooks"),
+    }
+    unasked = sum(asked.values())
+    whole = late + queued + unasked + copy + unknown
+    return part("idle", whole=whole, late=late, queued=queued, unasked=unasked, **asked, copy=copy, unknown=unknown)
+
+
+def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: bool) -> Profile:
+    """The profile with trials, the operations and bytes of a step, and what this device does at best."""
+    device, host, step_s = learner.precision.device, measured.host, measured.step_s
+    example = next(iter(loader.epoch(0))).to(device)
+    trials = trials and learner.group.world == 1 and not learner.records  # other steps, or ones to record anew
+    if trials and host and device.type == "cpu" and measured.number("loader.num_workers"):
+        host = {**host, "step_alone_s": step_alone(learner, example)}  # workers take cores from the step
+    tried = []
+    if trials:
+        with work("trying settings", None, "steps") as bar:
+            tried = try_settings(learner, example, bar.advance, loader.num_windows)
+    flops = moved = None
+    why = dict(measured.why)
+    try:
+        flops, moved = work_of(learner.model, example)
+    except (RuntimeError, TypeError, ValueError) as error:  # what cannot be counted or run on a CPU, or no memory
+        reason = f"cannot be counted: {in_short(error)}"
+        why |= dict.fromkeys(("throughput.flops_per_step", "throughput.bytes_per_step"), reason)
+    rates = None
+    try:
+        rates = machine(learner.precision)
+    except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
+        why["machine"] = f"cannot be measured: {in_short(error)}"
+    rate = measured.throughput["windows_per_s"]
+    windows = rate * step_s / learner.group.world  # of this process
+    _, history, sensors, *_ = example.batch.history.shape
+    throughput = {
+        "windows_per_s": rate,
+        "sensor_steps_per_s": rate * history * sensors,
+        "flops_per_step": None if flops is None else flops * windows,
+        "bytes_per_step": None if moved is None or learner.precision.low else moved * windows,
+    }
+    clock, began = clock_for(device), time.perf_counter()
+    for _ in range(CLOCK_STEPS):
+        for name in ("fetch", "copy", "compute", "done"):
+            clock.mark(name)
+    mark_s = (time.perf_counter() - began) / CLOCK_STEPS  # of the marks of a step, by the host's time
+    overhead = {"us_per_step": 1e6 * mark_s, "share": mark_s / step_s}
+    return replace(measured, throughput=throughput, why=why, host=host, machine=rates, trials=tried, overhead=overhead)
+
+
+def clocked(
+    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: Section
+) -> Profile:
+    """The part of a profile that the clock alone gives; batches: of a step."""
+    steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
+    p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
+    facts = _offered(facts, loader, parts, batches) if loader.making_s else facts
+    waiting = None
+    if (cpu_s := clock.cpu_seconds()) is not None:
+        computed = parts.of_phases(np.diff(np.array(cpu_s)))
+        waiting = max(0.0, parts.seconds["span"] - float(computed[2])) / parts.wall
+    bin_s = bin_seconds(parts)
+    bins, busy = grouped(busy_bins(parts, bin_s), POINTS)
+    steps_per_point, step_ms = grouped(1e3 * parts.step_seconds, POINTS)
+    causes = {  # what comes again after so many steps, the most likely first
+        "loader.num_workers": (facts["num_workers"] or 0) / batches if facts["mode"] == "workers" else 0,
+        "loader.chunk_gb": (facts["batches_per_chunk"] or 0) / batches,
+        "trainer.log_every_n_steps": lengths.log_every_n_steps,
+        "the end of an epoch": facts["batches_per_epoch"] / batches,
+    }
+    rate = loader.num_windows / len(loader) * batches / step_s
+    return Profile(
+        window=part("window", steps=steps, seconds=parts.wall, warmup_steps=lengths.warmup_steps, clock=clock.kind),
+        shares=part("shares", **parts.shares),
+        step_ms=part("step_ms", p50=p50, p95=p95, p99=p99, outliers=outliers(parts.step_seconds)),
+        throughput=part("throughput", windows_per_s=rate),
+        loader=facts,
+        host=part("host", threads=torch.get_num_threads(), cores=usable_cores(), waiting=waiting),
+        fluctuation=fluctuation(parts, {name: every for name, every in causes.items() if every > 0}),
+        timeline={"bin_s": bins * bin_s, "busy": busy, "steps_per_point": steps_per_point, "step_ms": step_ms},
+    )
+
+
+def _offered(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
+    """The facts of a loader with what it offers; batches: of a step."""
+    making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
+    computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
+    if facts["mode"] == "chunk":
+        making /= max(1.0, facts["batches_per_chunk"] or 1.0)
+    workers = max(1, facts["num_workers"] or 0)
+    late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
+    if (count := steps // size) >= 3:
+        waited, taken = (
+            seconds[: count * size].reshape(count, size).sum(1) for seconds in (parts.waits(), parts.step_seconds)
+        )
+        late = float(np.mean(waited >= WAITED * taken))
+    return {**facts, "making_s": making, "supply": workers * computing / making, "late": late}
+
+
+class Training:
+    """The loop that ``train`` runs, piece by piece: batches and readings of the loss go on from one to the next."""
+
+    def __init__(
+        self, learner: Learner, loader: Loader, log_every_n_steps: int, advance: Callable[[], None] = lambda: None
+    ) -> None:
+        epochs = (examples_of(learner, loader, number) for number in itertools.count())
+        self._learner, self._batches = learner, itertools.chain.from_iterable(epochs)
+        self._log_every_n_steps, self._advance = log_every_n_steps, advance
+        self._running = torch.zeros((), device=learner.precision.device)
+        self.taken = 0
+        ahead = loader.made_ahead if isinstance(loader, WorkerLoader) else 0
+        self.queued_steps = -(-ahead // learner.accumulate_grad_batches)  # for which workers have batches after a pause
+        self.used: list[int] = []  # bytes that were in use, at equal distances of the steps under a clock
+
+    def warm_up(self, steps: int) -> None:
+        """So many steps; of one process on a CPU that compiles nothing two are enough, if they are slow."""
+        learner = self._learner
+        brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world == 1
+        self.take(steps, most_s=WARM_S if brief and not learner.records else math.inf, least=LEAST_WARM)
+
+    def take(
+        self, steps: int, clock: StepClock | None = None, most_s: float = math.inf, least: int = LEAST_STEPS
+    ) -> None:
+        """``steps`` optimizer steps, the loss read as often as training does; ``least`` where ``most_s`` is over."""
+        first, last = self.taken, self.taken + steps
+        apart, looked, until = max(1, steps // MEMORY_SAMPLES), 0.0, time.monotonic() + most_s
+
+        def after_step(loss: Tensor, _: int) -> bool:
+            nonlocal looked
+            self.taken += 1
+            self._running.add_(loss)
+            if self.taken % self._log_every_n_steps == 0:
+                self._running.item()
+            if clock is not None and (self.taken - first) % apart == 0 and time.monotonic() - looked > LOOK_S:
+                looked = time.monotonic()
+                self.used.append(used_bytes(self._learner.precision.device))
+            self._advance()
+            return self.taken == last or (self.taken - first >= least and time.monotonic() > until)
+
+        if steps:
+            run_steps(self._learner, self._batches, after_step, clock)
+
+
+def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Section:
+    """The peak, and the slope of what was in use from one tenth of the window on.
+
+    records: a replayed step allocates nothing: what it needs is in the pool of its recording, which is reserved.
+    """
+    later, grown = used[len(used) // 10 :], {}
+    if len(later) >= 5:
+        grown["growth_bytes_per_step"] = growth(later) * len(used) / steps
+        grown["monotone"] = float(np.mean(np.diff(later) >= 0))
+    if device.type != "cuda":
+        return part("memory", peak_bytes=peak_bytes(), capacity_bytes=total_memory() or 0, **grown)
+    reserved = torch.cuda.max_memory_reserved(device)
+    return part(
+        "memory",
+        peak_bytes=reserved if records else torch.cuda.max_memory_allocated(device),
+        capacity_bytes=torch.cuda.get_device_properties(device).total_memory,
+        reserved_bytes=reserved,
+        alloc_retries=torch.cuda.memory_stats(device).get("num_alloc_retries", 0),
+        **grown,
+    )
+
+
+def device_section(samples: DeviceSamples) -> Section | None:
+    """NVML's samples over the window, None where there is none.
+
+    A clock was lowered for the reason that was there in most samples, if it was in half of them.
+    """
+    if samples.mean is None:
+        return None
+    counts = {name: sum(bool(bits & bit) for bits in samples.reasons) for name, bit in REASONS.items()}
+    reason = max(counts, key=lambda name: counts[name])
+    return part(
+        "device",
+        utilisation_mean=samples.mean / 100,
+        utilisation_min=min(samples.utilisation) / 100,
+        utilisation_max=max(samples.utilisation) / 100,
+        sm_clock_share=sum(samples.clock) / len(samples.clock) if samples.clock else None,
+        throttled_by=reason if samples.reasons and 2 * counts[reason] >= len(samples.reasons) else None,
+    )
+
+
+@contextmanager
+def _collecting() -> Iterator[list[float]]:
+    """Seconds of each run of Python's garbage collector until the block ends."""
+    seconds: list[float] = []
+    began = 0.0
+
+    def watch(phase: str, _: dict[str, int]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = time.perf_counter()
+        elif began:
+            seconds.append(time.perf_counter() - began)
+
+    gc.callbacks.append(watch)
+    try:
+        yield seconds
+    finally:
+        gc.callbacks.remove(watch)
+
+
+def _compiled() -> int:
+    """Graphs that torch.compile has made in this process; it is not imported before it is used."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+
+
+def first_batches(loader: Loader, count: int, device: torch.device) -> float:
+    """Seconds of a batch of a loader, the median of ``count`` after the first one."""
+    seconds = []
+    batches = itertools.islice(itertools.chain.from_iterable(map(loader.epoch, itertools.count())), count + 1)
+    began = time.perf_counter()
+    for each in batches:
+        each.to(device)
+        synchronize(device)
+        now = time.perf_counter()
+        seconds.append(now - began)
+        began = now
+    return statistics.median(seconds[1:])
+
+
+# What a step computes and moves, and what this device does at best: counted and measured, not looked up
+
+
+def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
+    """Operations and bytes of a forward and a backward pass of one window, counted on the CPU in float32.
+
+    A multiplication and an addition are two operations (torch's FlopCounterMode, which counts matrix products).  Bytes
+    are those that all operators read and write, views left out, as if nothing stayed in a cache.  An LSTM counts as the
+    products that it consists of, not as one operator of a library.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes 0.2 s
+
+    device = torch.device("cpu")
+    batch = Batch(*(tensor[:1].to(device) for tensor in example.batch))
+    counted = copy.deepcopy(model).to(device)
+    with (
+        warnings.catch_warnings(action="ignore"),  # of flags on builds without Intel GPUs
+        torch.random.fork_rng(devices=[]),
+        torch.backends.mkldnn.flags(enabled=False),
+        FlopCounterMode(display=False, custom_mapping=WORK) as flops,
+        _Bytes() as moved,
+    ):
+        counted(batch).sum().backward()
+    return float(flops.get_total_flops()), float(moved.total)
+
+
+class _Bytes(TorchDispatchMode):
+    """Counts the bytes of the tensors that operators read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.total += sum(each.nbytes for each in tree_leaves((args, kwargs, result)) if isinstance(each, Tensor))
+        return result
+
+
+def machine(precision: Precision) -> dict[str, float]:
+    """The rates of this device: a large square matrix product in the type of the training, and a large copy."""
+    device, dtype = precision.device, precision.low or torch.float32
+    size, count = MATRIX[device.type], COPY_BYTES[device.type]
+    some = torch.randn(size, size, dtype=dtype, device=device)
+    product = torch.empty_like(some)
+    flops = 2 * size**3 / _best(lambda: torch.mm(some, some, out=product), device)
+    source = torch.zeros(count, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    moved = 2 * count / _best(lambda: target.copy_(source), device)
+    return {"matmul_flops_per_s": flops, "copy_bytes_per_s": moved}
+
+
+def _best(run: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the quickest of some calls."""
+    seconds: list[float] = []
+    while len(seconds) < 4 or sum(seconds) < RATE_S:
+        seconds.append(timed(run, device))
+    return min(seconds)

@@ -1,0 +1,296 @@
+"""A profile on a terminal: the verdict, where the time went, what was measured, and what to change."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.box import ROUNDED
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from socialx.core.errors import counted
+from socialx.dataset import GIB
+from socialx.drawing.terminal import bar, percent
+from socialx.training.profile.analysis import grouped
+from socialx.training.profile.profile import Finding, Gain, Profile
+from socialx.training.profile.rules import WARN
+from socialx.training.profile.trace import short_name
+
+WIDTH = 100
+CELLS, NAME = 60, 44  # characters of the busy curve, and of a name
+BLOCKS, ASCII = "▁▂▃▄▅▆▇█", " .:-=+*#"
+NEEDS_A_CARD = "kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"
+IDLE = {  # the parts of the time without a kernel, and those of the parts
+    "late": "host late",
+    "queued": "between kernels",
+    "unasked": "nothing asked for",
+    "input": "  waiting for input",
+    "sync": "  waiting for the device",
+    "hooks": "  between steps",
+    "copy": "only copies",
+    "unknown": "not known",
+}
+COLOURS = {"critical": "red", "warn": "yellow", "info": "cyan"}
+
+
+def print_profile(profile: Profile, console: Console | None = None) -> None:
+    """The whole page, at most 100 columns wide."""
+    out = console or Console()
+    out.width = min(out.width, WIDTH)
+    _verdict(profile, out)
+    _shares(profile, out)
+    _busy(profile, out)
+    _rates(profile, out)
+    if profile.kernels:
+        _trace(profile, out)
+    elif profile.operators:
+        _top("operator", profile.operators["top"], out)
+    reasons = reasons_of(profile)
+    if reasons.pop("no CUDA device", None):
+        _line(f"not measured: {NEEDS_A_CARD}", out)
+    for reason, keys in reasons.items():
+        if profile.window["clock"] == "device" or "operators" not in keys:
+            _line(f"not measured: {', '.join(keys)} ({reason})", out)
+    for number, finding in enumerate(profile.findings, 1):
+        _finding(number, finding, out)
+
+
+def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
+    """The parts of a step that are shown: name in ``shares`` and in words, share of the window, ms per step.
+
+    A training step is told as what it consists of, where that is known.
+    """
+    shares, step_ms = dict(profile.shares), 1e3 * profile.step_s
+    names = {"input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
+    waiting = profile.number("host.waiting")
+    if shares["kernel"] is not None:
+        names = {"kernel": "kernels running", "bubble": "no kernel running", **names}
+    elif waiting < WARN:
+        names = {"span": "training step", **names}
+    else:  # waiting lies inside of it, as a bubble between kernels does
+        names = {"kernel": "training step, computing", "bubble": "training step, waiting", **names}
+        shares |= {"kernel": shares["span"] - waiting, "bubble": waiting}
+    return [(key, name, shares[key], step_ms * shares[key]) for key, name in names.items()]
+
+
+def gain_of(profile: Profile) -> str:
+    """What is to be gained: what the best of the tried settings brought, or what the first finding alone can bring."""
+    costly = [each for each in profile.findings if each.severity != "info"]
+    if not costly or not costly[0].gain:
+        return ""
+    tried = [(each.trial.gain, each.patch, each.gain) for each in costly if each.trial is not None]
+    if costly[0].trial is None:
+        return f"Without that alone, training would be {costly[0].ceiling:.2f}x as fast."
+    _, patch, gain = max(tried, key=lambda each: each[0])
+    return f"With {settings_text(patch)}, {gain}."
+
+
+def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
+    """The time without a kernel by what it lacked: name, share of the window and ms per step, what is 0 left out."""
+    idle = profile.idle
+    if idle is None or not idle["whole"]:
+        return []
+    names = {"whole": "no kernel, all phases", **IDLE}
+    return [(name, idle[part], 1e3 * profile.step_s * idle[part]) for part, name in names.items() if idle[part]]
+
+
+def busy_machine(profile: Profile) -> str:
+    """That other programs took many cores, which makes any training slow."""
+    return f"{profile.others.capitalize()}: measure again when they have ended." if profile.others else ""
+
+
+def reasons_of(profile: Profile) -> dict[str, list[str]]:
+    """Each reason why something was not measured, and the numbers that it is the reason of."""
+    reasons: dict[str, list[str]] = {}
+    for key, reason in profile.why.items():
+        reasons.setdefault(reason, []).append(key)
+    return reasons
+
+
+def _verdict(p: Profile, out: Console) -> None:
+    lines = [f"{p.verdict}  {p.summary}"] if p.verdict else []
+    lines += [line for line in (gain_of(p), busy_machine(p)) if line]
+    machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
+    w = p.window
+    window = f"{w['steps']} steps in {w['seconds']:.2f} s after {w['warmup_steps']} warm-up steps"
+    lines.append(", ".join([window, f"{w['clock']} clock", *machine]))
+    if out.is_terminal:
+        text = Text("\n".join(lines))
+        text.highlight_words([p.verdict], "bold")
+        out.print(Panel(text, title="socialx profile", title_align="left", box=ROUNDED))
+        return
+    for line in lines:
+        _line(line, out)
+
+
+def _shares(p: Profile, out: Console) -> None:
+    table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
+    table.add_column(no_wrap=True)
+    for _, name, share, ms in phases_of(p):
+        table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
+    for name, share, ms in idle_of(p):
+        table.add_row(name, f"{share:6.1%}", f"{ms:.2f}")
+    out.print(table)
+
+
+def _busy(p: Profile, out: Console) -> None:
+    """How the busy share went over the window, where it changes or repeats."""
+    f, t = p.fluctuation, p.timeline
+    if f is None or t is None or f["swing_pp"] < 10:
+        return
+    shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
+    _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
+    group, means = grouped(np.array(t["busy"]), min(CELLS, out.width - 24))
+    marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
+    curve = "".join(marks[min(len(marks) - 1, int(mean * len(marks)))] for mean in means)
+    _line(f"  |{curve}|  {group * t['bin_s']:.2g} s per cell", out)
+    if f["period_s"] is not None:
+        cause = f" = {f['cause']}" if f["cause"] else ""
+        steps = f"{f['steps_per_period']:.1f} steps{cause}"
+        _line(f"  repeats every {f['period_s']:.2f} s = {steps}, strength {f['strength']:.2f}", out)
+
+
+def _rates(p: Profile, out: Console) -> None:
+    get, t, step = p.value, p.throughput, p.step_ms
+    parts = [f"windows/s {t['windows_per_s']:,.1f}", f"step p50 {step['p50']:.1f} ms  p95 {step['p95']:.1f} ms"]
+    if p.machine and (rate := p.rate("flops")) is not None:
+        best = percent(rate / p.machine["matmul_flops_per_s"])
+        parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
+    if p.machine and (rate := p.rate("bytes")) is not None:
+        best = percent(rate / p.machine["copy_bytes_per_s"])
+        parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {best} of a copy")
+    if (used := get("host.cores_used")) is not None:
+        others = get("host.others_used")
+        others = "" if others is None else f", {others:.1f} by other programs"
+        threads = counted(get("host.threads"), "thread")
+        parts.append(f"{threads}, {used:.1f} of {get('host.cores')} cores used{others}")
+    if p.memory:
+        peak, capacity = p.memory["peak_bytes"], p.memory["capacity_bytes"]
+        parts.append(f"peak memory {peak / GIB:.2f} of {capacity / GIB:.1f} GiB")
+    making_s, supply = get("loader.making_s"), get("loader.supply")
+    if making_s is not None and supply is not None:
+        what = "worker" if get("loader.num_workers") else "loader"
+        parts.append(f"the {what} needs {1e3 * making_s:.1f} ms a batch, supply {supply:.2f}")
+    if p.device:
+        mean, least, most = (p.device[f"utilisation_{name}"] for name in ("mean", "min", "max"))
+        parts.append(f"NVML utilisation mean {mean:.0%} ({least:.0%} to {most:.0%})")
+    if p.overhead:
+        share = f"{p.overhead['share']:.3%}" if p.overhead["share"] >= 1e-5 else "<0.001%"
+        parts.append(f"the clock costs {p.overhead['us_per_step']:.1f} us a step, {share}")
+    line = ""  # as many parts beside each other as fit
+    for part in parts:
+        if line and len(line) + 3 + len(part) > out.width:
+            _line(line, out)
+            line = part
+        else:
+            line = f"{line}   {part}" if line else part
+    _line(line, out)
+
+
+def _table(out: Console, first: str, *numbers: str) -> Table:
+    """A column of names and columns of numbers; with lines on a terminal, columns alone elsewhere."""
+    table = Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for head in numbers:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+def _trace(p: Profile, out: Console) -> None:
+    """What the traced steps say: how busy the device was, why it was not, and with which kernels it was."""
+    k = p.kernels
+    if k is None:
+        return
+    lines = [
+        f"GPU busy {_share(p.gpu_busy)}   SM efficiency {_share(p.sm_efficiency)}   in "
+        f"{k['traced_steps']} traced steps, each {k['slowdown']:.2f}x as long",
+        f"per step: {k['per_step']:,.0f} kernels, {_count(k['launches_per_step'])} launches, "
+        f"{_count(p.value('sync.per_step'))} syncs",
+        f"a kernel takes {k['us_p50']:.1f} us (median); {k['tiny_share']:.1%} of their time is in kernels below 10 us",
+    ]
+    if copied := p.value("copy.h2d_bytes_per_step"):
+        pinned = ", memory not pinned" if p.value("copy.pageable") else ""
+        lines.append(f"copied from the host: {copied / 2**20:,.3f} MiB per step{pinned}")
+    most = out.width - 24
+    for site in p.value("sync.sites") or ():  # the end of a path says more than its beginning
+        lines.append(f"waits for the device: {site if len(site) <= most else f'...{site[3 - most :]}'}")
+    for line in lines:
+        _line(line, out)
+    _top("kernel", k["top"], out)
+
+
+def _top(what: str, tops: list[dict[str, Any]], out: Console) -> None:
+    table = _table(out, what, "share", "us/step", "calls/step")
+    for top in tops[:5]:
+        name = short_name(top["name"].removeprefix("aten::"), NAME)
+        table.add_row(escape(name), f"{top['share']:.1%}", f"{top['us_per_step']:,.1f}", _count(top["per_step"]))
+    out.print(table)
+
+
+def _finding(number: int, f: Finding, out: Console) -> None:
+    head = Text(f"{number}  ")
+    head.append(f.severity, COLOURS[f.severity])
+    head.append(f"  {f.rule}")
+    out.print()
+    out.print(head)
+    _line(f.evidence, out, "   ")
+    if f.patch:
+        _line(", ".join(part for part in (settings_text(f.patch), f.gain) if part), out, "   set  ")
+    for each in f.instead:
+        _line(settings_text(each), out, "   or   ")
+    if f.advice:
+        _line(f.advice, out, "   why  " if f.patch and not f.advice.startswith("it waits") else "   see  ")
+    if f.will_not_help:
+        _line(f.will_not_help, out, "   not  ")
+
+
+def settings_text(changes: Mapping[str, Any]) -> str:
+    """``loader.mode = resident, loader.batch_size = 32``."""
+    return ", ".join(f"{key} = {_word(value)}" for key, value in changes.items())
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)
+
+
+def print_comparison(
+    gain: Gain,
+    rounds: int,
+    rows: Mapping[str, tuple[float, float]],
+    changes: Mapping[str, Any],
+    console: Console | None = None,
+) -> None:
+    """Two settings in turns: what differs, the rates, and the gain with its interval."""
+    out = console or Console()
+    table = _table(out, "", "these", "the others")
+    for name, (here, there) in rows.items():
+        table.add_row(name, *(f"{each:.1%}" if "share" in name else f"{each:,.1f}" for each in (here, there)))
+    out.print(table)
+    for key, (here, there) in changes.items():
+        _line(f"{key}: {_word(here)} -> {_word(there)}", out)
+    if not changes:
+        _line("no setting differs", out)
+    _line(f"the others: {gain}, 99 % interval over {rounds} rounds of new processes", out)
+
+
+def _line(text: str, out: Console, before: str = "") -> None:
+    """A text, wrapped at words behind ``before``."""
+    width = max(20, out.width - 1)
+    rest = " " * len(before)
+    for line in textwrap.wrap(text, width, initial_indent=before, subsequent_indent=rest):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _count(value: float | None) -> str:
+    """A count per step; whole where it is large or whole."""
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"

@@ -1,0 +1,367 @@
+"""A trace -> what the device did in it.  Pure functions over the events of a Chrome trace; torch is not needed.
+
+torch.profiler writes it (``export_chrome_trace``); an event is a dict with ``cat``, ``name``, ``ts`` and ``dur`` in us:
+
+    kernel                     ran on the device; args: grid, correlation
+    gpu_memcpy, gpu_memset     ran on the device; args: bytes, correlation; named "Memcpy HtoD (Pageable -> Device)"
+    cuda_runtime, cuda_driver  a call of the host; args: correlation, the same number as in the work that it launched
+    cpu_op                     an operator of torch on a CPU; one that calls others lasts as long as all of them
+    user_annotation            a ``record_function`` of ours: WINDOW around the steps, MARK + phase where the loop marks
+
+Kernels of a replayed CUDA graph carry the correlation of their one ``cudaGraphLaunch``.  None is *not measured*, its
+reason is in ``why``; 0.0 is a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from socialx.training.profile.analysis import PHASES, length_before
+
+WINDOW = "socialx.window"
+MARK = "socialx.mark."
+TINY_US = 10.0  # below this, a launch takes the host about as long as the kernel takes the device
+LOST = 0.01  # share of launches without a kernel above which the trace is not believed
+DEVICE, HOST, OURS = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_driver"), "user_annotation"
+LAUNCH = re.compile(r"cu(da)?(Launch\w*Kernel|GraphLaunch)")
+SYNC = re.compile(r"cu(da)?(Stream|Device|Event|Ctx)Synchronize")
+CAUSES = ("kernel", "copy", "sync", "launch", "queued", "unknown")  # of Trace.phases
+Interval = tuple[float, float]
+
+
+class Event(NamedTuple):
+    """begin, end: us.  correlation: None where the trace has none."""
+
+    cat: str
+    name: str
+    begin: float
+    end: float
+    thread: str
+    correlation: int | None
+    args: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Event:
+        """From an event of the Chrome trace."""
+        args, begin = raw.get("args") or {}, float(raw["ts"])
+        correlation = args.get("correlation") or None
+        return cls(raw["cat"], raw.get("name", ""), begin, begin + raw["dur"], str(raw.get("tid")), correlation, args)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What ``steps`` steps did on the device in ``wall_us``, from the first to the last one's end.
+
+    gpu_busy: union of kernels and copies over wall.  sm_efficiency: mean share of the SMs that had a block,
+    sum(dur x min(1, blocks / SMs)) / wall, at most 1 where kernels overlap.  phases: shares of the device time of each
+    phase of the steps, which sum to 1 in each:
+
+        kernel   at least one kernel ran
+        copy     only copies ran
+        sync     idle: the next work was launched late, because the host waited for the device
+        launch   idle: the next work was launched late, because the host is slow
+        queued   idle with the next work already launched: the device's own pause between two kernels
+        unknown  idle, and the trace does not say when the next work was launched
+
+    kernels, sync, copy: the sections of a profile.
+    """
+
+    steps: int
+    wall_us: float | None = None
+    gpu_busy: float | None = None
+    sm_efficiency: float | None = None
+    phases: dict[str, dict[str, float]] = field(default_factory=dict)
+    kernels: dict[str, Any] | None = None
+    sync: dict[str, Any] | None = None
+    copy: dict[str, Any] | None = None
+    why: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def span(self) -> dict[str, float] | None:
+        """The shares of the training steps alone."""
+        return self.phases.get("span")
+
+    @classmethod
+    def missing(cls, steps: int, reason: str) -> Trace:
+        """Nothing was measured, for one reason."""
+        return cls(steps, why=dict.fromkeys(("gpu_busy", "sm_efficiency", "span", "kernels", "sync", "copy"), reason))
+
+
+def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None) -> Trace:
+    """The ``traceEvents`` of a Chrome trace of ``steps`` steps -> Trace.
+
+    sms: multiprocessors of the device, None where they are not known.  Without a WINDOW in the trace the window is all
+    of it, without marks in it the span is the window.
+    """
+    seen = [Event.of(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
+    window = max((e for e in seen if e.name == WINDOW), default=None, key=lambda e: e.begin)
+    if window:
+        seen = [e for e in seen if e.begin >= window.begin]
+    work = sorted((e for e in seen if e.cat in DEVICE), key=lambda e: e.begin)
+    kernels = [e for e in work if e.cat == "kernel"]
+    if not any(e.end > e.begin for e in kernels):
+        return Trace.missing(steps, "the trace has no kernel")
+    begin = window.begin if window else min(e.begin for e in seen)
+    # The device was idle when the window opened, and the steps end when their last kernel does.
+    last_work = max(e.end for e in work)
+    end = max(window.end, last_work) if window else max(e.end for e in seen)
+    host_end = window.end if window else end
+    calls = sorted((e for e in seen if e.cat in HOST and e.begin < host_end), key=lambda e: e.begin)
+    launches: dict[int | None, Event] = {call.correlation: call for call in calls if call.correlation is not None}
+    if reason := _lost(calls, work):
+        return Trace.missing(steps, reason)
+
+    why: dict[str, str] = {}
+    wall, busy = end - begin, union((e.begin, e.end) for e in work)
+    waits = _waits(calls, work, launches)
+    marks = sorted((e for e in seen if e.name.startswith(MARK)), key=lambda e: e.begin)
+    tiles = {"kernel": union((e.begin, e.end) for e in kernels), **_idle(work, launches, waits, begin, end)}
+    return Trace(
+        steps,
+        wall,
+        length(busy) / wall,
+        _sm_efficiency(kernels, sms, wall, why),
+        _shares(tiles, busy, _phases(marks, work, launches, begin, end), why),
+        _kernels(kernels, calls, work, steps, why),
+        _sync(calls, waits, steps, why),
+        _copy(work, steps, why),
+        why,
+    )
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """Intervals in any order -> the same time as disjoint intervals in order."""
+    merged: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Summed length."""
+    return sum(end - begin for begin, end in intervals)
+
+
+def overlap(some: Sequence[Interval], others: Sequence[Interval]) -> float:
+    """Length of the time in both; each is disjoint and in order."""
+    begin, end = np.array(others, float).reshape(-1, 2).T
+    return float(np.diff(length_before(begin, end, np.array(some, float).reshape(-1, 2))).sum())
+
+
+def _lost(calls: Sequence[Event], work: Sequence[Event]) -> str | None:
+    """CUPTI drops the first kernels of a later profiler in one process (pytorch issue 192021): then nothing adds up."""
+    ran = {e.correlation for e in work}
+    if None in ran:
+        return None
+    launched = [c for c in calls if c.cat == "cuda_runtime" and LAUNCH.match(c.name) and "Graph" not in c.name]
+    lost = sum(call.correlation not in ran for call in launched)
+    if lost <= LOST * len(launched):
+        return None
+    return f"the profiler lost the kernels of {lost} of {len(launched)} launches"
+
+
+def _waits(calls: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event]) -> list[Event]:
+    """The calls in which the host waited: synchronisations, and copies to the host that returned only when done.
+
+    A copy followed at once by a synchronisation of its thread, which is what ``.item()`` does, is one wait.
+    """
+    copies = [(e, launches.get(e.correlation)) for e in work if e.cat == "gpu_memcpy" and "DtoH" in e.name]
+    blocking = {e.correlation for e, call in copies if call and not LAUNCH.match(call.name) and call.end >= e.end}
+    following: dict[str, Event] = {}  # by thread
+    waits = []
+    for call in reversed(calls):
+        after = following.get(call.thread)
+        synced = after is not None and SYNC.match(after.name)
+        if SYNC.match(call.name) or (call.correlation in blocking and not synced):
+            waits.append(call)
+        following[call.thread] = call
+    return waits[::-1]
+
+
+def _idle(
+    work: Sequence[Event],
+    launches: Mapping[int | None, Event],
+    waits: Sequence[Event],
+    begin: float,
+    end: float,
+) -> dict[str, list[Interval]]:
+    """The time in which nothing ran on any stream, by cause.
+
+    A gap is the host's fault if the call that launched the work behind it began after the device had fallen idle.
+    """
+    idle = np.maximum.accumulate([begin, *(e.end for e in work)])  # since when, before each piece of work and at last
+    busy = np.array([*(e.begin for e in work), end])
+    calls = (launches.get(e.correlation) for e in work)
+    launched = np.array([*(call.begin if call else math.nan for call in calls), end])  # the host ends the window itself
+    waited = np.array([(-math.inf, -math.inf), *union((call.begin, call.end) for call in waits)])
+    last = np.searchsorted(waited[:, 0], launched) - 1  # the last wait that began before the launch
+    conditions = [np.isnan(launched), launched <= idle, waited[last, 1] > idle]
+    causes = np.select(conditions, ["unknown", "queued", "sync"], "launch")
+
+    def gaps(cause: str) -> list[Interval]:
+        place = (causes == cause) & (busy > idle)
+        return list(zip(idle[place].tolist(), busy[place].tolist(), strict=True))
+
+    return {cause: gaps(cause) for cause in ("sync", "launch", "queued", "unknown")}
+
+
+def _phases(
+    marks: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event], begin: float, end: float
+) -> dict[str, list[Interval]]:
+    """Device time of each phase, from its marks to the next ones.
+
+    The device reaches a mark as it would reach an event in its stream: when the host has made it, and all work that was
+    launched before it is done.  While the device is idle a phase is therefore what the host does.
+    """
+    if not marks:
+        return {"span": [(begin, end)]}
+    calls = sorted((launches.get(e.correlation, e).begin, e.end) for e in work)
+    done = np.maximum.accumulate([begin, *(each for _, each in calls)])
+    made = [mark.begin for mark in marks]
+    edges = np.maximum(made, done[np.searchsorted([launched for launched, _ in calls], made)]).tolist()
+    phases: dict[str, list[Interval]] = {phase: [] for phase in PHASES.values()}
+    for mark, since, until in zip(marks, edges, [*edges[1:], end], strict=True):
+        phases[PHASES[mark.name.removeprefix(MARK)]].append((since, until))
+    return phases
+
+
+def _shares(
+    tiles: Mapping[str, list[Interval]],
+    busy: list[Interval],
+    phases: Mapping[str, list[Interval]],
+    why: dict[str, str],
+) -> dict[str, dict[str, float]]:
+    shares = {}
+    for phase, intervals in phases.items():
+        if whole := length(intervals):
+            us = {name: overlap(others, intervals) for name, others in tiles.items()}
+            us["copy"] = max(0.0, overlap(busy, intervals) - us["kernel"])
+            shares[phase] = {name: us[name] / whole for name in CAUSES}
+    if "span" not in shares:
+        why["span"] = "the trace has no training step"
+    return shares
+
+
+def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: dict[str, str]) -> float | None:
+    if not sms:
+        why["sm_efficiency"] = "the device's number of SMs is not known"
+        return None
+    if not all(kernel.args.get("grid") for kernel in kernels):
+        why["sm_efficiency"] = "the trace has kernels without a grid"
+        return None
+    shares = [min(1.0, math.prod(kernel.args["grid"]) / sms) for kernel in kernels]
+    begins = [(kernel.begin, share) for kernel, share in zip(kernels, shares, strict=True)]
+    ends = [(kernel.end, -share) for kernel, share in zip(kernels, shares, strict=True)]
+    at, changes = np.array(sorted(begins + ends)).T
+    return float(np.clip(np.cumsum(changes[:-1]), 0, 1) @ np.diff(at)) / wall
+
+
+def _kernels(
+    kernels: Sequence[Event], calls: Sequence[Event], work: Sequence[Event], steps: int, why: dict[str, str]
+) -> dict[str, Any]:
+    durations = [e.end - e.begin for e in kernels]
+    launches = None
+    if calls:
+        ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
+        launching = [c for c in calls if LAUNCH.match(c.name) and (c.cat == "cuda_runtime" or c.correlation in ran)]
+        launches = len(launching) / steps
+    else:
+        why["kernels.launches_per_step"] = "the trace has no CUDA call"
+    top = _longest(list(zip((e.name for e in kernels), durations, strict=True)), steps, 5)
+    return {
+        "top": [{**each, "name": short_name(each["name"])} for each in top],
+        "per_step": len(kernels) / steps,
+        "us_p50": float(np.median(durations)),
+        "tiny_share": sum(us for us in durations if us < TINY_US) / sum(durations),
+        "launches_per_step": launches,
+        "traced_steps": steps,
+        "slowdown": None,
+    }
+
+
+def _longest(calls: Sequence[tuple[str, float]], steps: int, most: int) -> list[dict[str, Any]]:
+    """Those that take most of the time, of names and us: the share of all time, us and calls per step."""
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for name, us in calls:
+        by_name[name].append(us)
+    total = sum(us for _, us in calls)
+    largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:most]
+    return [
+        {"name": name, "share": sum(us) / total, "us_per_step": sum(us) / steps, "per_step": len(us) / steps}
+        for name, us in largest
+    ]
+
+
+def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, Any] | None:
+    if not calls:
+        why["sync"] = "the trace has no CUDA call"
+        return None
+    return {"per_step": len(waits) / steps, "sites": []}
+
+
+def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, Any]:
+    copies = [e for e in work if e.cat == "gpu_memcpy" and "HtoD" in e.name]
+    if not copies:
+        why["copy.pageable"] = "nothing was copied from the host in the traced steps"
+        return {"h2d_bytes_per_step": 0.0, "pageable": None}
+    sizes = [e.args["bytes"] for e in copies if "bytes" in e.args]
+    sources = {source[1] for e in copies if (source := re.search(r"\((\w+) ->", e.name))}
+    size = pageable = None
+    if len(sizes) < len(copies):
+        why["copy.h2d_bytes_per_step"] = "the trace has copies without a size"
+    else:
+        size = sum(sizes) / steps
+    if sources and sources <= {"Pageable", "Pinned"}:
+        pageable = "Pageable" in sources
+    else:
+        why["copy.pageable"] = "the trace does not say where the copies came from"
+    return {"h2d_bytes_per_step": size, "pageable": pageable}
+
+
+def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict[str, Any]]:
+    """The operators of a CPU that take most of the time themselves, without those that they call; [] where none is.
+
+    events: the ``traceEvents`` of a Chrome trace of ``steps`` steps.
+    """
+    kept = [Event.of(event) for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
+    begin = max((e.begin for e in kept if e.name == WINDOW), default=0.0)
+    threads: dict[str, list[Event]] = defaultdict(list)
+    for event in kept:
+        if event.cat == "cpu_op" and event.begin >= begin:
+            threads[event.thread].append(event)
+    operators: list[tuple[str, float]] = []
+    for calls in threads.values():
+        calls.sort(key=lambda e: (e.begin, -e.end))  # outer ones before inner ones
+        own = [e.end - e.begin for e in calls]
+        outer: list[int] = []  # the operators that are not done yet, each called by the one before it
+        for place, call in enumerate(calls):
+            while outer and calls[outer[-1]].end <= call.begin:
+                outer.pop()
+            if outer:
+                own[outer[-1]] -= call.end - call.begin
+            outer.append(place)
+        operators += [(call.name, max(0.0, us)) for call, us in zip(calls, own, strict=True)]
+    return _longest(operators, steps, 8) if any(us for _, us in operators) else []
+
+
+def short_name(name: str, most: int = 60) -> str:
+    """``void at::native::fill<4, at::Fill<float>>(int, float*)`` -> ``fill<4, Fill<float>>``, cut to ``most``."""
+    short = re.sub(r"\(anonymous namespace\)::|\b\w+::", "", name.removeprefix("void "))
+    if short.endswith(")"):
+        depth = 0
+        for at in range(len(short) - 1, 0, -1):
+            depth += (short[at] == ")") - (short[at] == "(")
+            if not depth:
+                short = short[:at]
+                break
+    return short if len(short) <= most else f"{short[: most - 3]}..."

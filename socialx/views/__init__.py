@@ -1,1 +1,0 @@
-"""What people look at: tables on a terminal, pictures, and pages."""

@@ -1,0 +1,432 @@
+"""Where the time went: the partition tiles the window, known waits are found, and what is not measured is null."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from socialx.core import environment
+from socialx.core.batch import Batch, Example
+from socialx.core.precision import Precision
+from socialx.data.loaders import ResidentLoader
+from socialx.training.cuda_graph import WARMUP
+from socialx.training.gpu_usage import DeviceSamples, sampling
+from socialx.training.learner import Learner
+from socialx.training.profile import measure
+from socialx.training.profile.analysis import grouped, outliers, partition
+from socialx.training.profile.measure import Lengths, device_section, machine, work_of
+from socialx.training.profile.page import page
+from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, part
+from socialx.training.profile.rules import with_findings
+from socialx.training.profile.trials import repeated
+from tests.commands import SMALL
+from tests.fake_nvml import fake_nvml
+from tests.fake_time import FakeTime
+from tests.networks import CPU, learner, loader
+from tests.profile.sections import loading, section
+from tests.profile.test_fluctuation import parts_of
+from tests.training.test_process_group import finished, start
+
+PHASES = st.tuples(*[st.floats(0, 2)] * 4)
+
+
+@given(st.lists(PHASES, min_size=1, max_size=20).filter(lambda steps: sum(map(sum, steps)) > 1e-3))
+def test_the_four_parts_tile_the_window(steps: list[tuple[float, ...]]) -> None:
+    parts = parts_of(steps)
+    assert list(parts.seconds) == ["input", "transfer", "span", "hooks"]
+    np.testing.assert_allclose(list(parts.seconds.values()), np.sum(steps, axis=0), atol=1e-9)
+    assert sum(parts.shares.values()) == pytest.approx(1)
+    assert len(parts.step_seconds) == len(steps)
+    np.testing.assert_allclose(parts.step_seconds, np.sum(steps, axis=1), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[], [("fetch", 0.0)], [("fetch", 0.0), ("copy", 1.0)], [("copy", 0.0), ("fetch", 1.0), ("fetch", 2.0)]]
+)
+def test_marks_without_a_whole_step_are_refused(wrong: list[tuple[str, float]]) -> None:
+    with pytest.raises(ValueError, match="from a fetch to a closing fetch"):
+        partition(wrong)
+    with pytest.raises(ValueError, match="backwards"):
+        partition([("fetch", 1.0), ("copy", 0.5), ("fetch", 2.0)])
+
+
+@given(
+    st.lists(st.floats(0.9, 1.1), min_size=8, max_size=60, unique=True),
+    st.lists(st.floats(3, 9), max_size=3, unique=True),
+)
+def test_steps_far_above_the_others_are_named_the_slowest_first(usual: list[float], slow: list[float]) -> None:
+    found = outliers(np.array([*usual, *slow]))
+    order = sorted(range(len(slow)), key=lambda place: -slow[place])
+    assert found[: len(slow)] == [len(usual) + place for place in order]
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.0] * 30, [1.0, 1.1] * 20, [1.0] * 5 + [0.1]])
+def test_even_steps_and_quick_ones_are_not_named(values: list[float]) -> None:
+    assert outliers(np.array(values)) == []
+    assert len(outliers(np.array([1.0] * 100 + [50.0 + n for n in range(20)]))) == 10
+
+
+@given(st.lists(st.floats(0, 9), min_size=1, max_size=200), st.integers(1, 50))
+def test_neighbours_are_grouped_into_few_points(values: list[float], most: int) -> None:
+    size, means = grouped(np.array(values), most)
+    assert len(means) <= most
+    assert len(means) == -(-len(values) // size)
+    assert sum(means[:-1]) * size + means[-1] * (len(values) - size * (len(means) - 1)) == pytest.approx(sum(values))
+
+
+class SlowLoader(ResidentLoader):
+    """0.3 s per batch on a fake clock."""
+
+    time: FakeTime
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+        for made in super().epoch(number, first_batch):
+            self.time.now += 0.3
+            yield made
+
+
+class SlowLearner(Learner):
+    """0.7 s per step, of which it computes 0.5 s, and its first two steps ten times as long: a warm-up."""
+
+    time: FakeTime
+    after: Callable[[], object]
+
+    def step(self, examples: list[Example]) -> Tensor:
+        self.time.now += 0.7 if self.steps >= 2 else 7.0
+        self.time.used += 0.5
+        loss = super().step(examples)
+        self.after()
+        return loss
+
+
+def profiled(
+    monkeypatch: pytest.MonkeyPatch,
+    accumulate: int = 1,
+    facts: Section | None = None,
+    after: Callable[[], object] = lambda: None,
+    steps: int = 6,
+    warmup_steps: int = 2,
+    rates: Callable[[Precision], Section] = lambda _: section("machine", 1e12, 1e11),
+    max_seconds: float = math.inf,
+    records: bool = False,
+) -> Profile:
+    fake = FakeTime(used=0.0)
+    monkeypatch.setattr("socialx.training.clock.time", fake)
+    monkeypatch.setattr(measure.time, "monotonic", lambda: fake.now)
+    monkeypatch.setattr(measure, "machine", rates)
+    data = loader(batch_size=4)  # 404 windows
+    data.__class__, data.time = SlowLoader, fake
+    made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
+    made.time, made.after, made.records = fake, after, records
+    lengths = Lengths(steps, warmup_steps, 5, trace_steps=0, trials=False, max_seconds=max_seconds)
+    return measure.measure(made, data, lengths, facts or loading("resident", 101))
+
+
+def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = profiled(monkeypatch)
+    assert profile.window == section("window", 6, pytest.approx(6.0), 2, "host")
+    assert profile.shares["input"] == pytest.approx(0.3)
+    assert profile.shares["span"] == pytest.approx(0.7)
+    assert profile.ms_per_step["input"] == pytest.approx(300)
+    assert profile.throughput["windows_per_s"] == pytest.approx(4)
+    assert profile.throughput["sensor_steps_per_s"] == pytest.approx(4 * 12 * 5)
+    assert (profile.step_ms["p50"], profile.step_ms["p95"], profile.step_ms["p99"]) == pytest.approx((1000, 1000, 1000))
+    assert profile.timeline["step_ms"] == pytest.approx([1000] * 6)
+    assert profile.timeline["busy"] == pytest.approx([0.7] * 6)
+
+
+def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
+    assert two.throughput["windows_per_s"] == pytest.approx(8 / 1.3)
+    assert two.throughput["flops_per_step"] == pytest.approx(2 * one.throughput["flops_per_step"])
+
+
+def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = profiled(monkeypatch).host
+    assert host["waiting"] == pytest.approx(0.2)
+    assert host["threads"] == 1
+    assert host["cores"] >= 1
+    assert host["cores_used"] > 0
+
+
+def test_what_other_programs_take_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two ends of the window, which lasts six seconds."""
+    seconds = iter([100.0, 109.0])
+    monkeypatch.setattr(measure, "others_cpu_s", lambda: next(seconds))
+    found = profiled(monkeypatch)
+    assert found.host["others_used"] == pytest.approx(1.5)
+    assert found.as_dict()["host"]["others_used"] == found.value("host.others_used")
+    monkeypatch.setattr(measure, "others_cpu_s", lambda: None)
+    assert profiled(monkeypatch).host["others_used"] is None
+
+
+def test_cpu_seconds_of_others_are_those_of_the_cores_without_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In hundredths of a second: two of three cores are ours, and a child counts as this process."""
+    files = {
+        "/proc/stat": "cpu 9 9 9 9 9 9 9 9 9 9\n"
+        + "".join(f"cpu{core} 1000 100 10 99999 88888 1 2 3 0 0\n" for core in range(3))
+        + "intr 5 5\n",
+        "/proc/77/stat": "77 (a (b) c) R 1 1 1 1 1 1 1 1 1 1 300 200 0 0\n",
+    }
+    monkeypatch.setattr(environment, "Path", lambda path: types.SimpleNamespace(read_text=lambda: files[path]))
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda _: {0, 2}, raising=False)
+    monkeypatch.setattr(environment.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(environment.os, "times", lambda: (1.0, 2.0, 0.5, 0.25, 999.0))
+    monkeypatch.setattr(environment.multiprocessing, "active_children", lambda: [types.SimpleNamespace(pid=77)])
+    assert environment.others_cpu_s() == pytest.approx((2 * 1116 - 500) / 100 - 3.75)
+    files["/proc/stat"] = "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"
+    monkeypatch.setattr(environment.multiprocessing, "active_children", list)
+    assert environment.others_cpu_s() is None  # a sandbox that counts nothing
+
+
+@pytest.mark.parametrize(("most_s", "steps"), [(1e9, 20), (11.5, 12), (3.0, 8), (0.1, 8)])
+def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of each step; of eight at least, however slow they are."""
+    told = []
+    monkeypatch.setattr(measure, "note", told.append)
+    made = profiled(monkeypatch, steps=20, max_seconds=most_s)
+    assert made.window["steps"] == len(made.timeline["step_ms"]) == steps
+    assert made.window["seconds"] == pytest.approx(steps)
+    assert [each.what for each in told] == ([f"{steps} of 20 steps were measured"] if steps < 20 else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "records", "taken"),
+    [(10, False, 2), (1, False, 1), (0, True, WARMUP + 1)],  # slow steps, of 7 s each; a recording is made before
+)
+def test_a_slow_warm_up_is_short_and_said_as_it_was(
+    asked: int, records: bool, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert profiled(monkeypatch, steps=5, warmup_steps=asked, records=records).window["warmup_steps"] == taken
+
+
+def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    callbacks = len(gc.callbacks)
+    gc.disable()
+    try:
+        quiet, busy = (profiled(monkeypatch, after=after, steps=2).host for after in (lambda: None, gc.collect))
+    finally:
+        gc.enable()
+    assert quiet["gc"] == 0
+    assert busy["gc"] > 0
+    assert len(gc.callbacks) == callbacks
+
+
+@pytest.mark.parametrize("leak", [0, 1 << 20])
+def test_memory_that_grows_is_measured(leak: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = iter(range(1 << 30, 1 << 40, leak or 1))
+    monkeypatch.setattr(measure, "used_bytes", lambda _: next(used) if leak else 1 << 30)
+    monkeypatch.setattr(measure, "LOOK_S", -1.0)  # the steps take no time
+    memory = profiled(monkeypatch, steps=20).memory
+    assert memory["growth_bytes_per_step"] == pytest.approx(leak)
+    assert memory["monotone"] == 1
+    assert 0 < memory["peak_bytes"] < memory["capacity_bytes"]
+
+
+def test_the_peak_of_a_replayed_step_is_the_pool_of_its_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 10)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 90)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: {})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(total_memory=100))
+    assert measure._memory(card, [], 1, records=False)["peak_bytes"] == 10
+    assert measure._memory(card, [], 1, records=True)["peak_bytes"] == 90
+
+
+def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.utils import counters
+
+    def compiles() -> None:
+        counters["stats"]["unique_graphs"] += 1
+
+    assert profiled(monkeypatch).recompiles == 0
+    assert profiled(monkeypatch, after=compiles).recompiles == 6
+
+
+# 6 s with 0.7 s of a step each: the workers would offer as many batches as they make in 0.7 s for each that is taken.
+@pytest.mark.parametrize(
+    ("facts", "making_s", "supply"),
+    [
+        (loading("workers", 101, num_workers=4), 1.4, 2.0),
+        (loading("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
+        (loading("workers", 101, num_workers=0), 0.35, 2.0),
+        (loading("chunk", 101, batches_per_chunk=8.0), 0.175, 4.0),
+    ],
+)
+def test_what_the_loader_offers_is_measured(
+    facts: Section, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = 1.4 if facts["mode"] == "chunk" or facts["num_workers"] else 0.35
+    plain = SlowLoader.epoch
+
+    def epoch(self: SlowLoader, number: int, first_batch: int = 0) -> Iterator[Example]:
+        for made in plain(self, number, first_batch):
+            self.making_s.append(measured)
+            yield made
+
+    monkeypatch.setattr(SlowLoader, "epoch", epoch)
+    found = profiled(monkeypatch, facts=facts).loader
+    assert found["making_s"] == pytest.approx(making_s)
+    assert found["supply"] == pytest.approx(supply)
+    assert found["late"] == (1.0 if facts["num_workers"] in (0, None) else None)
+
+
+def test_every_section_has_its_numbers_or_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = replace(profiled(monkeypatch), settings={"loader": {"mode": "chunk"}})
+    found = profile.as_dict()
+    nulls = {name for name, value in found.items() if value is None}
+    nulls |= {f"shares.{name}" for name, value in found["shares"].items() if value is None}
+    assert nulls == set(found["why"]) == set(profile.why)
+    assert found["schema"] == "socialx.profile/3"
+    json.dumps(found, allow_nan=False)
+    sections = {name: set(found[name]) for name in NUMBERS if isinstance(found[name], dict)}
+    assert len(sections) == 12
+    assert sections == {name: set(part(name)) for name in sections}
+    with pytest.raises(ValueError, match="shares has no inputs"):
+        part("shares", inputs=0.5)
+    assert profile.value("shares.input") == profile.shares["input"]
+    assert profile.value("kernels.per_step") is None
+    assert (profile.setting("loader.mode"), profile.setting("trainer.seed")) == ("chunk", None)
+    assert not {"loader", "loader.mode", "findings", "environment"} & set(NAMES)
+
+
+# What a step computes
+
+
+class Product(nn.Module):
+    """Multiplies the history of each sensor by a matrix of 12 x 7."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(12, 7))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return batch.history[..., 0].nan_to_num().transpose(1, 2) @ self.weight
+
+
+def test_the_operations_of_a_product_are_counted_for_one_window() -> None:
+    model, made = Product(), loader(batch_size=9)
+    before, state = model.weight.detach().clone(), torch.get_rng_state()
+    flops, moved = work_of(model, next(iter(made.epoch(0))))
+    # 5 sensors; a product forward, and one backward for the matrix alone.
+    assert flops == 2 * 2 * 5 * 12 * 7
+    assert moved >= 4 * 2 * (5 * 12 + 12 * 7 + 5 * 7)
+    assert model.weight.grad is None
+    assert torch.equal(model.weight, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        ("work_of", NotImplementedError("no formula\nfor this"), "cannot be counted: no formula"),
+        ("work_of", ValueError("Pointer argument (at 0)"), "cannot be counted: Pointer argument (at 0)"),  # of Triton
+        ("_best", torch.OutOfMemoryError("CUDA out of memory. Tried\nto"), "cannot be measured: CUDA out of memory."),
+        ("_best", RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), "cannot be measured: CUBLAS_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_what_cannot_be_counted_or_has_no_room_is_a_reason(
+    name: str, error: Exception, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(measure, name, fails)
+    profile = profiled(monkeypatch, rates=machine)
+    lost = {"work_of": ("throughput.flops_per_step", "throughput.bytes_per_step"), "_best": ("machine",)}[name]
+    assert {key: profile.why[key].startswith(says) and profile.value(key) is None for key in lost} == dict.fromkeys(
+        lost, True
+    )
+    assert profile.throughput["windows_per_s"] > 0
+    assert with_findings(profile).verdict
+    assert page(with_findings(profile))
+
+
+def test_the_same_windows_several_times_are_a_larger_batch() -> None:
+    made = next(iter(loader(batch_size=3).epoch(0)))
+    larger = repeated(made, 4)
+    for one, more in zip((*made.batch, *made.target), (*larger.batch, *larger.target), strict=True):
+        assert torch.equal(torch.cat([one] * 4).nan_to_num(-1), more.nan_to_num(-1))
+
+
+# What the device says
+
+
+def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvml(monkeypatch, "abc")
+    with sampling(torch.device("cuda", 0)) as samples:
+        while len(samples.utilisation) < 5:
+            pass
+    summary = device_section(samples)
+    assert summary["utilisation_min"] == 0.0
+    assert summary["sm_clock_share"] == pytest.approx(0.75)
+    assert summary["throttled_by"] is None
+    assert samples.why is None
+
+
+@pytest.mark.parametrize(
+    ("bits", "reason"),
+    [
+        ([0x0, 0x1, 0x2], None),  # idle, and a clock that the user set
+        ([0x8], "hardware slowdown"),
+        ([0x20, 0x40], "temperature"),
+        ([0x80], "power brake"),
+        ([0x4, 0x4, 0x0], "power cap"),
+        ([0x4, 0x0, 0x0], None),
+        ([], None),
+    ],
+)
+def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
+    samples = DeviceSamples([50.0] * 3, [0.7] * len(bits), bits)
+    summary = device_section(samples)
+    assert summary["throttled_by"] == reason
+    assert summary["sm_clock_share"] == (pytest.approx(0.7) if bits else None)
+
+
+def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvml(monkeypatch, "abc")
+    monkeypatch.delattr(sys.modules["pynvml"], "NVML_CLOCK_SM")
+    with sampling(torch.device("cuda", 0)) as samples:
+        while len(samples.utilisation) < 3:
+            pass
+    summary = device_section(samples)
+    assert (summary["sm_clock_share"], summary["throttled_by"]) == (None, None)
+
+
+def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = []
+    with sampling(CPU) as samples:
+        reasons.append(samples.why)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with sampling(torch.device("cuda", 0)) as samples:
+        reasons.append(samples.why)
+    fake_nvml(monkeypatch, "other")
+    with sampling(torch.device("cuda", 0)) as samples:
+        reasons.append(samples.why)
+    assert device_section(samples) is None
+    assert reasons == ["no CUDA device", "nvidia-ml-py is not installed: pip install nvidia-ml-py", "NVML: Not Found"]
+
+
+@pytest.mark.slow
+def test_the_command_measures_several_processes_and_speaks_once(data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "profile.json"
+    words = ["profile", "--data", data, "--steps", "3", "--warmup-steps", "1", *SMALL, "--output", output]
+    code, out, err = finished(start(sys.executable, "-m", "socialx", *words, "--devices", "2"))
+    assert code == 0, err
+    assert out.count("3 steps in") == 1
+    made = json.loads(output.read_text())
+    assert made["window"]["steps"] == 3
+    assert made["trials"] == []

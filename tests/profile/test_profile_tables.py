@@ -1,0 +1,151 @@
+"""A profile on a terminal: every part is there, in ASCII, and no line is too long."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from socialx.training.profile.profile import Finding, Profile, Trial
+from socialx.training.profile.tables import print_profile
+from tests.profile.sections import section, timeline
+from tests.profile.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
+
+
+def printed(made: Profile, width: int = 80) -> str:
+    """The page as it is piped into a file."""
+    out = Console(file=StringIO(), width=width)
+    print_profile(made, out)
+    text = out.file.getvalue()
+    assert text.isascii(), [each for each in text if not each.isascii()]
+    assert max(map(len, text.splitlines())) <= min(width, 100)
+    return text
+
+
+LONG_NAME = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(Params)"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("folder", ["/somewhere/socialx", f"/{'somewhere/' * 12}"])
+def test_the_printed_profile_says_how_busy_the_device_was(folder: str, width: int) -> None:
+    """A long name of a kernel is cut, and a long path."""
+    more = [call(31, 2, 8, "cudaMemcpyAsync"), copy(33, 2, "Memcpy HtoD (Pageable -> Device)", 8, 123_456_789)]
+    more += [kernel(36, 1, 3, name=LONG_NAME), call(37, 2, name=SYNCS[0])]
+    text = printed(profile([*STEP, *more], [f"{folder}/training/loop.py:84"]), width)
+    for words in (
+        *("kernels running", "no kernel running", "waiting for input", "GPU busy 63.0%", "SM efficiency 51.0%"),
+        *("4 kernels", "3 launches", "1 syncs", "117.738 MiB per step, memory not pinned", "host late"),
+        *("waits for the device: ", "/training/loop.py:84", "Kernel2<cutlass_80", "1 traced steps"),
+    ):
+        assert words in text
+    assert "training step" not in text
+
+
+def test_the_time_without_a_kernel_is_divided() -> None:
+    made = replace(profile(STEP, []), idle=section("idle", 0.6, 0.3, 0.1, 0.19, 0.1, 0.07, 0.02, 0.01, 0.0))
+    step_ms = 1e3 * made.step_s
+    wanted = {
+        **{"no kernel, all phases": 60, "host late": 30, "between kernels": 10, "nothing asked for": 19},
+        **{"  waiting for input": 10, "  waiting for the device": 7, "  between steps": 2, "only copies": 1},
+    }
+    lines = [line.rstrip() for line in printed(made).splitlines()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("no kernel, all"))
+    for line, (name, share) in zip(lines[at:], wanted.items(), strict=False):
+        assert re.fullmatch(rf"{name} +{share:.1f}% +{step_ms * share / 100:.2f}", line), line
+    assert "not known" not in "\n".join(lines)
+    assert "no kernel, all phases" not in printed(measured())
+
+
+def test_what_a_trace_lacks_is_left_out_or_named() -> None:
+    """Without a trace the step is one; what needs a card is one line on a CPU."""
+    bare = without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid")
+    text = printed(profile(bare, []))
+    assert "SM efficiency -" in text
+    assert "- launches, - syncs" in text
+    lines = [line for line in printed(measured(), 100).splitlines() if line.startswith("not measured")]
+    assert lines == ["not measured: kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"]
+    text = printed(profile([], []))
+    assert "training step" in text
+    assert "GPU busy" not in text
+    assert "not measured: shares.kernel, shares.bubble" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("cells", [1, 20, 60, 61, 600])
+def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
+    busy = [float(at % 4 > 0) for at in range(cells)]
+    found = section("fluctuation", 0.02, 0.75, 0.0, 1.0, 100.0, 0.08, 0.99, 4.0, "loader.num_workers")
+    text = printed(replace(measured(), fluctuation=found, timeline=timeline(0.02, busy, 1, [1.0])), width)
+    (curve,) = re.findall(r"^  \|(.*)\|  ([\d.]+) s per cell$", text, re.MULTILINE)
+    group = -(-cells // min(60, width - 24))
+    assert len(curve[0]) == -(-cells // group)
+    assert float(curve[1]) == pytest.approx(0.02 * group, rel=0.05)
+    assert "in steps  mean 75%" in text
+    assert "swing 100 percentage points" in text
+    assert "repeats every 0.08 s = 4.0 steps = loader.num_workers, strength 0.99" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_findings_say_what_to_set_and_what_not(width: int) -> None:
+    found = Finding(
+        "loader.inline", "critical", 0.5, 2.0, "50% of the time the CPU waits while the training process makes a batch",
+        {"loader.mode": "resident", "loader.pin_memory": True}, [{"loader.num_workers": None}], "it fits",
+        "loader.prefetch_factor: " + "a longer queue does not help " * 9,
+    )  # fmt: skip
+    text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
+    assert text.startswith("INPUT-BOUND  the CPU waits\n")
+    assert "Without that alone, training would be 2.00x as fast.\n" in text
+    assert "1  critical  loader.inline" in text
+    for line in (
+        "   set  loader.mode = resident, loader.pin_memory = true, alone 2.00x",
+        "   or   loader.num_workers = not set",
+        "   why  it fits",
+        "   not  loader.prefetch_factor: a longer queue",
+    ):
+        assert f"\n{line}" in text
+
+
+PLANTED = {"loader.batch_size": 32, "trainer.threads": 1}
+
+
+def tried(gain: float, threads_before: int | None = None) -> Trial:
+    return Trial("loader.batch_size", 32, gain, 0.9 * gain, 1.1 * gain, 1, threads_before)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_was_tried_together_is_said_first_and_no_bound_below_it(first: int, width: int) -> None:
+    batch = Finding("batch.small", "critical", 0.84, None, "32 are faster", PLANTED, trial=tried(8.0))
+    threads = Finding(
+        "threads.too_many", "warn", 0.2, None, "1 is faster", {"trainer.threads": 1},
+        trial=Trial("trainer.threads", 1, 1.25, 1.2, 1.3),
+    )  # fmt: skip
+    findings = [batch, threads] if first == 0 else [threads, batch]
+    text = " ".join(printed(replace(measured(), findings=findings, verdict="PYTHON-BOUND"), width).split())
+    assert "With loader.batch_size = 32, trainer.threads = 1, tried: 8.00x as fast (7.20 to 8.80)." in text
+    assert "set trainer.threads = 1, tried: 1.25x as fast (1.20 to 1.30)" in text
+    assert "at most" not in text
+    assert "up to" not in text
+    other = replace(batch, trial=tried(8.0, 1))  # than the present number of threads
+    text = " ".join(printed(replace(measured(), findings=[other])).split())
+    assert "8.00x as fast (7.20 to 8.80), both with trainer.threads = 1" in text
+
+
+@pytest.mark.parametrize(("others", "busy"), [(None, False), (0.0, False), (0.4, False), (0.5, True), (1.9, True)])
+def test_a_busy_machine_is_said_first(others: float | None, busy: bool) -> None:
+    host = {**measured().host, "cores": 2, "cores_used": 0.1, "others_used": others}
+    text = " ".join(printed(replace(measured(), host=host)).split())
+    assert (f"Other programs took {others} of 2 cores meanwhile" in text) == busy
+    assert (f"of 2 cores used, {others} by other programs" in text) == (others is not None)
+
+
+def test_a_step_that_waits_is_shown_as_its_two_parts() -> None:
+    made = measured()
+    span, step_ms = made.shares["span"], 1e3 * made.step_s
+    text = printed(replace(made, host=made.host | {"waiting": 0.2}))
+    assert re.search(rf"training step, computing +{100 * (span - 0.2):.1f}% +{step_ms * (span - 0.2):.2f} ", text)
+    assert re.search(rf"training step, waiting +20.0% +{step_ms * 0.2:.2f} ", text)
+    assert "training step, waiting" not in printed(replace(made, host=made.host | {"waiting": 0.01}))
