@@ -141,3 +141,10 @@ def test_a_public_name_stays_what_it_is_when_modules_are_imported() -> None:
     modules = {path.stem for path in package.glob("*.py")}
     modules |= {path.parent.name for path in package.glob("*/__init__.py")}
     assert not modules & set(socialx.__all__)
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository")
+def test_the_record_names_the_commit_of_the_source_tree() -> None:
+    from socialx.core.environment import commit
+
+    assert commit()

@@ -44,7 +44,7 @@ def flags() -> int:
 SIZES = {
     "lines of socialx/": (lambda: lines(MODULE_FILES), 35407),
     "files of socialx/": (lambda: len(MODULE_FILES), 180),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43252),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43260),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3583),
     "lines of the import order": (lambda: len(order()) - 1, 11),
     "floors": (floors, 8),

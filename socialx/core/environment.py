@@ -156,7 +156,7 @@ def total_memory() -> int | None:
 
 def commit() -> str | None:
     """The commit of the source tree that runs, with -dirty; None for an installed wheel."""
-    root = Path(__file__).parents[1]
+    root = Path(socialx.__file__).parents[1]
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
