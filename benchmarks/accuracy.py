@@ -59,8 +59,8 @@ def result(folder: Path, found: Any) -> dict[str, Any]:
     for section, name in (("data", "path"), ("pooling", "distances"), ("trainer", "run_dir")):  # files of this machine
         settings[section].pop(name)
     settings["trainer"]["teacher"] = [Path(name).name for name in settings["trainer"]["teacher"]]
-    if settings["trainer"]["from_run"]:
-        settings["trainer"]["from_run"] = Path(settings["trainer"]["from_run"]).name
+    if settings["trainer"]["init_from"]:
+        settings["trainer"]["init_from"] = Path(settings["trainer"]["init_from"]).name
     ended = {}
     if trained.past_days:
         (frozen,) = socialx.evaluate(folder, known_days="trained").known_days.values()
@@ -92,7 +92,7 @@ def spent(name: str, runs: dict[str, Any]) -> float:
 def learnt_from(name: str, runs: dict[str, Any]) -> set[str]:
     """The run itself, its teachers, the run that it starts from, and what those learnt from."""
     trainer = runs[name]["settings"]["trainer"]
-    others = {*trainer["teacher"], *filter(None, [trainer.get("from_run")])}
+    others = {*trainer["teacher"], *filter(None, [trainer.get("init_from")])}
     return {name}.union(*(learnt_from(other, runs) for other in others))
 
 

@@ -48,7 +48,7 @@ def forecasters(run: Path, data: Path | None, folder: Path) -> dict[str, Callabl
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("run", type=Path, nargs="?", default=Path("metr_la"))
+    arguments.add_argument("run", type=Path, nargs="?", default=Path("metr-la"))
     arguments.add_argument("--data", type=Path)
     arguments.add_argument("--repeats", type=int, default=20)
     arguments.add_argument("--output", type=Path, default=RESULTS / "export.json")

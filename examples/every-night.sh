@@ -9,7 +9,7 @@ trap 'code=$?; [ $code = 0 ] || echo "every-night: stopped, $(readlink "$current
 
 socialx append "$file" "$rows"
 socialx evaluate "$current" --data "$file" --part all --from "$day" --drift  # fails if the file did not grow
-socialx train --from "$current" --data "$file" --run-dir "$new" --overwrite --max-epochs 1
+socialx train --init-from "$current" --data "$file" --run-dir "$new" --overwrite --max-epochs 1
 
 # Both runs forecast the same test part; the new one must not have a larger error.
 scores=$(socialx evaluate "$current" --data "$file" --json)

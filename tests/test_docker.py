@@ -63,7 +63,7 @@ def test_its_steps_install_a_socialx_that_forecasts(tmp_path: Path) -> None:
         if not step.startswith("useradd"):
             done = subprocess.run(["/bin/sh", "-ec", step], cwd=source, env=clean, capture_output=True, text=True)
             assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
-    asked = ["socialx", "predict", "metr_la"]
+    asked = ["socialx", "predict", "metr-la"]
     done = subprocess.run(asked, cwd=tmp_path, env=clean, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "207 sensors" in done.stdout
@@ -76,7 +76,7 @@ def test_its_steps_install_a_socialx_that_forecasts(tmp_path: Path) -> None:
 def test_the_image_is_built_and_forecasts() -> None:
     assert TOOL is not None
     subprocess.run([TOOL, "build", "--tag", "socialx-test", ROOT], check=True)
-    done = subprocess.run([TOOL, "run", "--rm", "socialx-test", "predict", "metr_la"], capture_output=True, text=True)
+    done = subprocess.run([TOOL, "run", "--rm", "socialx-test", "predict", "metr-la"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "207 sensors" in done.stdout
     user = [TOOL, "run", "--rm", "--entrypoint", "id", "socialx-test", "-un"]

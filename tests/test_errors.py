@@ -59,7 +59,7 @@ def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
         ("predict", "loader.mode", "chunk", "--set loader.mode=chunk"),
         ("predict", "model.chunk", None, "--set model.chunk"),
         ("doctor", "pooling.strict", False, "--set pooling.strict=off"),
-        ("predict", "model.any_network", True, "--any-network"),  # of train
+        ("predict", "model.zero_shot", True, "--zero-shot"),  # of train
         ("convert", "data.days", None, "--days"),
     ],
 )

@@ -25,7 +25,7 @@ WORDS = {
 TOGETHER = {"pronouns": 10, "negations": 7, "of": 20}
 ALONE = {"pronouns": 25, "negations": 20, "of": 40}
 # Who reads the pages in this order finds each term explained, in emphasis, on the first page that uses it.
-READING_ORDER = ("README", "docs/forecast-my-data", "docs/compare-a-model", "docs/use-the-gpu", "docs/new-network")
+READING_ORDER = ("README", "docs/forecast-my-data", "docs/compare-a-model", "docs/use-the-gpu", "docs/zero-shot")
 READING_ORDER += ("docs/model", "docs/accuracy", "docs/performance", "docs/serving", "docs/operations", "docs/data")
 TERMS = [
     *("zero-shot", "fine-tun", "naive", "climatology", "climatology window", "encoder", "prediction interval"),

@@ -289,7 +289,7 @@ def edited_settings(world: World) -> Path:
     return without(world, "settings.yaml", text.replace("seed: 0", "seed: 7"))
 
 
-def coarse(world: World, run: str | Path = "any") -> str:
+def coarse(world: World, run: str | Path = "zero-shot") -> str:
     """A file with a row in half an hour."""
     header, *rows = world.fill["FILE"].read_text().splitlines()
     world.fill["FILE"].write_text("\n".join([header, *rows[::6]]) + "\n")
@@ -307,7 +307,7 @@ def without_tables(world: World) -> str:
 def shipped(world: World) -> str:
     """A run that comes with the package, in which nothing is written."""
     world.fill["FILE.h5"] = world.data
-    return world.says("calibrate", "any", "--data", world.data)
+    return world.says("calibrate", "zero-shot", "--data", world.data)
 
 
 def beside_a_card(w: World, seen: bool) -> str:
@@ -336,7 +336,7 @@ FRAME = pd.DataFrame([[1.0]])
 # Where the command is made -> what makes it, and says what was printed.
 CASES: dict[str, Callable[[World], str]] = {
     "tasks.build.build#1": lambda w: w.says("train"),
-    "dataset.Dataset.note_clock#1": lambda w: in_utc(w, "any"),
+    "dataset.Dataset.note_clock#1": lambda w: in_utc(w, "zero-shot"),
     "scoring.protocol.ScoringProtocol.refuse_other#2": lambda w: in_utc(w, w.run),
     "tasks.train.starting#2": lambda w: train(w, "--precision", "16-mixed"),
     "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
@@ -377,7 +377,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.data_files._convert#2": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
     "tasks.data_files._convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.data_files._convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
-    "tasks.predict._note_known#1": lambda w: w.says("predict", "any", "--data", small_file(w.folder, 9 * 288, 4)),
+    "tasks.predict._note_known#1": lambda w: w.says("predict", "zero-shot", "--data", small_file(w.folder, 9 * 288, 4)),
     "tasks.trained_model._note_left_out#1": larger,
     "tasks.trained_model.steps_in_one#1": coarse,
     "tasks.train.starting#1": lambda w: beside_a_card(w, False),

@@ -169,7 +169,7 @@ def predict(
     Examples:
       socialx predict runs/demo
       socialx predict runs/demo --data new.h5 --output next_hour.csv
-      socialx predict any --data city.csv --meta-csv places.csv --units km/h
+      socialx predict zero-shot --data city.csv --meta-csv places.csv --units km/h
       socialx predict runs/demo --from "2012-05-20 06:00" --every 15min -o am.csv
     """
     import socialx

@@ -22,7 +22,7 @@ class Help:
     metavar: str = ""
 
 
-RUN = Help("a run folder, or a run of the package: any, metr_la", "RUN")
+RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
 PART = Help("which windows", "train|validation|test|all")
 START = Help("score only forecasts that begin here or later", "TIME")
 END = Help("and end here or before; a date is its 00:00", "TIME")

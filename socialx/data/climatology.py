@@ -24,7 +24,7 @@ TABLES = 16  # of days and kinds of day that are kept
 SCHEMAS = "socialx.climatology/1", "socialx.climatology/2"  # of a file of known days
 MOST_DAYS, MOST_READING = 4_000_000, 1e9  # from 1970, and of a mean: what is more is no climatology
 UNTIL_TRAINED = -1  # in place of a number of days: all of them until the end of the training rows
-# Days that a model for any network meets in training, None: all.
+# Days that a zero-shot model meets in training, None: all.
 MET_DAYS: tuple[int | None, ...] = (0, 1, 2, 3, 5, 7, 14, 28, None)
 
 

@@ -241,12 +241,12 @@ def social_forecaster(
     sensor_identity: bool = True,
     sensor_heads: bool = False,
     sensor_dropout: float = 0.0,
-    any_network: bool = False,
+    zero_shot: bool = False,
     climatology: bool = False,
 ) -> Forecaster:
     """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
 
-    social: its social layers, None: it has none.  any_network: no weights of single sensors or times of the week.
+    social: its social layers, None: it has none.  zero_shot: no weights of single sensors or times of the week.
     patch divides the history.  ValueError for sizes that cannot be built.  The order of the draws decides the weights
     of a seed.
     """
@@ -256,8 +256,8 @@ def social_forecaster(
         network.history,
         network.slots,
         inputs=len(network.inputs),
-        calendar=not any_network,
-        identity=sensor_identity and not any_network,
+        calendar=not zero_shot,
+        identity=sensor_identity and not zero_shot,
         patch=patch,
     )
     length = network.history // patch
@@ -269,6 +269,6 @@ def social_forecaster(
         shared = SharedEncoder(width, blocks, slstm_at, heads, length, dropout, impl, chunk, checkpointing, cpu_chunk)
     layers = social.make(width, dropout) if social else []
     usual = Climatology(width, network.horizon, len(network.targets), network.read, patch) if climatology else None
-    heads_of_sensors = network.sensors if sensor_heads and not any_network else 0
+    heads_of_sensors = network.sensors if sensor_heads and not zero_shot else 0
     normaliser = network.normaliser()
     return Forecaster(tokens, shared, layers, network.horizon, normaliser, heads_of_sensors, usual, sensor_dropout)

@@ -55,7 +55,7 @@ def starting_state(
     start, new = {name: tensor for name, tensor in state.items() if sensor_axis(name) is None}, 0
     for name, fresh in model.state_dict().items():
         axis = sensor_axis(name)
-        if name in TIME_TABLES and name not in state:  # a model for any network has none
+        if name in TIME_TABLES and name not in state:  # a zero-shot model has none
             start[name] = torch.zeros_like(fresh)
             new += fresh.numel()
         if axis is None:

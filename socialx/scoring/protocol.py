@@ -204,7 +204,7 @@ class ScoringProtocol:
                 those = f"a file of exactly its {then.sensors} sensors" if self.network != then.network else "its data"
                 remedy = f"name {those} with {Argument('data.path')}"
                 if not sensor_tables:
-                    own = Command("train", **{"data.path": "FILE.h5", "model.any_network": True})
+                    own = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
                     remedy = f"train a run on such data: {own}"
             raise SocialxError(path, other, remedy)
         same: bool | None = True

@@ -15,16 +15,16 @@ from socialx.data.calendar import Calendar, slots_per_day
 from socialx.dataset import Dataset
 
 ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = (
-    "copy-last, zeros copied",
-    "copy-last, last valid",
+    "naive, zeros copied",
+    "naive",
     "historical average",
 )
 
 
-class CopyLast(nn.Module):
+class NaiveLast(nn.Module):
     """The last reading, for every step of the horizon.
 
-    zeros True copies the last row as it stands, a missing value as 0 (how the published copy-last numbers came about);
+    zeros True copies the last row as it stands, a missing value as 0 (how the published naive numbers came about);
     False copies each sensor's latest valid reading, however old, and ``fallback`` [G] where there never was one.
     """
 
@@ -101,7 +101,7 @@ def references(data: Dataset) -> dict[str, nn.Module]:
     average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes, data.calendar)
     means = [data.moments[name].mean for name in data.targets]
     return {
-        ZEROS_COPIED: CopyLast(horizon, zeros=True, fallback=means),
-        LAST_VALID: CopyLast(horizon, zeros=False, fallback=means),
+        ZEROS_COPIED: NaiveLast(horizon, zeros=True, fallback=means),
+        LAST_VALID: NaiveLast(horizon, zeros=False, fallback=means),
         AVERAGE: average,
     }

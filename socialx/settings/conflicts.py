@@ -31,7 +31,7 @@ def unread(settings: Settings) -> set[str]:
         return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
     pools = POOLINGS[settings.pooling.kind]
     found = {*ENCODERS[settings.model.encoder].ignores, *pools.ignores}
-    if settings.model.any_network:
+    if settings.model.zero_shot:
         found |= set(PER_SENSOR)
     if pools.path is None:
         found |= pooling - {"pooling.kind"}
@@ -45,7 +45,7 @@ def sensor_tables(settings: Settings) -> bool:
     tables = model_of(settings.model.kind).sensor_tables
     if isinstance(tables, bool):
         return tables
-    if settings.model.any_network:
+    if settings.model.zero_shot:
         return False
     pairs = settings.pooling.pair_rank > 0 and "pooling.pair_rank" not in unread(settings)
     return pairs or any(getattr(settings.model, name) for name in tables)
@@ -65,12 +65,12 @@ def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
 def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, str]]:
     """Where settings exclude each other, what is found there, and the remedy."""
     model, pooling, history = settings.model, settings.pooling, finer * settings.data.history
-    also, social = Argument("data.also"), model_of(model.kind).social
+    also, social = Argument("data.extra_data"), model_of(model.kind).social
     pools = social and POOLINGS[pooling.kind].path is not None
-    if settings.data.also and not model.any_network:
+    if settings.data.extra_data and not model.zero_shot:
         found = "a model with weights of single sensors learns from one network"
-        yield also, found, f"add {Argument('model.any_network', True)}"
-    if settings.data.also and settings.trainer.teacher:
+        yield also, found, f"add {Argument('model.zero_shot', True)}"
+    if settings.data.extra_data and settings.trainer.teacher:
         yield Argument("trainer.teacher"), "its forecasts are of one network", f"leave it or {also} out"
     if social and history % model.patch:
         fit = [steps for steps in range(1, history + 1) if history % steps == 0]

@@ -100,8 +100,8 @@ def _table(*kinds: Kind) -> dict[str, Any]:
 
 MODELS: dict[str, Model] = _table(
     Model(
-        "xlstm",
-        "the shared social xLSTM",
+        "social",
+        "one shared encoder and social pooling",
         "socialx.model.forecaster:social_forecaster",
         social=True,
         sensor_tables=("sensor_identity", "sensor_heads"),

@@ -241,16 +241,16 @@ class Layers:
     def starting_from(self, saved: Path, own: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> Loaded:
         """``load``, with model and pooling of the run that training starts from below all that is said.
 
-        saved, own, trained: as in ``of_run``.  A model for any network becomes one of this network, with tables of its
+        saved, own, trained: as in ``of_run``.  A zero-shot model becomes one of this network, with tables of its
         sensors.  Raises SettingsError for a model of the user's own, and where the weights fit no other value.
         """
         then = own_settings(saved, own).settings
         _refuse_edited(saved, then, trained or {})
         if then.model.kind not in MODELS:
             reason = f"its model {then.model.kind} is code that is not of socialx"
-            raise SettingsError(saved.parent, reason, f"{Argument('trainer.from_run')} takes models of socialx")
+            raise SettingsError(saved.parent, reason, f"{Argument('trainer.init_from')} takes models of socialx")
         start = {key: value for key, value in fixed(then).items() if key.startswith(("model.", "pooling."))}
-        del start["model.any_network"]
+        del start["model.zero_shot"]
         loaded = replace(self, start=_with_origin(start, str(saved))).load()
         new, old = flat(loaded.settings), flat(then)
         for values in (new, old):
@@ -262,7 +262,7 @@ class Layers:
                 Message(
                     f"{key} ({loaded.origin[key]})",
                     f"the weights of {saved.parent} are of {old[key]}, got {new[key]}",
-                    f"give {Argument(key)} that value, or leave {Argument('trainer.from_run')} out",
+                    f"give {Argument(key)} that value, or leave {Argument('trainer.init_from')} out",
                 )
                 for key in other
             )

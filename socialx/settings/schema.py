@@ -75,8 +75,8 @@ class DataSettings(Section):
     """Which file, and how it is cut into windows."""
 
     path: Path | None = setting(None, "HDF5 file that convert wrote")
-    also: Annotated[tuple[Path, ...], BeforeValidator(_split_commas)] = setting(
-        (), "files of other networks that a model for any network learns from too, in turn"
+    extra_data: Annotated[tuple[Path, ...], BeforeValidator(_split_commas)] = setting(
+        (), "files of other networks that a zero-shot model learns from too, in turn"
     )
     targets: Names = setting(("avg_speed",), "features of the file to forecast", min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", min_length=1)
@@ -129,7 +129,7 @@ class ModelSettings(Section):
         return {**values, "slstm_at": tuple(place for place in SLSTM_AT if place < int(values["blocks"]))}
 
     kind: Annotated[str, _known(MODELS, own=True)] = setting(
-        "xlstm",
+        "social",
         f"{_kinds(MODELS)}. Only the first uses neighbours. package.module:Class: a class of your own, which every "
         "command that uses its run must name",
     )
@@ -168,7 +168,7 @@ class ModelSettings(Section):
         ge=0,
         lt=1,
     )
-    any_network: bool = setting(
+    zero_shot: bool = setting(
         False,
         "forecast networks that training does not see: no weights per sensor or time, few days known as often as many",
     )
@@ -250,7 +250,7 @@ class TrainerSettings(Section):
     loggers: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_split_commas)] = setting(
         (), "send epochs to tensorboard, wandb or mlflow, beside metrics.jsonl and metrics.csv"
     )
-    from_run: Annotated[str | None, BeforeValidator(_as_text)] = setting(
+    init_from: Annotated[str | None, BeforeValidator(_as_text)] = setting(
         None, "run whose weights, model settings and units this training starts from; not set: fresh weights"
     )
     teacher: Names = setting(
@@ -355,16 +355,16 @@ MAY_CHANGE = {
 SHORT = _keys(
     data="path days",
     loader="batch_size",
-    model="encoder width blocks any_network",
+    model="encoder width blocks zero_shot",
     pooling="neighbours",
-    trainer="precision device max_epochs learning_rate seed from_run run_dir",
+    trainer="precision device max_epochs learning_rate seed init_from run_dir",
 )
 # The settings that have a flag, by command: those that it reads.  Of how a machine scores, ``--set`` says the rest.
 _STEP = "precision device threads float32_matmul_precision compile cuda_graph gradient_clip_val accumulate_grad_batches"
 _OF_RUN = {"data": "path holidays", "model": "kind"}
 _SCORING = {"loader": "batch_size", "trainer": "precision device", "pooling": "distances strict", **_OF_RUN}
 _SHOWN = {
-    "config": tuple(key for key in SHORT if key not in ("trainer.from_run", "trainer.run_dir")),
+    "config": tuple(key for key in SHORT if key not in ("trainer.init_from", "trainer.run_dir")),
     "train": _keys(data="*", loader="*", model="*", pooling="*", trainer="*"),
     "profile": _keys(
         data="path targets inputs days history horizon holidays split",
@@ -380,7 +380,7 @@ _SHOWN = {
     "serve": _keys(loader="batch_size", trainer="precision device", **_OF_RUN),
     "doctor": _keys(data="path", model="kind impl", trainer="precision device"),
 }
-_FLAGS = {"data.path": "data", "model.kind": "model", "pooling.kind": "pooling", "trainer.from_run": "from"}
+_FLAGS = {"data.path": "data", "model.kind": "model", "pooling.kind": "pooling"}
 
 
 def shown(command: str) -> tuple[str, ...]:

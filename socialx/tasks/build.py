@@ -144,7 +144,7 @@ def met_by(settings: Settings) -> tuple[int | None, ...]:
     """How many days before the day of issue the model meets in training, as in ``Dataset``."""
     if not (model_of(settings.model.kind).social and settings.model.climatology):
         return ()
-    return MET_DAYS if settings.model.any_network else (None,)
+    return MET_DAYS if settings.model.zero_shot else (None,)
 
 
 def _check_shape(name: str, network: Network, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:

@@ -36,7 +36,7 @@ def calibrate(
         path = Path(str(run))
         folder = folder_of(path)
         if folder.path.parent == TRAINED:
-            own = Command("train", **{"data.path": "FILE.h5", "model.any_network": True})
+            own = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
             raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
         with old_run(folder):  # nobody trains in it meanwhile
             of_run = open_run(path)

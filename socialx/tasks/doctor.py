@@ -50,7 +50,7 @@ WORKER_S = 20  # in which a worker process answers
 MOST_SENSORS = 1024  # of the network that a step is tried on: a larger one could take all memory
 CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what a CPU that computes in bfloat16 says of itself
 PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  # of float32 on CUDA, by the setting
-EXCERPT = TRAINED / "metr_la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
+EXCERPT = TRAINED / "metr-la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
 
 OTHER_DEVICE = f"{Argument('trainer.device', 'cpu')}, or another build of torch"
 OTHER_STEP = f"{Argument('model.impl', 'reference')}, or {Argument('trainer.device', 'cpu')}"

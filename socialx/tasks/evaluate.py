@@ -46,9 +46,7 @@ def evaluate(
     ] = (),
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    baselines: Annotated[
-        bool, Help("also score copy-last and the historical average, and list published results")
-    ] = False,
+    baselines: Annotated[bool, Help("also score naive and the historical average, and list published results")] = False,
     known_days: Annotated[
         int | str | Sequence[int | str],
         Help("also score runs that know so many days before each day, or those of the training (trained)", "0,7,all"),
@@ -209,7 +207,7 @@ def _stuck_at_the_end(scored: ScoredPart) -> dict[str, float]:
 def _start_among(scored: ScoredPart) -> str:
     """The run from which the training of another one started, by their settings; empty: there is none."""
     names = {os.path.realpath(name): name for name in scored.problems}
-    starts = (problem.settings.trainer.from_run for problem in scored.problems.values())
+    starts = (problem.settings.trainer.init_from for problem in scored.problems.values())
     return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")
 
 

@@ -104,7 +104,7 @@ def inputs_of(
             yield from opened.places(str(entered[-1].data.path))
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
-        for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.from_run])):
+        for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.init_from])):
             yield from _files_of_run(Path(other))
 
 

@@ -85,7 +85,7 @@ def predict(
     A prediction interval is one of what ``calibrate`` wrote.
 
     A table that ``convert`` reads is data too: it is converted to a temporary file, and a note says how to keep one.
-    So is a frame for a run of any network, if ``meta_csv`` is given.
+    So is a frame for a zero-shot run, if ``meta_csv`` is given.
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
@@ -108,7 +108,7 @@ def predict(
         with when_memory_runs_out(problem):
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(problem, histories, at, start, end, every)
-            if problem.settings.model.any_network:
+            if problem.settings.model.zero_shot:
                 read_at_own_pace(problem, of_run.protocol, int(times[0]))
             band = None if interval is None else band_of(of_run, trained, problem, interval, int(times[0]))
             issued = issues(problem, histories, times, argument)

@@ -118,10 +118,10 @@ def train(
     """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
 
     file: the HDF5 file, which ``data="FILE"`` names too.  settings: a tree of ``load_settings``; sections such as
-    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``from_run=RUN``, whose
-    weights it starts from.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.  run_dir:
-    the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``, ``Start``, ``Epoch`` and
-    ``Note`` events.
+    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``init_from=RUN``,
+    whose weights it starts from.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.
+    run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``, ``Start``, ``Epoch``
+    and ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
@@ -162,7 +162,7 @@ def plan_of(layers: Layers, resume: str | Path | Run | None, overwrite: bool, gr
         _refuse_beside(resume, layers, overwrite)
         old = open_to_resume(Path(str(resume)))
         return resumed(old, settings_of(old, layers, RESUME))
-    named = layers.merged().settings.trainer.from_run
+    named = layers.merged().settings.trainer.init_from
     start = open_run(Path(named)) if named else None
     loaded = layers.starting_from(start.settings, start.own, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
@@ -194,7 +194,7 @@ def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
     loaded.note_unread()
     settings, then = loaded.settings, old.protocol
     holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    problem = build(settings, moments=then.normaliser if settings.trainer.from_run else None, holidays=holidays)
+    problem = build(settings, moments=then.normaliser if settings.trainer.init_from else None, holidays=holidays)
     data = problem.data.store.path
     old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
     old.check_same(problem.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
@@ -209,7 +209,7 @@ def _refuse_beside(resume: str | Path | Run, layers: Layers, overwrite: bool) ->
         raise SettingsError(Argument("resume"), "it goes on with a run", other)
     for argument, value, own in (
         ("size", layers.size, "settings"),
-        ("trainer.from_run", layers.of_call("trainer.from_run"), "weights"),
+        ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
     ):
         if value:
             raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {own}", "leave it out")
@@ -275,8 +275,8 @@ def other_networks(problem: Problem) -> list[Problem]:
     Raises SocialxError for a file of another unit or time step, and for one that has sensors of another one.
     """
     others, networks = [], {problem.data.store.path: _places(problem)}
-    for path in problem.settings.data.also:
-        data = problem.settings.data.model_copy(update={"path": path, "also": ()})
+    for path in problem.settings.data.extra_data:
+        data = problem.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = problem.settings.model_copy(update={"data": data})
         other = build(settings, moments=problem.data.moments)
         other.protocol.refuse_other(
@@ -371,7 +371,7 @@ def make_learner(problem: Problem, batches: int, group: ProcessGroup = ALONE) ->
         gradient_clip_val=t.gradient_clip_val,
         accumulate_grad_batches=t.accumulate_grad_batches,
         compile=t.compile,
-        cuda_graph=(t.cuda_graph == "on" and not problem.settings.data.also)
+        cuda_graph=(t.cuda_graph == "on" and not problem.settings.data.extra_data)
         or (t.cuda_graph == "auto" and not unrecorded(problem, group.world)),
         target_weight=[deviation[0] / each for each in deviation],
         group=group,
@@ -385,7 +385,7 @@ def unrecorded(problem: Problem, processes: int) -> str:
         return "not on CUDA"
     if processes > 1:
         return f"{processes} processes sum gradients in a step"
-    if problem.settings.data.also:
+    if problem.settings.data.extra_data:
         return "a recorded step is of one network"
     own = isinstance(model_of(problem.settings.model.kind), OwnModel)
     return "a model of your own may compute on the host" if own else ""

@@ -1,6 +1,6 @@
 """A run folder -> its trained model, for the data at hand: what all that uses a run starts from.
 
-A model for any network takes half the speed of a freeway for congestion, and forecasts that it ends.  On the streets of
+A zero-shot model takes half the speed of a freeway for congestion, and forecasts that it ends.  On the streets of
 a city it is free flow.  Mean and deviation of such a network are therefore those of the training times a pace.  It is a
 power of the fourth root of 2, so that a network that differs by less than 9 % is left as it is.
 """
@@ -65,7 +65,7 @@ def fitted(
 
 
 def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
-    """How many steps of a run for any network are one of the file that it forecasts; 1: it has the file's own step.
+    """How many steps of a zero-shot run are one of the file that it forecasts; 1: it has the file's own step.
 
     Raises SocialxError for a step that is no multiple of the run's, or too long for its history and horizon.
     """
@@ -76,7 +76,7 @@ def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
     if step % own or step > MOST_STEP_MINUTES or any(length % (step // own) for length in lengths):
         steps = [own * k for k in range(1, MOST_STEP_MINUTES // own + 1) if not any(n % k for n in lengths)]
         asked = f"a step of {step} min, and the run forecasts steps of {', '.join(map(str, steps))} min"
-        fitting = Command("train", **{"data.path": settings.data.path, "model.any_network": True})
+        fitting = Command("train", **{"data.path": settings.data.path, "model.zero_shot": True})
         raise SocialxError(settings.data.path, asked, f"train a run on such data: {fitting}")
     return step // own
 
@@ -88,7 +88,7 @@ def with_weights_of(run: TrainedRun, problem: Problem) -> Problem:
     zeros to these.  Raises SocialxError where the data are not what the run was trained for, and where the weights are
     not those of its settings.
     """
-    name, data, weights = problem.settings.trainer.from_run, problem.data, run.read_weights()
+    name, data, weights = problem.settings.trainer.init_from, problem.data, run.read_weights()
     state, then = fitted(problem, weights.state, run.protocol)
     problem.protocol.refuse_other(then, run.path, data.store.path, False)
     sensors = run.sensors or ()
@@ -118,7 +118,7 @@ def intervals_of(run: TrainedRun, trained: Trained, problem: Problem, issued: in
     data, protocol = problem.data, problem.protocol
     of_run = run.read_intervals(trained.weights) if run.intervals.exists() else None
     here = of_run and (network_of(of_run.sensors), of_run.protocol.step_minutes)
-    elsewhere = problem.settings.model.any_network and here != (protocol.network, protocol.step_minutes)
+    elsewhere = problem.settings.model.zero_shot and here != (protocol.network, protocol.step_minutes)
     if elsewhere:
         size = problem.settings.loader.batch_size
         own = calibrated_before(issued, problem.model, data, size, problem.precision, protocol, trained.weights)
@@ -150,7 +150,7 @@ def _of_sensors(
     places = places_of(ids, sensors)
     new = [name for name, place in zip(ids, places, strict=True) if place < 0]
     if len(new) == len(ids):
-        other = f"a run for any network forecasts it: {Argument('model.any_network', True)}"
+        other = f"a zero-shot run forecasts it: {Argument('model.zero_shot', True)}"
         raise SocialxError(file, f"none of its {counted(len(ids), 'sensor')} is one of {run}", other)
     if new:
         without = "they are forecast without what training learns of single sensors"
@@ -212,7 +212,7 @@ def _compared(
     now, then, file = problem.protocol, run.protocol, problem.data.store.path
     for message in other_units(file, now, then):
         note(message)
-    if problem.settings.model.any_network:
+    if problem.settings.model.zero_shot:
         state, then = fitted(problem, state, replace(then, step_minutes=now.step_minutes))
     new = [vdid for vdid in problem.data.sensors.ids if tied and run.sensors and vdid not in run.sensors]
     now.refuse_other(then, run.named, file, tied, same_missing, new=new)
@@ -227,7 +227,7 @@ def _built(
     settings = loaded.in_full_precision(run.settings)
     holidays = run.holidays(settings.data.holidays, loaded.origin["data.holidays"])
     weights, known = run.read_weights(), None if split else run.read_known()
-    finer = steps_in_one(settings, run.protocol) if settings.model.any_network else 1
+    finer = steps_in_one(settings, run.protocol) if settings.model.zero_shot else 1
     lengths = {name: getattr(settings.data, name) // finer for name in ("history", "horizon")}
     settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, settings)):
@@ -282,7 +282,7 @@ def load_trained(
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
     finer = 1
-    if settings.model.any_network:
+    if settings.model.zero_shot:
         read_at_own_pace(problem, run.protocol)
         finer = problem.data.store.step_minutes // run.protocol.step_minutes
     model = Coarser(problem.model, finer) if finer > 1 else problem.model

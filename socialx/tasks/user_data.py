@@ -39,13 +39,13 @@ MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after
 def as_file(data: Data, run: TrainedRun, layers: Layers, said: Mapping[str, Any]) -> Iterator[tuple[Data, Layers]]:
     """The data, and the settings as the user named them; a frame or a table is a temporary file while the block runs.
 
-    A frame has the facts of the file that the run was trained on; for a run of any network it is a table if something
+    A frame has the facts of the file that the run was trained on; for a zero-shot run it is a table if something
     is said about it.  said: what the user says about a table, by argument of ``convert``.  Messages of the block name
     the frame or the table, never the temporary file.
     """
     said = {name: value for name, value in said.items() if value is not None}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
-    if framed and said and settings_of(run, layers, SCORING).settings.model.any_network:
+    if framed and said and settings_of(run, layers, SCORING).settings.model.zero_shot:
         frame = as_table("predict", cast("Frame", data), "frame", FRAME, "FRAME")
         with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **said}) as (read, _):
             yield read, layers

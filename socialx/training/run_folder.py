@@ -57,7 +57,7 @@ NAMES = (
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
     *("holidays.csv", "climatology.safetensors"),
 )
-OTHER_FILES = ("data.also", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
+OTHER_FILES = ("data.extra_data", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
 LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))})\..*\.tmp")  # a temporary file
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")

@@ -161,7 +161,7 @@ def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Pat
 def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
     result = works("evaluate", run, "--baselines")
     split = "canonical split: 264 / 38 / 75 windows of 12 + 12 steps"
-    for expected in ("copy-last, last valid", "historical average", "run", "15 min", "60 min", split, "32-true"):
+    for expected in ("naive", "historical average", "run", "15 min", "60 min", split, "32-true"):
         assert expected in result.stdout
 
 

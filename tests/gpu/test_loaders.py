@@ -12,7 +12,7 @@ from socialx.data.calendar import WALL
 from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Share, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.scoring.references import CopyLast, HistoricalAverage
+from socialx.scoring.references import HistoricalAverage, NaiveLast
 from socialx.training.loop import examples_of, run_steps
 from tests.gpu.device import CUDA, ROWS, learner, refused_waits, resident, series
 from tests.networks import CPU, scores_of, speeds
@@ -76,8 +76,8 @@ def test_no_loader_waits_for_the_device(mode: str, cuda_graph: bool) -> None:
 def test_scores_of_the_baselines_equal_the_cpus() -> None:
     values, valid, seconds = speeds(ROWS, 5)
     for model in (
-        CopyLast(12, True, [50.0]),
-        CopyLast(12, False, [50.0]),
+        NaiveLast(12, True, [50.0]),
+        NaiveLast(12, False, [50.0]),
         HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, WALL),
     ):
         maes = []

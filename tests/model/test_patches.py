@@ -160,7 +160,7 @@ def test_a_run_forecasts_scores_and_goes_on_with_its_patch(tmp_path: Path) -> No
 
 
 def test_a_patch_is_of_the_steps_of_the_model_where_a_file_has_longer_ones(tmp_path: Path) -> None:
-    data, run = small_file(tmp_path), small_run(tmp_path / "small.h5", "run", "--any-network", "--patch", "6")
+    data, run = small_file(tmp_path), small_run(tmp_path / "small.h5", "run", "--zero-shot", "--patch", "6")
     coarser = tmp_path / "coarser.h5"
     with edited(data, coarser) as file:
         for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
@@ -173,7 +173,7 @@ def test_a_patch_is_of_the_steps_of_the_model_where_a_file_has_longer_ones(tmp_p
 
 
 def test_a_run_without_the_setting_has_a_step_in_a_token(tmp_path: Path) -> None:
-    older = shutil.copytree(ROOT / "socialx/trained/any", tmp_path / "older")
+    older = shutil.copytree(ROOT / "socialx/trained/zero-shot", tmp_path / "older")
     settings = older / "settings.yaml"
     settings.write_text(settings.read_text().replace("  patch: 1\n", ""))
     assert "patch" not in settings.read_text()

@@ -13,7 +13,7 @@ from socialx.data.windows import split_windows
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.scoring.references import CopyLast
+from socialx.scoring.references import NaiveLast
 from socialx.training.learner import Learner
 from tests.networks import CPU, MONDAY, network, scores_of, series
 
@@ -57,6 +57,6 @@ def trained_mae(neighbours: geo.Neighbours) -> float:
 def test_pooling_beats_the_same_layers_alone_and_copying() -> None:
     xy = np.stack([np.arange(SENSORS) * 1.0, np.zeros(SENSORS)], axis=1)
     social, alone = trained_mae(geo.nearest(xy, 2)), trained_mae(geo.itself(SENSORS))
-    copied = scores_of(CopyLast(12, False, [55.0]), loaders()["test"]).overall.mae
+    copied = scores_of(NaiveLast(12, False, [55.0]), loaders()["test"]).overall.mae
     assert social < 0.8 * alone
     assert social < 0.7 * copied

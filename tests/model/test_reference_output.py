@@ -22,7 +22,7 @@ REFERENCE = Path(__file__).parent / "reference_output.json"
 
 def computed() -> dict[str, object]:
     """Forecast, loss and gradients of a large model in float64, from two histories of the pretrained run's data."""
-    data = ROOT / "socialx/trained/metr_la/last_two_days.h5"
+    data = ROOT / "socialx/trained/metr-la/last_two_days.h5"
     model = {"width": 128, "blocks": 4, "slstm_at": (1, 3), "impl": "fused", "dropout": 0.0, "patch": 1}
     pooling = {"neighbours": 32, "pair_rank": 0}
     settings = socialx.load_settings(env={}, data={"path": data}, model=model, pooling=pooling)

@@ -22,7 +22,7 @@ from socialx.data.calendar import WALL
 from socialx.data.normaliser import Moments, Network
 from socialx.model.plain import Linear, SharedLstm, Stid
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.scoring.references import CopyLast, HistoricalAverage
+from socialx.scoring.references import HistoricalAverage, NaiveLast
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
 from socialx.tasks.train import starting
@@ -31,13 +31,13 @@ from tests.commands import SMALL, small_file, small_run, socialx, works
 from tests.networks import CPU, batch, example, features, loader, network, scores_of, series, speeds
 
 
-def test_copy_last_with_and_without_zeros() -> None:
+def test_naive_with_and_without_zeros() -> None:
     """The latest valid reading may be older than the history."""
     values, valid, seconds = speeds(60, 3, missing=0.0)
     values[9:32, 1], valid[9:32, 1] = 0, False
     values[:, 2], valid[:, 2] = 0, False  # never observed
     b = series(values, valid, seconds, 12, 3).window(torch.tensor([20]))
-    copied, last = CopyLast(3, True, [50.0])(b), CopyLast(3, False, [50.0])(b)
+    copied, last = NaiveLast(3, True, [50.0])(b), NaiveLast(3, False, [50.0])(b)
     assert copied.shape == last.shape == (1, 3, 3, 1)
     assert copied[0, 0, :, 0].tolist() == [values[31, 0], 0, 0]
     assert last[0, 2, :, 0].tolist() == [values[31, 0], values[8, 1], 50.0]
@@ -197,7 +197,7 @@ def test_a_plain_model_is_trained_and_scored_as_any_other(
     result = works("train", "--data", data, "--run-dir", run, *options)
     assert f"{parameters:,} parameters" in result.stderr
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
-    own, copied = (printed["scores"][name]["avg_speed"] for name in (str(run), "copy-last, last valid"))
+    own, copied = (printed["scores"][name]["avg_speed"] for name in (str(run), "naive"))
     assert len(own["by_step"]) == 12
     assert own["all"]["count"] == copied["all"]["count"]
     assert own["all"]["mae"] < 30

@@ -265,7 +265,7 @@ def test_json_agrees_with_evaluate_and_holds_every_sensor(run: Path, data: Path)
 def test_the_references_are_those_of_evaluate(run: Path) -> None:
     found = explain(run, part="validation")
     scores = evaluate_runs([run], part="validation", baselines=True, by=["hour", "horizon"])
-    assert list(found.references) == ["copy-last, last valid", "historical average"]
+    assert list(found.references) == ["naive", "historical average"]
     for name, reference in found.references.items():
         assert reference.mae == pytest.approx(scores[name].overall().mae, rel=1e-9)
         assert (reference.by_hour, reference.by_horizon) == (scores.by[name]["hour"], scores.by[name]["horizon"])
@@ -285,7 +285,7 @@ def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path)
     assert {
         *("Sensors by MAE, mph: larger and darker is worse", "MAE by horizon", "MAE by hour of the day"),
         *("How far each head reaches", "The 4 worst sensors", "minutes ahead", "km within which neighbours count"),
-        *("attention weight", "copy-last, last valid", "historical average", "N"),
+        *("attention weight", "naive", "historical average", "N"),
         "arrows: to the 4 worst sensors from the 2 neighbours with the largest weights",
         "hour that is forecast, America/Los_Angeles",
     } <= set(words)

@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = small_run(data, tmp_path_factory.mktemp("runs") / "run", "--any-network")
+    made = small_run(data, tmp_path_factory.mktemp("runs") / "run", "--zero-shot")
     RunFolder(made).write_intervals(guessed(made))
     return made
 
@@ -102,7 +102,7 @@ def test_another_network_has_them_in_its_unit_at_its_pace_and_of_its_free_flow(r
 
 
 def test_a_sensor_that_was_calibrated_keeps_its_own(data: Path, tmp_path: Path) -> None:
-    run = small_run(data, tmp_path / "run", "--any-network")
+    run = small_run(data, tmp_path / "run", "--zero-shot")
     own = open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint)
     found = own.elsewhere(("new", own.sensors[2]), np.full((2, 1), 50, np.float32), [1.0], own.protocol)
     torch.testing.assert_close(found.upper[..., 1, :], own.upper[..., 2, :])

@@ -54,11 +54,11 @@ def test_a_published_error_grows_with_the_horizon(score: PublishedScore) -> None
 
 def test_a_score_stands_between_the_next_worse_and_the_next_better() -> None:
     text = io.StringIO()
-    models = {"runs/ours": of(2.70, 3.08, 3.52), "copy-last": of(4.0, 5.1, 6.8)}
+    models = {"runs/ours": of(2.70, 3.08, 3.52), "naive": of(4.0, 5.1, 6.8)}
     found = Evaluation("test", protocol(), models, DATASETS["metr-la"].scores)
     print_ladder(ladder_rows(found), Console(file=text, width=120))
     names = [line.split("│")[0].strip() for line in text.getvalue().splitlines() if "│" in line]
-    assert names[0] == "copy-last"
+    assert names[0] == "naive"
     place = names.index("runs/ours")
     assert (names[place - 1], names[place + 1]) == ("GMAN", "Graph WaveNet")
     assert "2.7000" in text.getvalue()

@@ -198,7 +198,7 @@ def test_the_copied_reading_of_a_gap_is_not_scored(whole: Path, tmp_path: Path) 
         days = np.arange(len(file["data/features"])) // 144
         file["data/features"][:] = (20 + 10 * (days % 5)).astype(np.float32)[:, None, None]
     found = api.evaluate(baselines=True, data=tmp_path / "jumps.h5")
-    assert found["copy-last, last valid"].overall().mae == 0
+    assert found["naive"].overall().mae == 0
 
 
 # --- what is trained on -----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tests.commands import ROOT, process, refused, socialx
 from tests.serving.conftest import request_of
 
 PAGE = (ROOT / "docs/serving.md").read_text()
-PRETRAINED = ROOT / "socialx/trained/metr_la"
+PRETRAINED = ROOT / "socialx/trained/metr-la"
 COMMANDS = [
     line
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

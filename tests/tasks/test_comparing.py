@@ -72,8 +72,8 @@ def test_every_line_is_answered_with_a_block(accumulate: int, data: Path, monkey
     ("sections", "says"),
     [
         ({"data": {"path": "nowhere.h5"}}, "nowhere.h5"),
-        ({"model": {"kind": "xlstm", "width": 30}}, "model"),
-        ({"model": {"kind": "xlstm", "width": 10}}, "not a multiple"),
+        ({"model": {"kind": "social", "width": 30}}, "model"),
+        ({"model": {"kind": "social", "width": 10}}, "not a multiple"),
     ],
 )
 def test_an_error_is_one_line_of_json(sections: dict[str, Any], says: str, data: Path) -> None:

@@ -35,7 +35,7 @@ def early(whole: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(early: Path, folder: Path) -> Path:
-    return small_run(early, folder / "run", "--any-network")
+    return small_run(early, folder / "run", "--zero-shot")
 
 
 def part_of(data: Path, path: Path, rows: slice | np.ndarray) -> Path:
@@ -124,7 +124,7 @@ def test_another_data_set_with_the_same_ids_is_another_network(run: Path, whole:
 def test_scores_of_a_run_do_not_depend_on_the_runs_beside_it(
     run: Path, whole: Path, folder: Path, tmp_path: Path
 ) -> None:
-    second = small_run(part_of(whole, tmp_path / "two.h5", slice(0, 2 * DAY)), folder / "second", "--any-network")
+    second = small_run(part_of(whole, tmp_path / "two.h5", slice(0, 2 * DAY)), folder / "second", "--zero-shot")
     later = part_of(whole, tmp_path / "later.h5", slice(4 * DAY, None))
 
     def error(*runs: Path) -> float:

@@ -275,7 +275,7 @@ def test_arguments_with_a_default_need_no_setting() -> None:
         ),
         ("own_models:Flat", "its forward returns (16, 12, 4), not (16, 12, 4, 1)"),
         ("own_models:Picky", "width 8 is odd"),
-        ("own_models", "Input should be 'xlstm', 'linear', 'lstm', 'stid' or package.module:Class, got 'own_models'"),
+        ("own_models", "Input should be 'social', 'linear', 'lstm', 'stid' or package.module:Class, got 'own_models'"),
         ("../own_models:A", "Input should be"),
         ("own_models:A.b", "Input should be"),
     ],
@@ -291,5 +291,5 @@ def test_what_is_no_model_is_refused_in_one_line(name: str, words: str) -> None:
 
 def test_one_without_a_normaliser_takes_every_flag(tmp_path: Path) -> None:
     name, mine = ("--model", "own_models:Copying"), tmp_path / "run"
-    works("train", "--data", "small.h5", *name, "--any-network", "--max-epochs", "1", "--run-dir", mine)
+    works("train", "--data", "small.h5", *name, "--zero-shot", "--max-epochs", "1", "--run-dir", mine)
     assert "12 steps" in works("predict", mine, "--data", small_file(tmp_path, 150, 7), *name).stdout

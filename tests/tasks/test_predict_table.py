@@ -103,7 +103,8 @@ def told(call: Callable[..., object], *arguments: object, **options: object) -> 
 
 def test_it_is_the_forecast_of_the_converted_file() -> None:
     socialx.convert("auto", "export.csv", "kept/export.h5", meta="places.csv", units="km/h", timezone="Europe/Berlin")
-    found, wanted = socialx.predict("any", "export.csv", **OPTIONS), socialx.predict("any", "kept/export.h5")
+    found = socialx.predict("zero-shot", "export.csv", **OPTIONS)
+    wanted = socialx.predict("zero-shot", "kept/export.h5")
     same(found, wanted)
     assert found.units == ("km/h",)
     assert (found.dataset, found.timezone) == ("export", "Europe/Berlin")
@@ -111,21 +112,22 @@ def test_it_is_the_forecast_of_the_converted_file() -> None:
 
 def test_it_is_so_on_the_command_line() -> None:
     works("convert", "auto", "export.csv", *SAID, "--output-h5", "kept/export.h5")
-    result = works("predict", "any", "--data", "export.csv", *SAID, "--json")
-    assert json.loads(result.stdout) == json.loads(works("predict", "any", "--data", "kept/export.h5", "--json").stdout)
-    printed = works("predict", "any", "--data", "export.csv", *SAID).stdout
-    assert printed == works("predict", "any", "--data", "kept/export.h5").stdout
+    result = works("predict", "zero-shot", "--data", "export.csv", *SAID, "--json")
+    kept = works("predict", "zero-shot", "--data", "kept/export.h5", "--json")
+    assert json.loads(result.stdout) == json.loads(kept.stdout)
+    printed = works("predict", "zero-shot", "--data", "export.csv", *SAID).stdout
+    assert printed == works("predict", "zero-shot", "--data", "kept/export.h5").stdout
     for name, data in (("one", ["export.csv", *SAID]), ("other", ["kept/export.h5"])):
-        works("predict", "any", "--data", *data, "--at", "2024-03-05 08:00", "--output", f"{name}.csv")
+        works("predict", "zero-shot", "--data", *data, "--at", "2024-03-05 08:00", "--output", f"{name}.csv")
     assert Path("one.csv").read_bytes() == Path("other.csv").read_bytes()
 
 
 def test_the_settings_may_name_the_table(here: Path) -> None:
-    wanted = socialx.predict("any", "export.csv", **OPTIONS)
-    same(socialx.predict("any", data={"path": "export.csv"}, **OPTIONS), wanted)
+    wanted = socialx.predict("zero-shot", "export.csv", **OPTIONS)
+    same(socialx.predict("zero-shot", data={"path": "export.csv"}, **OPTIONS), wanted)
     Path("mine.yaml").write_text("data:\n  path: export.csv\n")
     for words in (["--config", "mine.yaml"], ["--set", "data.path=export.csv"]):
-        found = json.loads(works("predict", "any", *words, *SAID, "--json").stdout)
+        found = json.loads(works("predict", "zero-shot", *words, *SAID, "--json").stdout)
         np.testing.assert_array_equal(found["forecast"]["avg_speed"], wanted.values[..., 0])
 
 
@@ -142,22 +144,22 @@ def test_an_hdf5_file_of_pandas_is_a_table_and_its_name_is_kept_apart(here: Path
     cut = pd.read_csv(cut_csv(here / "METR-LA.csv", 400), index_col=0)
     write_frame(here / "store.h5", list(cut.index), cut.to_numpy(), ids=tuple(cut.columns))
     before = Path("store.h5").read_bytes()
-    result = works("predict", "any", "--data", "store.h5", "--meta-csv", LOCATIONS, "--units", "mph", "--json")
+    result = works("predict", "zero-shot", "--data", "store.h5", "--meta-csv", LOCATIONS, "--units", "mph", "--json")
     assert Path("store.h5").read_bytes() == before
     done = kept(result.stderr)
     assert done[-2:] == ["--output-h5", "store_converted.h5"]
     works(*done[1:])
-    same_file = works("predict", "any", "--data", "store_converted.h5", "--json")
+    same_file = works("predict", "zero-shot", "--data", "store_converted.h5", "--json")
     assert json.loads(result.stdout)["forecast"] == json.loads(same_file.stdout)["forecast"]
 
 
 def test_what_the_suffix_says_does_not_matter(here: Path) -> None:
-    wanted = socialx.predict("any", "export.csv", **OPTIONS).values
+    wanted = socialx.predict("zero-shot", "export.csv", **OPTIONS).values
     (here / "named.h5").write_bytes((here / "export.csv").read_bytes())
-    np.testing.assert_array_equal(socialx.predict("any", "named.h5", **OPTIONS).values, wanted)
+    np.testing.assert_array_equal(socialx.predict("zero-shot", "named.h5", **OPTIONS).values, wanted)
     works("convert", "auto", "export.csv", *SAID, "--output-h5", "made.h5")
     (here / "made.h5").rename("made.csv")
-    np.testing.assert_array_equal(socialx.predict("any", "made.csv").values, wanted)
+    np.testing.assert_array_equal(socialx.predict("zero-shot", "made.csv").values, wanted)
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------
@@ -172,12 +174,12 @@ def kept(said: str) -> list[str]:
 def test_a_note_says_how_to_keep_the_file_with_what_was_typed(here: Path) -> None:
     (here / "a b").mkdir()
     (here / "export.csv").rename("a b/my export.csv")
-    result = works("predict", "any", "--data", "a b/my export.csv", *SAID)
+    result = works("predict", "zero-shot", "--data", "a b/my export.csv", *SAID)
     wanted = ["socialx", "convert", "auto", "a b/my export.csv", *SAID, "--output-h5", "a b/my export.h5"]
     assert kept(result.stderr) == wanted
     works(*wanted[1:])
-    assert works("predict", "any", "--data", "a b/my export.h5").stdout == result.stdout
-    found = told(socialx.predict, "any", "a b/my export.csv", meta_csv="places.csv", units="km/h")
+    assert works("predict", "zero-shot", "--data", "a b/my export.h5").stdout == result.stdout
+    found = told(socialx.predict, "zero-shot", "a b/my export.csv", meta_csv="places.csv", units="km/h")
     assert (
         "socialx.convert('auto', 'a b/my export.csv', meta='places.csv', units='km/h', output='a b/my export.h5')"
         in found
@@ -189,7 +191,7 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
     more.to_csv("export.csv")
     typed = ["export.csv", *SAID]
     of_convert = works("convert", "auto", *typed, "--output-h5", "x.h5").stderr.splitlines()
-    said = works("predict", "any", "--data", *typed).stderr
+    said = works("predict", "zero-shot", "--data", *typed).stderr
     lines = [line for line in of_convert if line.startswith("export.csv: ")]
     assert any("weekday" in line for line in lines), of_convert
     assert all(line in said for line in lines)
@@ -205,17 +207,17 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
         ({"at": "2024-03-05 00:02"}, "export.csv has no row at that time"),
         ({"at": "2030-01-01"}, "export.csv ends at 2024-03-06"),
         ({"sensors": "nowhere"}, "nowhere"),
-        ({"interval": 0.9}, "any"),
-        ({"units": None}, "export.csv: not what any was trained for"),
+        ({"interval": 0.9}, "zero-shot"),
+        ({"units": None}, "export.csv: not what zero-shot was trained for"),
     ],
 )
 def test_nothing_names_the_temporary_file(options: dict[str, object], says: str, here: Path) -> None:
-    said = told(socialx.predict, "any", "export.csv", **OPTIONS | options)
+    said = told(socialx.predict, "zero-shot", "export.csv", **OPTIONS | options)
     assert says in said
     assert str(here.parent / "temporary") not in said.replace(f"in {here.parent / 'temporary'}", "")
     assert "readings.h5" not in said
     words = [f"--{name.replace('_', '-')}={value}" for name, value in (OPTIONS | options).items() if value is not None]
-    printed = command("predict", "any", "--data", "export.csv", *words)
+    printed = command("predict", "zero-shot", "--data", "export.csv", *words)
     assert "readings.h5" not in printed.output
     assert "Traceback" not in printed.output
 
@@ -251,33 +253,33 @@ def test_a_frame_is_named_so(data: Path, run: Path) -> None:
     assert "temporary" not in said
 
 
-def test_a_frame_with_locations_is_a_table_for_a_run_of_any_network() -> None:
-    wanted = socialx.predict("any", "export.csv", **OPTIONS)
-    found = socialx.predict("any", table(), **OPTIONS)
+def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
+    wanted = socialx.predict("zero-shot", "export.csv", **OPTIONS)
+    found = socialx.predict("zero-shot", table(), **OPTIONS)
     np.testing.assert_array_equal(found.values, wanted.values)
     zoned = table().tz_localize("Europe/Berlin")
-    found = socialx.predict("any", zoned, meta_csv="places.csv", units="km/h")
+    found = socialx.predict("zero-shot", zoned, meta_csv="places.csv", units="km/h")
     np.testing.assert_array_equal(found.values, wanted.values)
     assert (found.timezone, found.units) == ("Europe/Berlin", ("km/h",))
-    said = told(socialx.predict, "any", table(), **OPTIONS)
+    said = told(socialx.predict, "zero-shot", table(), **OPTIONS)
     assert "the frame: converted for this forecast alone: socialx.convert('auto', 'FRAME'" in said
     assert "temporary" not in said
-    said = told(socialx.predict, "any", table().reset_index(drop=True), **OPTIONS)
+    said = told(socialx.predict, "zero-shot", table().reset_index(drop=True), **OPTIONS)
     assert "the frame: no table with a column of times" in said
     assert "temporary" not in said
-    lacking = "the frame: any has no file that says where its sensors are: add meta_csv='LOCATIONS.csv'"
-    assert lacking in told(socialx.predict, "any", table())
+    lacking = "the frame: zero-shot has no file that says where its sensors are: add meta_csv='LOCATIONS.csv'"
+    assert lacking in told(socialx.predict, "zero-shot", table())
 
 
 def test_inputs_are_what_the_user_named_and_no_output_replaces_them(here: Path) -> None:
-    found = socialx.predict("any", "export.csv", **OPTIONS)
+    found = socialx.predict("zero-shot", "export.csv", **OPTIONS)
     assert {"export.csv", "places.csv"} <= set(map(str, found.inputs))
     assert not [path for path in found.inputs if "temporary" in str(path)]
     for name in ("export.csv", "places.csv"):
         before = Path(name).read_bytes()
         with pytest.raises(SocialxError, match="is an input of this command"):
             found.to_csv(name, overwrite=True)
-        error = refused("predict", "any", "--data", "export.csv", *SAID, "--overwrite", "--output", name)
+        error = refused("predict", "zero-shot", "--data", "export.csv", *SAID, "--overwrite", "--output", name)
         assert "is an input of this command" in error
         assert Path(name).read_bytes() == before
 
@@ -287,12 +289,12 @@ def test_inputs_are_what_the_user_named_and_no_output_replaces_them(here: Path) 
 
 def test_a_table_without_positions_is_refused_with_the_flag(here: Path) -> None:
     (here / "places.csv").rename(here.parent / "places.csv")  # which convert would find beside the table
-    error = command("predict", "any", "--data", "export.csv", "--units", "km/h").stderr.splitlines()[-1]
+    error = command("predict", "zero-shot", "--data", "export.csv", "--units", "km/h").stderr.splitlines()[-1]
     other = "socialx convert auto export.csv --units km/h --without-positions --output-h5 export.h5"
     assert error.endswith(f"it holds no positions of its sensors: add --meta-csv LOCATIONS.csv, or {other} and "
                           "backfill later")  # fmt: skip
     with pytest.raises(SocialxError, match=r"add meta_csv='LOCATIONS\.csv', or socialx\.convert"):
-        socialx.predict("any", "export.csv", units="km/h")
+        socialx.predict("zero-shot", "export.csv", units="km/h")
     works(*shlex.split(other)[1:])
 
 
@@ -301,18 +303,18 @@ def test_dates_with_two_answers_are_refused_with_commands_that_work(here: Path) 
     days.index = days.index.strftime("%d/%m/%Y %H:%M")
     days.index.name = "time"
     days.to_csv("export.csv")
-    error = command("predict", "any", "--data", "export.csv", *SAID).stderr.splitlines()[-1]
+    error = command("predict", "zero-shot", "--data", "export.csv", *SAID).stderr.splitlines()[-1]
     form = "'%d/%m/%Y %H:%M'"
     way = f"socialx convert auto export.csv {shlex.join(SAID)} --time-format {form} --output-h5 export.h5"
     assert "which may be day/month or month/day: say which: " in error
     assert f" {way} or socialx convert auto export.csv" in error
     works(*shlex.split(way)[1:])
-    works("predict", "any", "--data", "export.h5")
+    works("predict", "zero-shot", "--data", "export.h5")
 
 
 def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
     np.save(here / "speeds.npy", table().fillna(0).to_numpy())
-    error = command("predict", "any", "--data", "speeds.npy", "--meta-csv", "places.csv").stderr.splitlines()[-1]
+    error = command("predict", "zero-shot", "--data", "speeds.npy", "--meta-csv", "places.csv").stderr.splitlines()[-1]
     way = "socialx convert auto speeds.npy --meta-csv places.csv --start 'YYYY-MM-DD HH:MM:SS' --freq 5min"
     assert f"add {way} --output-h5 speeds.h5" in error
 
@@ -323,7 +325,7 @@ def test_a_wrong_value_of_a_flag_is_one_line(here: Path) -> None:
         ("--timezone", "Europe/Atlantis", "no such zone"),
         ("--meta-csv", "none.csv", "no such file"),
     ):
-        result = command("predict", "any", "--data", "export.csv", "--meta-csv", "places.csv", flag, value)
+        result = command("predict", "zero-shot", "--data", "export.csv", "--meta-csv", "places.csv", flag, value)
         errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
         assert len(errors) == 1, result.output
         assert says in errors[0]
@@ -337,15 +339,15 @@ def test_a_file_of_socialx_takes_nothing_that_is_said_of_a_table(here: Path) -> 
         ("--units", "km/h", "--units km/h"),
         ("--timezone", "Europe/Berlin", "--timezone Europe/Berlin"),
     ):
-        error = refused("predict", "any", "--data", "made.h5", flag, value, code=2)
+        error = refused("predict", "zero-shot", "--data", "made.h5", flag, value, code=2)
         assert f"{flag} {value}: made.h5 is a socialx file, not a table: socialx backfill made.h5 {way}" in error
         works("backfill", "made.h5", *way.split())
 
 
 def test_an_older_file_of_socialx_is_one_too(here: Path) -> None:
     v0(here / "old.h5")
-    assert "socialx backfill old.h5" in refused("predict", "any", "--data", "old.h5")
-    assert "socialx backfill old.h5" in refused("predict", "any", "--data", "old.h5", "--units", "mph", code=2)
+    assert "socialx backfill old.h5" in refused("predict", "zero-shot", "--data", "old.h5")
+    assert "socialx backfill old.h5" in refused("predict", "zero-shot", "--data", "old.h5", "--units", "mph", code=2)
 
 
 def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
@@ -356,10 +358,10 @@ def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
 
 def test_what_is_no_run_or_no_file_is_told_before_a_table_is_read(here: Path) -> None:
     assert "not a run folder" in refused("predict", here, "--data", "export.csv", *SAID)
-    assert "none.csv: no such file" in refused("predict", "any", "--data", "none.csv", *SAID)
+    assert "none.csv: no such file" in refused("predict", "zero-shot", "--data", "none.csv", *SAID)
     forecast = here / "forecast.h5"
-    works("predict", "any", "--data", "export.csv", *SAID, "--output", forecast)
-    assert "a forecast that predict wrote, not readings" in refused("predict", "any", "--data", forecast)
+    works("predict", "zero-shot", "--data", "export.csv", *SAID, "--output", forecast)
+    assert "a forecast that predict wrote, not readings" in refused("predict", "zero-shot", "--data", forecast)
 
 
 def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,14 +370,14 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr("socialx.files.sources.frames.TemporaryDirectory", fails)
-        error = refused("predict", "any", "--data", "export.csv", *SAID)
+        error = refused("predict", "zero-shot", "--data", "export.csv", *SAID)
     assert "TMPDIR: no folder for a temporary file can be written (No usable temporary directory found)" in error
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
-    error = command("predict", "any", "--data", "export.csv", *SAID).stderr.splitlines()[-1]
+    error = command("predict", "zero-shot", "--data", "export.csv", *SAID).stderr.splitlines()[-1]
     place = here.parent / "temporary"
     assert error == (
         f"error: the temporary file of export.csv in {place}: cannot be written (No space left on device): "
@@ -398,7 +400,7 @@ def test_an_interruption_leaves_no_temporary_file(work: str, here: Path) -> None
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        socialx.predict("any", "export.csv", **OPTIONS, progress=stop)
+        socialx.predict("zero-shot", "export.csv", **OPTIONS, progress=stop)
     assert work in seen
     assert not Path("export.h5").exists()
 
@@ -407,7 +409,7 @@ def test_ctrl_c_leaves_no_temporary_file(here: Path) -> None:
     """In a process of its own, at the moment when the temporary file is there."""
     place = here.parent / "temporary"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
-    words = ["predict", "any", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS)]
+    words = ["predict", "zero-shot", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS)]
     process = subprocess.Popen(
         [sys.executable, "-c", STARTS, *words], env=environment, stderr=subprocess.PIPE, text=True, cwd=here
     )

@@ -15,7 +15,7 @@ import socialx
 from socialx.forecast.forecast import Forecast
 from tests.commands import ROOT, works
 
-FOLDER = ROOT / "socialx/trained/metr_la"
+FOLDER = ROOT / "socialx/trained/metr-la"
 REFERENCE = Path(__file__).parent / "pretrained_forecast.json"
 AT = "2012-06-27 07:45:00"  # in the morning peak, with the next hour in the file
 
@@ -26,7 +26,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forecast() -> Forecast:
-    return socialx.predict("metr_la", at=AT)
+    return socialx.predict("metr-la", at=AT)
 
 
 @pytest.mark.usefixtures("_in_the_repository")
@@ -49,7 +49,7 @@ def test_the_forecast_beats_the_last_reading() -> None:
 
 @pytest.mark.usefixtures("_in_the_repository")
 def test_most_readings_of_the_last_day_are_inside_its_intervals() -> None:
-    found = socialx.predict("metr_la", start="2012-06-27 00:00", end="2012-06-27 22:00", every="2h", interval=0.8)
+    found = socialx.predict("metr-la", start="2012-06-27 00:00", end="2012-06-27 22:00", every="2h", interval=0.8)
     truth = found.observed.values[np.searchsorted(found.observed.times, found.times)]  # [W,P,N,G]
     inside = (found.lower <= truth) & (truth <= found.upper)
     assert inside[np.isfinite(truth)].mean() == pytest.approx(0.8, abs=0.05)
@@ -57,7 +57,7 @@ def test_most_readings_of_the_last_day_are_inside_its_intervals() -> None:
 
 def test_its_scores_and_protocol_are_beside_it() -> None:
     scores = json.loads((FOLDER / "scores.json").read_text())
-    own = scores["scores"]["metr_la"]["avg_speed"]
+    own = scores["scores"]["metr-la"]["avg_speed"]
     assert [round(own["by_step"][step]["mae"], 2) for step in (2, 5, 11)] == [2.56, 2.87, 3.24]
     assert own["all"]["count"] == 14_955_041
     run = socialx.load_run(FOLDER)
@@ -68,7 +68,7 @@ def test_its_scores_and_protocol_are_beside_it() -> None:
 
 @pytest.mark.usefixtures("_in_the_repository")
 def test_the_first_command_of_a_newcomer_works() -> None:
-    result = works("predict", "metr_la")
+    result = works("predict", "metr-la")
     assert result.stdout.startswith("avg_speed (mph) of 207 sensors, issued at 2012-06-27 23:55:00")
 
 

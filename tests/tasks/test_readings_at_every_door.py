@@ -59,8 +59,8 @@ def test_every_task_refuses_a_code_in_a_file(data: Path, run: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_run_for_any_network_refuses_it_too(data: Path, tmp_path: Path, code: float) -> None:
-    assert f"has {code:g} at" in refused("predict", "any", "--data", with_code(data, tmp_path / "odd.h5", code))
+def test_a_run_for_zero_shot_refuses_it_too(data: Path, tmp_path: Path, code: float) -> None:
+    assert f"has {code:g} at" in refused("predict", "zero-shot", "--data", with_code(data, tmp_path / "odd.h5", code))
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -106,11 +106,11 @@ def test_what_the_file_calls_missing_is_no_reading(data: Path, tmp_path: Path) -
         values[values == 0] = 255.0
         file["data/features"][..., 0] = values
     assert (open_store(path).values == 255).any()
-    socialx.predict("any", path)
+    socialx.predict("zero-shot", path)
     with edited(path, tmp_path / "odd.h5") as file:
         file["data/features"][-1, 0, 0] = 254.0
     with pytest.raises(SocialxError, match=r"above 200 km/h .* has 254 at"):
-        socialx.predict("any", tmp_path / "odd.h5")
+        socialx.predict("zero-shot", tmp_path / "odd.h5")
 
 
 def test_the_latest_reading_of_long_ago_is_looked_at_too(
@@ -169,14 +169,14 @@ def test_a_code_within_the_range_is_told_where_inspect_tells_it(excerpt: Path, t
         values = file["data/features"][..., 0]
         file["data/features"][..., 0] = np.where(rng.random(values.shape) < 0.1, np.float32(99), values)
     (remark,) = [line for line in socialx.inspect(path).remarks if "far from all others" in line]
-    forecast = socialx.predict("any", path)
+    forecast = socialx.predict("zero-shot", path)
     assert any(remark.partition(":")[0].partition(" stands")[0] in line for line in forecast.notes)
-    assert any("far from all others" in line for line in told_by(socialx.predict, "any", path))
+    assert any("far from all others" in line for line in told_by(socialx.predict, "zero-shot", path))
     table = table_of(path, tmp_path / "odd.csv")
     options = {"meta": LOCATIONS, "units": "mph", "overwrite": True}
     done = socialx.convert("auto", table, tmp_path / "again.h5", **options)
     assert any("far from all others" in str(message) for message in done.notes)
-    assert socialx.predict("any", excerpt).notes == ()
+    assert socialx.predict("zero-shot", excerpt).notes == ()
 
 
 @pytest.mark.parametrize(("unit", "factor", "asked"), [("mph", 1.609344, "km/h"), ("km/h", 1.0, "mph")])
@@ -187,11 +187,11 @@ def test_a_free_flow_that_fits_the_other_unit_is_asked_about(
     with edited(excerpt, path) as file:
         file["data/features"][..., 0] = file["data/features"][..., 0] * factor
         file["metadata/units"][()] = f'{{"avg_speed": "{unit}"}}'.encode()
-    forecast = socialx.predict("any", path)
+    forecast = socialx.predict("zero-shot", path)
     assert any(f"is this {asked}?" in line for line in forecast.notes)
-    (line,) = [line for line in told_by(socialx.predict, "any", path) if "is this" in line]
+    (line,) = [line for line in told_by(socialx.predict, "zero-shot", path) if "is this" in line]
     assert f"units='{asked}'" in line
-    assert any("is this" in line for line in told_by(socialx.evaluate, "any", path))
+    assert any("is this" in line for line in told_by(socialx.evaluate, "zero-shot", path))
 
 
 @pytest.mark.parametrize("factor", [1.52, 1.609344, 1.71])

@@ -82,7 +82,7 @@ def test_settings_origins_and_epochs_are_those_of_the_folder(report: RunReport, 
     first, second = report.runs
     assert (first.name, second.name) == (str(linear), str(social))
     assert (second.settings["model.width"], second.origins["model.width"]) == (8, "--width")
-    assert (first.settings["model.kind"], report.defaults["model.kind"]) == ("linear", "xlstm")
+    assert (first.settings["model.kind"], report.defaults["model.kind"]) == ("linear", "social")
     assert second.epochs == socialx.load_run(social).epochs
     assert second.best_epoch == 1
     assert set(report.defaults) == set(first.settings)

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from socialx.data.calendar import WALL
 from socialx.data.loaders import Order, ResidentLoader
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
-from socialx.scoring.references import CopyLast, HistoricalAverage
+from socialx.scoring.references import HistoricalAverage, NaiveLast
 from tests.networks import forecaster, loader, series, speeds
 
 META = torch.device("meta")
@@ -60,8 +60,8 @@ def models() -> dict[str, nn.Module]:
     return {
         "forecaster": forecaster(social=2),
         "dense and gathered": forecaster(social=1, neighbours=1),
-        "copy-last": CopyLast(12, False, [50.0]),
-        "zeros copied": CopyLast(12, True, [50.0]),
+        "copy-last": NaiveLast(12, False, [50.0]),
+        "zeros copied": NaiveLast(12, True, [50.0]),
         "historical average": HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, WALL),
     }
 

@@ -136,7 +136,7 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
 
 
 def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, five: Path, tmp_path: Path) -> None:
-    started = works("train", "--from", free, "--data", five, "--run-dir", tmp_path / "next", "--max-epochs", "1")
+    started = works("train", "--init-from", free, "--data", five, "--run-dir", tmp_path / "next", "--max-epochs", "1")
     assert re.search(r"parameters taken, \d+ new ones of single sensors", started.stderr)
     run, known = open_run(tmp_path / "next"), RunFolder(free).read_weights().state
     now = run.read_weights().state

@@ -38,11 +38,11 @@ def other(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path, other: Path, folder: Path) -> Path:
-    return small_run(data, folder / "run", "--any-network", "--also", other, "--max-epochs", "2")
+    return small_run(data, folder / "run", "--zero-shot", "--extra-data", other, "--max-epochs", "2")
 
 
 def problems_of(data: Path, other: Path) -> list:
-    given = {"data.path": data, "data.also": (other,), "model.any_network": True, "loader.batch_size": 32}
+    given = {"data.path": data, "data.extra_data": (other,), "model.zero_shot": True, "loader.batch_size": 32}
     problem = build(Layers(size="small").over(given).load().settings)
     return [problem, *other_networks(problem)]
 
@@ -88,13 +88,13 @@ def test_the_validation_error_is_the_mean_of_those_of_all_networks(run: Path, da
 
 
 def test_the_validation_error_of_each_network_is_said(data: Path, other: Path, tmp_path: Path) -> None:
-    flags = ("--any-network", "--also", other, "--max-epochs", "1", "--run-dir", tmp_path / "run", *SMALL)
+    flags = ("--zero-shot", "--extra-data", other, "--max-epochs", "1", "--run-dir", tmp_path / "run", *SMALL)
     said = " ".join(works("train", "--data", data, *flags).stderr.split())
     assert re.search(r"validation MAE: small \d+\.\d{3}, other \d+\.\d{3}", said)
 
 
 def test_a_resumed_training_goes_on_with_the_same_batches(data: Path, other: Path, folder: Path) -> None:
-    flags = ("--any-network", "--also", other, "--lr-warmup-steps", "1000")
+    flags = ("--zero-shot", "--extra-data", other, "--lr-warmup-steps", "1000")
     whole = small_run(data, folder / "whole", *flags, "--max-epochs", "2")
     half = small_run(data, folder / "half", *flags, "--max-epochs", "1")
     works("train", "--resume", half, "--max-epochs", "2")
@@ -106,16 +106,16 @@ def test_what_cannot_be_learnt_together_is_refused(data: Path, other: Path, tmp_
     def error(*flags: str | Path, code: int = 1) -> str:
         return refused("train", "--data", data, "--run-dir", tmp_path / "run", *flags, code=code)
 
-    assert "--any-network" in error("--also", other, code=2)
-    assert "each network once" in error("--any-network", "--also", data)
-    assert "each network once" in error("--any-network", "--also", f"{other},{other}")
+    assert "--zero-shot" in error("--extra-data", other, code=2)
+    assert "each network once" in error("--zero-shot", "--extra-data", data)
+    assert "each network once" in error("--zero-shot", "--extra-data", f"{other},{other}")
     (tmp_path / "shared").mkdir()
     shared = small_file(tmp_path / "shared", 2 * DAY, 7)
-    assert "5 sensors of" in error("--any-network", "--also", shared)
-    assert "no such file" in error("--any-network", "--also", tmp_path / "gone.h5")
+    assert "5 sensors of" in error("--zero-shot", "--extra-data", shared)
+    assert "no such file" in error("--zero-shot", "--extra-data", tmp_path / "gone.h5")
     unit = tmp_path / "unit.h5"
     with edited(other, unit) as file:
         text = file["metadata/units"].asstr()[()].replace("mph", "km/h")
         del file["metadata/units"]
         file["metadata/units"] = text
-    assert "km/h" in error("--any-network", "--also", unit)
+    assert "km/h" in error("--zero-shot", "--extra-data", unit)

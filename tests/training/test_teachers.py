@@ -100,5 +100,5 @@ def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: P
 
 
 def test_teachers_know_one_network(data: Path, trained: Path) -> None:
-    error = refused("train", "--data", data, "--also", "b.h5", "--any-network", "--teacher", trained, code=2)
+    error = refused("train", "--data", data, "--extra-data", "b.h5", "--zero-shot", "--teacher", trained, code=2)
     assert "--teacher: its forecasts are of one network" in error

@@ -185,7 +185,7 @@ class Store(Shown):
         place = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
         if lost := [vdid for vdid in ids if vdid not in place]:
             what = f"it lacks {len(lost)} of {len(ids)} sensors of the run ({sample(lost, 10)})"
-            free = Argument("model.any_network", True)
+            free = Argument("model.zero_shot", True)
             remedy = f"name the data of that network; a run for any is trained with {free}"
             raise SocialxError(self.path, f"{what}; it has {sample(list(self.sensors.ids))}", remedy)
         columns = np.array([place[vdid] for vdid in ids])

@@ -63,7 +63,7 @@ LEVELS = 9  # of the colours of the map
 TELLING = 0.005  # the share of errors at either end that does not stretch these colours
 FULL_SIZE = 250  # sensors on the map: the dots of more are smaller
 SECTIONS = ("data", "model", "pooling")  # whose settings tell what the model of a card is
-PATHS = ("data.path", "data.also", "pooling.distances")  # of the machine that trained
+PATHS = ("data.path", "data.extra_data", "pooling.distances")  # of the machine that trained
 
 
 class Curves(NamedTuple):

@@ -1,17 +1,17 @@
-"""How well a run forecasts a network that it never saw, by the days that it knows of it: docs/new-network.md.
+"""How well a run forecasts a network that it never saw, by the days that it knows of it: docs/zero-shot.md.
 
-    python benchmarks/any_network.py RUN [RUN ...] --data FILE.h5
-    python benchmarks/any_network.py --there --data FILE.h5
-    python benchmarks/any_network.py RUN --first-hour --data FILE.h5
-    python benchmarks/any_network.py RUN --slower 0.5 --data FILE.h5
-    python benchmarks/any_network.py RUN --ship any --data FILE.h5
-    python benchmarks/any_network.py RUN --ship metr_la --data FILE.h5
+    python benchmarks/zero_shot.py RUN [RUN ...] --data FILE.h5
+    python benchmarks/zero_shot.py --there --data FILE.h5
+    python benchmarks/zero_shot.py RUN --first-hour --data FILE.h5
+    python benchmarks/zero_shot.py RUN --slower 0.5 --data FILE.h5
+    python benchmarks/zero_shot.py RUN --ship any --data FILE.h5
+    python benchmarks/zero_shot.py RUN --ship metr-la --data FILE.h5
 
-RUN: of ``train --any-network`` on another network; several are seeds of one training, of which the mean is shown.  The
-first form scores them with 0, 1, 2, 3, 7, 14 and 28 days before each day of issue, beside copy-last and the historical
-average, and adds the network to benchmarks/results/any_network.json.  The second form trains ``linear`` and ``small``
+RUN: of ``train --zero-shot`` on another network; several are seeds of one training, of which the mean is shown.  The
+first form scores them with 0, 1, 2, 3, 7, 14 and 28 days before each day of issue, beside naive and the historical
+average, and adds the network to benchmarks/results/zero_shot.json.  The second form trains ``linear`` and ``small``
 on as many days before the test part of a file, 70 % of whose windows are trained on, and scores them on that part.  The
-table and docs/pictures/any_network.png are made of all that is in the file of results.
+table and docs/pictures/zero_shot.png are made of all that is in the file of results.
 
 The third form compares every sensor with copying its last reading, on the test part, where no day is known.  The fourth
 form multiplies the speeds of every second sensor by a number, and compares both halves of the sensors with copying, on
@@ -46,12 +46,12 @@ from socialx.settings.layers import Layers
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
 
-RESULT = RESULTS / "any_network.json"
-PICTURE = Path(__file__).parent.parent / "docs/pictures/any_network.png"
+RESULT = RESULTS / "zero_shot.json"
+PICTURE = Path(__file__).parent.parent / "docs/pictures/zero_shot.png"
 DAYS = (0, 1, 2, 3, 7, 14, 28)
 MINUTES = (15, 30, 60)
-COPIED, AVERAGE = "copy-last, last valid", "historical average"
-AS_THEN = {"batch_size": 32, "weight_decay": 3e-4}  # of every model of docs/new-network.md
+COPIED, AVERAGE = "naive", "historical average"
+AS_THEN = {"batch_size": 32, "weight_decay": 3e-4}  # of every model of docs/zero-shot.md
 # What is trained on a few days: its settings, and about how many optimizer steps.
 THERE = {
     "linear": {"settings": {"model": {"kind": "linear"}, **AS_THEN}, "steps": 3000},
@@ -206,10 +206,10 @@ def ship(run: str, name: str, data: str) -> None:
     for file, content in kept.items():
         (target / file).write_bytes(content)
     settings = yaml.safe_load(source.settings.read_text())
-    tied = not settings["model"]["any_network"]
+    tied = not settings["model"]["zero_shot"]
     settings["data"]["path"] = "last_two_days.h5" if tied else None
     settings["trainer"]["run_dir"] = None
-    settings["data"]["also"] = []
+    settings["data"]["extra_data"] = []
     (target / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     with_network = ("sensors.json", "climatology.safetensors", "intervals.safetensors") if tied else ()
     for file in ("format.txt", "metrics.jsonl", *with_network):

@@ -63,7 +63,7 @@ def other(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def first(folder: Path, data: Path) -> Path:
     """For any network: no weight is of a single sensor."""
-    return small_run(data, folder / "any", "--any-network")
+    return small_run(data, folder / "any", "--zero-shot")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def tied(folder: Path, data: Path) -> Path:
 
 def begun(start: Path, data: Path, run: Path, *options: str) -> str:
     """What the command says that trains a run from another one."""
-    said = works("train", "--from", start, "--data", data, "--run-dir", run, "--max-epochs", "1", *options).stderr
+    said = works("train", "--init-from", start, "--data", data, "--run-dir", run, "--max-epochs", "1", *options).stderr
     return " ".join(said.split())
 
 
@@ -99,9 +99,9 @@ def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
     begun(first, other, folder / "learnt", *TABLES)
     then, now = (socialx.load_run(run) for run in (first, folder / "learnt"))
     assert (now.settings.model.width, now.settings.model.dropout) == (8, 0.1)
-    assert now.settings.trainer.from_run == str(first)
-    assert then.settings.model.any_network
-    assert not now.settings.model.any_network
+    assert now.settings.trainer.init_from == str(first)
+    assert then.settings.model.zero_shot
+    assert not now.settings.model.zero_shot
     assert now.protocol.normaliser == then.protocol.normaliser
     one, two = state_of(first), state_of(folder / "learnt")
     new = {name for name in two if sensor_axis(name) is not None}
@@ -112,8 +112,8 @@ def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
     assert len(learnt) > 20
 
 
-def test_a_model_for_any_network_stays_one_where_that_is_said(first: Path, other: Path, folder: Path) -> None:
-    said = begun(first, other, folder / "stays", "--any-network", *STILL)
+def test_a_model_for_zero_shot_stays_one_where_that_is_said(first: Path, other: Path, folder: Path) -> None:
+    said = begun(first, other, folder / "stays", "--zero-shot", *STILL)
     assert state_of(folder / "stays").keys() == state_of(first).keys()
     assert "none new" in said
 
@@ -121,7 +121,7 @@ def test_a_model_for_any_network_stays_one_where_that_is_said(first: Path, other
 def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, other: Path, folder: Path) -> None:
     (folder / "third").mkdir()
     third = renamed(renamed(small_file(folder / "third", DAY, 3), folder / "x.h5"), folder / "third.h5")
-    both = ["--any-network", "--also", f"{third},{data}", "--lr-warmup-steps", "1000", "--log-every-n-steps", "1"]
+    both = ["--zero-shot", "--extra-data", f"{third},{data}", "--lr-warmup-steps", "1000", "--log-every-n-steps", "1"]
     begun(first, other, folder / "whole", *both, "--max-epochs", "2")
     begun(first, other, folder / "half", *both, "--max-epochs", "1")
     works("train", "--resume", folder / "half", "--max-epochs", "2")
@@ -133,8 +133,8 @@ def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, o
 def test_python_starts_from_a_run_too(first: Path, other: Path, folder: Path) -> None:
     then = socialx.load_run(first)
     for start in (first, str(first), then):
-        run = socialx.train(other, from_run=start, run_dir=folder / "python", max_epochs=1, overwrite=True)
-        assert run.settings.trainer.from_run == str(first)
+        run = socialx.train(other, init_from=start, run_dir=folder / "python", max_epochs=1, overwrite=True)
+        assert run.settings.trainer.init_from == str(first)
         assert run.settings.model.width == then.settings.model.width
 
 
@@ -195,8 +195,8 @@ def test_other_kinds_of_model_start_from_their_like(kind: str, data: Path, first
     begun(start, data, tmp_path / "run", *STILL)
     assert socialx.load_run(tmp_path / "run").settings.model.kind == kind
     np.testing.assert_allclose(*(socialx.predict(run, data).values for run in (start, tmp_path / "run")), rtol=1e-6)
-    error = refused("train", "--from", start, "--data", data, "--model", "xlstm", code=2)
-    assert f"model.kind (--model): the weights of {start} are of {kind}, got xlstm" in error
+    error = refused("train", "--init-from", start, "--data", data, "--model", "social", code=2)
+    assert f"model.kind (--model): the weights of {start} are of {kind}, got social" in error
 
 
 def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: Path, tmp_path: Path) -> None:
@@ -207,12 +207,12 @@ def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: 
     works("train", "--resume", tmp_path / "half", "--max-epochs", "2")
     one, two = state_of(tmp_path / "whole"), state_of(tmp_path / "half")
     assert all(torch.equal(one[name], two[name]) for name in one)
-    error = refused("train", "--resume", tmp_path / "half", "--from", first, code=2)
-    assert f"--from {first}: {tmp_path / 'half'} goes on with its own weights: leave it out" in error
+    error = refused("train", "--resume", tmp_path / "half", "--init-from", first, code=2)
+    assert f"--init-from {first}: {tmp_path / 'half'} goes on with its own weights: leave it out" in error
 
 
 def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path) -> None:
-    words = ["--from", first, "--data", other, "--run-dir", tmp_path / "run", "--devices", "2", *STILL]
+    words = ["--init-from", first, "--data", other, "--run-dir", tmp_path / "run", "--devices", "2", *STILL]
     done = process("train", *words)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("training starts from its weights") == 1
@@ -234,7 +234,7 @@ OTHERS = {
 def test_another_setting_of_the_weights_is_named(words: str, first: Path, other: Path, tmp_path: Path) -> None:
     from tests.commands import socialx as command
 
-    done = command("train", "--from", first, "--data", other, "--run-dir", tmp_path / "run", *words.split())
+    done = command("train", "--init-from", first, "--data", other, "--run-dir", tmp_path / "run", *words.split())
     assert (done.exit_code, done.stdout) == (2, "")
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert lines[0].startswith(f"error: {OTHERS[words].replace('RUN', str(first)).replace('--no-cl', '--cl')}")
@@ -243,7 +243,7 @@ def test_another_setting_of_the_weights_is_named(words: str, first: Path, other:
 
 def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_path: Path) -> None:
     def error(start: Path, *words: str | Path, code: int = 1) -> str:
-        return refused("train", "--data", other, "--run-dir", tmp_path / "run", "--from", start, *words, code=code)
+        return refused("train", "--data", other, "--run-dir", tmp_path / "run", "--init-from", start, *words, code=code)
 
     assert f"{tmp_path}: not a run folder" in error(tmp_path)
     damaged = Path(shutil.copytree(first, tmp_path / "damaged"))
@@ -253,16 +253,16 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     (damaged / "settings.yaml").write_text(text.replace("  seed: 0", "  seed: 7"))
     assert "was trained with 0, and the file says 7" in error(damaged, code=2)
     (damaged / "protocol.json").unlink()
-    (damaged / "settings.yaml").write_text(re.sub("  kind: xlstm", "  kind: mine:Model", text))
+    (damaged / "settings.yaml").write_text(re.sub("  kind: social", "  kind: mine:Model", text))
     assert "protocol.json" in error(damaged)
     shutil.copy(first / "protocol.json", damaged)
     content = json.loads((damaged / "protocol.json").read_text())
     content["settings"]["model.kind"] = "mine:Model"
     (damaged / "protocol.json").write_text(json.dumps(content))
-    assert "its model mine:Model is code that is not of socialx: --from takes models of socialx" in error(
+    assert "its model mine:Model is code that is not of socialx: --init-from takes models of socialx" in error(
         damaged, code=2
     )
-    inside = refused("train", "--from", first, "--data", other, "--run-dir", first, "--overwrite", code=2)
+    inside = refused("train", "--init-from", first, "--data", other, "--run-dir", first, "--overwrite", code=2)
     assert f"--run-dir {first}: it starts from there" in inside
     assert open_run(first).read_weights()
 
@@ -279,7 +279,7 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
         )
     for quantity, says in (("speed", "a step of 30 min"), ("flow", "no feature 'avg_speed'")):
         words = ["--data", tmp_path / f"{quantity}.h5"]
-        trained = refused("train", "--from", first, "--run-dir", tmp_path / "run", *words)
+        trained = refused("train", "--init-from", first, "--run-dir", tmp_path / "run", *words)
         assert says in trained
         assert says in refused("predict", first, *words)
 
@@ -300,7 +300,7 @@ def test_the_comparison_says_whether_local_training_pays(low: float, high: float
 def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path: Path) -> None:
     (folder / "long").mkdir()
     data = small_file(folder / "long", 6 * DAY, 3)
-    start = small_run(data, folder / "long/start", "--any-network", *SMALL)
+    start = small_run(data, folder / "long/start", "--zero-shot", *SMALL)
     begun(start, data, folder / "long/run", *STILL)
     runs = [folder / "long/run", start]
     said = works("evaluate", *runs, "--compare", "--part", "all").stdout

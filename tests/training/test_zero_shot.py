@@ -26,7 +26,7 @@ DAY = 288
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("any")
+    return tmp_path_factory.mktemp("zero-shot")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def data(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path, data: Path) -> Path:
-    return small_run(data, folder / "run", "--any-network")
+    return small_run(data, folder / "run", "--zero-shot")
 
 
 def test_the_windows_of_its_training_know_few_days_as_often_as_many(run: Path, data: Path) -> None:
@@ -53,11 +53,11 @@ def test_the_windows_of_its_training_know_few_days_as_often_as_many(run: Path, d
 def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path) -> None:
     state = open_run(run).read_weights().state
     assert not [name for name, tensor in state.items() if 5 in tensor.shape]
-    found = Settings(model={"any_network": True})
+    found = Settings(model={"zero_shot": True})
     assert not sensor_tables(found)
     assert {"model.sensor_identity", "pooling.pair_rank"} <= unread(found)
     note = works(
-        "train", "--data", data, "--any-network", "--pair-rank", "4", "--max-epochs", "1", "--run-dir", tmp_path / "n"
+        "train", "--data", data, "--zero-shot", "--pair-rank", "4", "--max-epochs", "1", "--run-dir", tmp_path / "n"
     )
     assert "no effect on this model: --pair-rank" in " ".join(note.stderr.split())
 
@@ -76,7 +76,7 @@ def test_a_run_of_one_network_is_refused_elsewhere_with_the_flag_that_helps(data
     tied = small_run(data, folder / "tied", "--sensor-identity")
     (folder / "else").mkdir()
     other = small_file(folder / "else", 2 * DAY, 3)
-    assert "--any-network" in refused("predict", tied, "--data", other)
+    assert "--zero-shot" in refused("predict", tied, "--data", other)
 
 
 def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folder: Path) -> None:
@@ -99,27 +99,27 @@ def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path)
 
 def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    forecast = socialx.predict("any", data)
+    forecast = socialx.predict("zero-shot", data)
     assert np.isfinite(forecast.values).all()
-    copied = socialx.evaluate("any", data, part="all", baselines=True)
-    assert copied["any"].overall().mae < copied["copy-last, last valid"].overall().mae
-    assert "no data file" in refused("predict", "any", code=2)
-    (tmp_path / "any").mkdir()
-    assert "not a run folder" in refused("predict", "any", "--data", data)
+    copied = socialx.evaluate("zero-shot", data, part="all", baselines=True)
+    assert copied["zero-shot"].overall().mae < copied["naive"].overall().mae
+    assert "no data file" in refused("predict", "zero-shot", code=2)
+    (tmp_path / "zero-shot").mkdir()
+    assert "not a run folder" in refused("predict", "zero-shot", "--data", data)
 
 
 def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> None:
-    folder = TRAINED / "any"
+    folder = TRAINED / "zero-shot"
     assert sum(file.stat().st_size for file in folder.iterdir()) < 2 << 20
     weights = open_run(folder).read_weights()
     assert not [name for name, tensor in weights.state.items() if 207 in tensor.shape]
     intervals = open_run(folder).read_intervals(weights.fingerprint)
     assert intervals.sensors == ()
     assert intervals.widest == 0.99
-    settings = socialx.load_run("any").settings
+    settings = socialx.load_run("zero-shot").settings
     assert settings.data.path is settings.trainer.run_dir is None
-    assert settings.data.also == ()
-    assert settings.model.any_network
+    assert settings.data.extra_data == ()
+    assert settings.model.zero_shot
     for file in folder.glob("*.json*"):
         assert "/" not in re.sub(r"America/Los_Angeles|km/h", "", file.read_text())
 
@@ -132,16 +132,16 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     (tmp_path / "at.csv").write_text(places)
     given = {"meta": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
     socialx.convert("auto", tmp_path / "a.csv", wider, **given)
-    error = refused("predict", "any", "--data", wider)
+    error = refused("predict", "zero-shot", "--data", wider)
     assert "a step of 30 min, and the run forecasts steps of 5, 10, 15 min" in error
     assert "socialx train" in error
-    assert "--any-network" in error
+    assert "--zero-shot" in error
     table.set_axis(pd.date_range("2024-01-30", periods=200, freq="5min", name="time")).to_csv(tmp_path / "a.csv")
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "flow.h5", quantity="flow", meta=tmp_path / "at.csv")
-    assert "no feature 'avg_speed'" in refused("predict", "any", "--data", tmp_path / "flow.h5")
+    assert "no feature 'avg_speed'" in refused("predict", "zero-shot", "--data", tmp_path / "flow.h5")
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, units="km/h")
-    assert "--no-strict" in refused("predict", "any", "--data", tmp_path / "no.h5")
-    assert np.isfinite(socialx.predict("any", tmp_path / "no.h5", pooling={"strict": False}).values).all()
+    assert "--no-strict" in refused("predict", "zero-shot", "--data", tmp_path / "no.h5")
+    assert np.isfinite(socialx.predict("zero-shot", tmp_path / "no.h5", pooling={"strict": False}).values).all()
 
 
 def slower(data: Path, path: Path, ratio: float, sensors: slice = slice(None), rows: slice = slice(None)) -> Path:
@@ -227,7 +227,7 @@ def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Pat
 
 
 def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: Path) -> None:
-    given = {"data.path": data, "data.also": (slower(data, tmp_path / "half.h5", 0.5),), "model.any_network": True}
+    given = {"data.path": data, "data.extra_data": (slower(data, tmp_path / "half.h5", 0.5),), "model.zero_shot": True}
     problem = build(Layers(size="small").over(given).load().settings)
     (other,) = other_networks(problem)
     for name in ("input_std", "target_mean"):
@@ -257,7 +257,7 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
 
 
 def test_nothing_is_written_into_the_package(data: Path) -> None:
-    before = {file.name: file.read_bytes() for file in (TRAINED / "any").iterdir()}
-    assert "nothing is written there" in refused("calibrate", "any", "--data", data)
-    assert "no last.pt in it" in refused("train", "--resume", "any")
-    assert {file.name: file.read_bytes() for file in (TRAINED / "any").iterdir()} == before
+    before = {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()}
+    assert "nothing is written there" in refused("calibrate", "zero-shot", "--data", data)
+    assert "no last.pt in it" in refused("train", "--resume", "zero-shot")
+    assert {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()} == before
