@@ -34,7 +34,7 @@ def forecasters(run: Path, data: Path | None, folder: Path) -> dict[str, Callabl
     model, issued = problem.model.eval(), problem.data.store.seconds[-1:]
     ((_, batch),) = problem.data.histories(0).batches(issued, 1)
     program = torch.export.load(str(folder / "model.pt2")).module()
-    given = {"history": batch.history, "carried": batch.carried, "issued_at": torch.from_numpy(issued)}
+    given = {"history": batch.history, "carried": batch.carried, "origin": torch.from_numpy(issued)}
     feed = {name: tensor.numpy() for name, tensor in given.items()}
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

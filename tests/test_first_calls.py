@@ -231,7 +231,7 @@ def test_times_may_be_those_of_numpy_and_pandas(run: Path) -> None:
         (np.datetime64("2012-05-04T08:00"), pd.Timedelta("15min")),
         (pd.Timestamp("2012-05-04 08:00"), "15min"),
     ):
-        np.testing.assert_array_equal(socialx.predict(run, start=start, every=every).issued_at, usual.issued_at)
+        np.testing.assert_array_equal(socialx.predict(run, start=start, every=every).origin, usual.origin)
     for wrong in (5, 15.5):
         with pytest.raises(SettingsError, match=r"every=.*: not a time between rows"):
             socialx.predict(run, start="2012-05-04 08:00", every=wrong)

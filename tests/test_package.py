@@ -108,7 +108,7 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     assert scored[str(run)].at(minutes=15).mae > 0
     forecast = socialx.predict(run)
     frame = forecast.to_frame()
-    assert {"sensor", "time", "horizon", "value"} < set(frame)
+    assert {"sensor", "time", "lead_minutes", "forecast"} < set(frame)
     assert len(frame) == forecast.values.size
     report = socialx.inspect(str(path)).report
     assert report.sensors == len(socialx.open_store(str(path)).sensors.ids)

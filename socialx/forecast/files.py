@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 SCORED_SUFFIXES = (".h5", ".parquet")
 READ_SUFFIXES = (".csv", *SCORED_SUFFIXES)
-NAMES, TIMES = ("sensors", "targets", "units"), ("issued_at", "times")
-COLUMNS = ("issued_at", "time", "sensor", "target", "unit", "horizon", "value")  # of a table, which may have others
-AS_WRITTEN = "write it as predict does: issued_at, sensor, horizon in minutes, value"
+NAMES, TIMES = ("sensors", "targets", "units"), ("origin", "times")
+COLUMNS = ("origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast")  # a table may have others
+AS_WRITTEN = "write it as predict does: origin, sensor, lead_minutes, forecast"
 CHUNK_WINDOWS = 16  # of scored forecasts, in one chunk of HDF5
 
 
 def write_forecast(path: Path, forecast: Any) -> None:
     """Write the arrays of a ``Forecast`` to a path that nobody else reads before this returns.
 
-    forecast float32 [W,P,N,G]; times, issued_at ``YYYY-MM-DD HH:MM:SS`` [W,P], [W]; sensors [N], targets and units [G];
+    forecast float32 [W,P,N,G]; times, origin ``YYYY-MM-DD HH:MM:SS`` [W,P], [W]; sensors [N], targets and units [G];
     readings int64 [W,N]; reported bool [W,N].  With intervals: lower, upper float32 [W,P,N,G], and their level in the
     attribute ``interval``.
     """
@@ -45,13 +45,13 @@ def write_forecast(path: Path, forecast: Any) -> None:
         if forecast.interval is not None:
             file.attrs["interval"] = forecast.interval
             arrays |= {"lower": forecast.lower, "upper": forecast.upper}
-        arrays |= {"times": _text(forecast.times), "issued_at": _text(forecast.issued_at), **_names(forecast)}
+        arrays |= {"times": _text(forecast.times), "origin": _text(forecast.origin), **_names(forecast)}
         _store(file, arrays | {"readings": forecast.readings, "reported": forecast.reported})
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What is known of scored forecasts before the first one is made.  issued_at datetime64[s] [W]."""
+    """What is known of scored forecasts before the first one is made.  origin datetime64[s] [W]."""
 
     run: str
     dataset: str
@@ -62,12 +62,12 @@ class Scored:
     step_minutes: int
     history: int
     horizon: int
-    issued_at: np.ndarray
+    origin: np.ndarray
 
     def times(self, windows: slice = slice(None)) -> np.ndarray:
         """What some windows forecast, datetime64[s] [B,P]."""
         ahead = 60 * self.step_minutes * np.arange(1, self.horizon + 1)
-        return self.issued_at[windows, None] + ahead.astype("timedelta64[s]")
+        return self.origin[windows, None] + ahead.astype("timedelta64[s]")
 
 
 Add = Callable[[np.ndarray, np.ndarray], None]
@@ -83,14 +83,14 @@ def check_scored(path: Path) -> None:
 def read_forecasts(path: Path, about: Scored) -> np.ndarray:
     """The forecasts in a file for the windows of ``about``, float32 [W,P,N,G] in its units; NaN where it has none.
 
-    .h5 is what ``write_forecast`` writes.  .csv and .parquet have a row per forecast with the columns issued_at,
-    sensor, value, horizon in minutes or time, and target where there are several.  Times with a zone become wall times
+    .h5 is what ``write_forecast`` writes.  .csv and .parquet have a row per forecast with the columns origin,
+    sensor, forecast, lead_minutes or time, and target where there are several.  Times with a zone become wall times
     of the data.  A unit is compared; other columns, and forecasts that were issued at other times, are left out.
     Raises SocialxError for what is no such file, and for sensors, steps and units that are not those of ``about``.
     """
     read = _from_hdf5 if path.suffix.lower() == ".h5" else _from_table
     issued, minutes, sensors, targets, values = read(path, about)  # of shapes that broadcast
-    windows = about.issued_at.astype("datetime64[s]").astype(np.int64)
+    windows = about.origin.astype("datetime64[s]").astype(np.int64)
     near = np.searchsorted(windows, issued - JITTER_S).clip(max=len(windows) - 1)
     near = np.where(np.abs(windows[near] - issued) <= JITTER_S, near, -1)
     steps = np.asarray(minutes) / about.step_minutes
@@ -139,7 +139,7 @@ def _table(path: Path) -> pd.DataFrame:
     """A table of forecasts as it is written; refuses one that names a column twice."""
     import pandas as pd
 
-    texts = dict.fromkeys(("issued_at", "time", "sensor", "target", "unit"), str)
+    texts = dict.fromkeys(("origin", "time", "sensor", "target", "unit"), str)
     try:
         csv = path.suffix.lower() == ".csv"
         table = pd.read_csv(path, dtype=texts) if csv else pd.read_parquet(path)
@@ -159,9 +159,9 @@ def _from_table(path: Path, about: Scored) -> Entries:
 
     table = _table(path)
     several = len(about.targets) > 1
-    ahead = "horizon" if "horizon" in table else "time"
-    if lacking := [name for name in ("issued_at", "sensor", "value", ahead) if name not in table]:
-        names = "horizon or time" if lacking[0] == "time" else lacking[0]
+    ahead = "lead_minutes" if "lead_minutes" in table else "time"
+    if lacking := [name for name in ("origin", "sensor", "forecast", ahead) if name not in table]:
+        names = "lead_minutes or time" if lacking[0] == "time" else lacking[0]
         raise SocialxError(path, f"no column {names} (it has {sample(list(map(str, table)))})", AS_WRITTEN)
     if several and "target" not in table:
         raise SocialxError(path, f"no column target, and there are {', '.join(about.targets)}", AS_WRITTEN)
@@ -195,7 +195,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
         found = pd.to_numeric(table[name], errors="coerce")
         texts = table[name].dtype.kind in "bO"  # else no cell is True or False
         truths = table[name].map(lambda cell: isinstance(cell, bool)) if texts else False
-        wrong = (found.isna() & table[name].notna()) | truths | (name == "horizon") & ~np.isfinite(found)
+        wrong = (found.isna() & table[name].notna()) | truths | (name == "lead_minutes") & ~np.isfinite(found)
         if lost := [str(cell) for cell in table[name][wrong]]:
             raise SocialxError(path, f"{len(lost)} cells of the column {name} are no number", AS_WRITTEN, sample=lost)
         return found.to_numpy(np.float64, na_value=np.nan)
@@ -204,12 +204,14 @@ def _from_table(path: Path, about: Scored) -> Entries:
         codes, found = coded(name)
         return _places(path, f"{name}s", found, known)[codes]
 
-    issued = seconds("issued_at")
-    minutes = numbers("horizon") if ahead == "horizon" else (seconds("time") - issued) / 60
-    if ahead == "horizon" and "time" in table and (other := seconds("time") - issued != 60 * minutes).any():
+    issued = seconds("origin")
+    minutes = numbers("lead_minutes") if ahead == "lead_minutes" else (seconds("time") - issued) / 60
+    if ahead == "lead_minutes" and "time" in table and (other := seconds("time") - issued != 60 * minutes).any():
         row = table[other].iloc[0]
-        found = f"{row['time']} is not {row['horizon']} min after {row['issued_at']}"
-        raise SocialxError(path, f"time and horizon differ in {counted(int(other.sum()), 'row')} ({found})", AS_WRITTEN)
+        one = f"{row['time']} is not {row['lead_minutes']} min after {row['origin']}"
+        raise SocialxError(
+            path, f"time and lead_minutes differ in {counted(int(other.sum()), 'row')} ({one})", AS_WRITTEN
+        )
     targets = places("target", about.targets) if "target" in table else np.zeros(len(table), np.int64)
     if "unit" in table:
         _, units = coded("unit")
@@ -217,7 +219,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
         if several:
             pairs = list(table[["target", "unit"]].drop_duplicates().itertuples(index=False, name=None))
         _check_units(path, pairs, about)
-    return issued, minutes, places("sensor", about.sensors), targets, numbers("value").astype(np.float32)
+    return issued, minutes, places("sensor", about.sensors), targets, numbers("forecast").astype(np.float32)
 
 
 def _places(path: Path, what: str, names: Sequence[str], known: tuple[str, ...]) -> np.ndarray:
@@ -252,11 +254,11 @@ def saving(path: Path, about: Scored) -> Iterator[Add]:
 
 @contextmanager
 def _to_hdf5(path: Path, about: Scored) -> Iterator[Add]:
-    shape = (len(about.issued_at), about.horizon, len(about.sensors), len(about.targets))
+    shape = (len(about.origin), about.horizon, len(about.sensors), len(about.targets))
     chunks, seen = (min(CHUNK_WINDOWS, shape[0]), *shape[1:]), 0
     with writing(path, "w", "v110") as file:
         _describe(file, about)
-        _store(file, {"issued_at": _text(about.issued_at), "times": _text(about.times()), **_names(about)})
+        _store(file, {"origin": _text(about.origin), "times": _text(about.times()), **_names(about)})
         stored = [file.create_dataset(name, shape, "f4", chunks=chunks, **PACKED) for name in ("forecast", "truth")]
 
         def add(forecast: np.ndarray, truth: np.ndarray) -> None:
@@ -276,8 +278,8 @@ def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
 
     text, time = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("s")
     names = {"sensor": text, "target": text, "unit": text}
-    numbers = {"horizon": pa.int32(), "value": pa.float32(), "truth": pa.float32()}
-    schema = pa.schema(({"issued_at": time, "time": time} | names | numbers).items())
+    numbers = {"lead_minutes": pa.int32(), "forecast": pa.float32(), "truth": pa.float32()}
+    schema = pa.schema(({"origin": time, "time": time} | names | numbers).items())
     minutes = about.step_minutes * np.arange(1, about.horizon + 1, dtype=np.int32)
     seen = 0
 
@@ -288,13 +290,13 @@ def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
             window, step, sensor, target = (axis.ravel() for axis in np.indices(forecast.shape, np.int32))
             windows, seen = slice(seen, seen + len(forecast)), seen + len(forecast)
             columns = {
-                "issued_at": about.issued_at[windows][window],
+                "origin": about.origin[windows][window],
                 "time": about.times(windows)[window, step],
                 "sensor": pa.DictionaryArray.from_arrays(sensor, about.sensors),
                 "target": pa.DictionaryArray.from_arrays(target, about.targets),
                 "unit": pa.DictionaryArray.from_arrays(target, about.units),
-                "horizon": minutes[step],
-                "value": forecast.ravel(),
+                "lead_minutes": minutes[step],
+                "forecast": forecast.ravel(),
                 "truth": pa.array(truth.ravel(), from_pandas=True),  # NaN is null
             }
             file.write_table(pa.table(columns, schema))
@@ -311,7 +313,7 @@ def _store(file: h5py.File, arrays: dict[str, np.ndarray]) -> None:
 
 def _describe(file: h5py.File, forecast: Any) -> None:
     """The attributes of a forecast."""
-    file.attrs.update(schema="socialx.forecast/1", dataset=forecast.dataset, run=plain_text(str(forecast.run)))
+    file.attrs.update(schema="socialx.forecast/2", dataset=forecast.dataset, run=plain_text(str(forecast.run)))
     file.attrs.update(step_minutes=forecast.step_minutes, history=forecast.history)
     file.attrs["timezone"] = forecast.timezone or ""
 

@@ -37,7 +37,7 @@ class Observed:
 class Forecast(Shown):
     """Forecasts of N sensors, issued at W times, for P steps each; all times are wall times of the file.
 
-    issued_at datetime64[s] [W]: time of the last row that was read.  times datetime64[s] [W,P]; values float32
+    origin datetime64[s] [W]: time of the last row that was read.  times datetime64[s] [W,P]; values float32
     [W,P,N,G] in ``units``, one for each of the ``targets``.  readings int64 [W,N]: how many of the ``history`` rows
     have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
     observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
@@ -49,7 +49,7 @@ class Forecast(Shown):
     sensors: tuple[str, ...]
     targets: tuple[str, ...]
     units: tuple[str, ...]
-    issued_at: np.ndarray
+    origin: np.ndarray
     times: np.ndarray
     values: np.ndarray
     readings: np.ndarray
@@ -116,7 +116,7 @@ class Forecast(Shown):
 
     def at_issue(self) -> np.ndarray:
         """The reading at each issue time, first target, float32 [W,N]; NaN where there is none."""
-        rows = np.searchsorted(self.observed.times, self.issued_at)
+        rows = np.searchsorted(self.observed.times, self.origin)
         return self.observed.values[rows, :, 0]
 
     def headline(self) -> str:
@@ -125,7 +125,7 @@ class Forecast(Shown):
         zone = self.timezone or "zone not stored"
         minutes = self.step_minutes * p
         quantity = ", ".join(f"{name} ({unit})" for name, unit in zip(self.targets, self.units, strict=True))
-        first, last = (str(time).replace("T", " ") for time in self.issued_at[[0, -1]])
+        first, last = (str(time).replace("T", " ") for time in self.origin[[0, -1]])
         issued = f"issued at {first}" if w == 1 else f"{w} issues from {first} to {last}"
         sensors = f"{n} sensor{'' if n == 1 else 's'}"
         incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
@@ -143,16 +143,16 @@ class Forecast(Shown):
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the arrays as lists, times as text."""
         found = {
-            "schema": "socialx.forecast/1",
+            "schema": "socialx.forecast/2",
             "run": self.run,
             "dataset": self.dataset,
             "timezone": self.timezone,
             "units": dict(zip(self.targets, self.units, strict=True)),
             "step_minutes": self.step_minutes,
             "sensors": list(self.sensors),
-            "issued_at": [str(time).replace("T", " ") for time in self.issued_at],
+            "origin": [str(time).replace("T", " ") for time in self.origin],
             "times": [[str(time).replace("T", " ") for time in row] for row in self.times],
-            "history": self.marks.tolist(),
+            "input_status": self.marks.tolist(),
         }
         if self.notes:
             found["notes"] = list(self.notes)
@@ -160,14 +160,14 @@ class Forecast(Shown):
             found["interval"] = self.interval
         for name, values in self._numbers().items():
             by_target = {target: values[..., place].tolist() for place, target in enumerate(self.targets)}
-            found["forecast" if name == "value" else name] = by_target
+            found[name] = by_target
         return found
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row per issue, sensor and time.
 
-        Columns: issued_at, sensor, time, horizon (minutes ahead), value, unit, history (``marks``); with several
-        targets also target, before value; with intervals also lower and upper, after value.
+        Columns: origin, sensor, time, lead_minutes, forecast, unit, input_status (``marks``); with several
+        targets also target, before forecast; with intervals also lower and upper, after it.
         """
         import pandas as pd
 
@@ -178,14 +178,14 @@ class Forecast(Shown):
             return np.broadcast_to(values.reshape(shape), (w, n, p, g)).ravel()
 
         columns = {
-            "issued_at": spread(self.issued_at, w, 1, 1, 1),
+            "origin": spread(self.origin, w, 1, 1, 1),
             "sensor": spread(np.array(self.sensors, object), 1, n, 1, 1),
             "time": spread(self.times, w, 1, p, 1),
-            "horizon": spread(minutes, 1, 1, p, 1),
+            "lead_minutes": spread(minutes, 1, 1, p, 1),
             "target": spread(np.array(self.targets), 1, 1, 1, g),
             **{name: each.transpose(0, 2, 1, 3).ravel() for name, each in self._numbers().items()},
             "unit": spread(np.array(self.units), 1, 1, 1, g),
-            "history": spread(self.marks, w, n, 1, 1),
+            "input_status": spread(self.marks, w, n, 1, 1),
         }
         if g == 1:
             del columns["target"]
@@ -194,7 +194,7 @@ class Forecast(Shown):
     def _numbers(self) -> dict[str, np.ndarray]:
         """The arrays [W,P,N,G] by the name of their column."""
         ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
-        return {"value": self.values, **ends}
+        return {"forecast": self.values, **ends}
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Write it as .csv, .parquet or .h5, by the suffix, whole or not at all."""
@@ -218,7 +218,7 @@ class Forecast(Shown):
             self.to_frame().to_parquet(temporary, index=False)
 
     def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], issued_at [W], sensors [N], readings [W,N].
+        """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], origin [W], sensors [N], readings [W,N].
 
         With intervals it also has lower and upper [W,P,N,G].
         """
@@ -240,7 +240,7 @@ class Forecast(Shown):
                 vdid,
                 seconds,
                 shown.observed.values[:, place, 0],
-                shown.issued_at.astype(np.int64),
+                shown.origin.astype(np.int64),
                 shown.times.astype(np.int64),
                 shown.values[:, :, place, 0],
                 "" if mark == COMPLETE else mark,

@@ -55,7 +55,7 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
     table.add_column("sensor", no_wrap=True)
     for head in ("reading", *map(step_name, shown)):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("history", no_wrap=True)
+    table.add_column("input", no_wrap=True)
     for panel in panels:
         now = float(panel.observed[np.searchsorted(panel.seconds, panel.issued[-1])])
         cells = []

@@ -18,7 +18,7 @@ from socialx.data.calendar import DAY_S, KINDS_OF_DAY
 from socialx.data.climatology import HALF_LIFE_DAYS, KnownDays, near, usual_of
 from socialx.data.normaliser import Network
 
-INPUTS, OUTPUT = ("history", "carried", "issued_at"), "forecast"
+INPUTS, OUTPUT = ("history", "carried", "origin"), "forecast"
 
 
 class Standalone(nn.Module):
@@ -68,26 +68,26 @@ class Standalone(nn.Module):
         self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
         self.register_buffer("not_negative", torch.tensor(list(not_negative)))
 
-    def forward(self, history: Tensor, carried: Tensor, issued_at: Tensor) -> Tensor:
+    def forward(self, history: Tensor, carried: Tensor, origin: Tensor) -> Tensor:
         """-> forecast [B,P,N,G].
 
         history float32 [B,T,N,F]: the readings, oldest row first; NaN, infinity or the missing value of an input:
         no reading.  carried float32 [B,N,G]: the latest valid reading of each target, however old; where it is NaN, the
-        latest one of the history counts.  issued_at int64 [B]: the time of the last row as in the data file, in seconds
+        latest one of the history counts.  origin int64 [B]: the time of the last row as in the data file, in seconds
         since 1970 without a time zone.
         """
-        forecast = self.model(self.batch_of(history, carried, issued_at))
+        forecast = self.model(self.batch_of(history, carried, origin))
         return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
 
-    def batch(self, history: ArrayLike, issued_at: ArrayLike, carried: ArrayLike | None = None) -> Batch:
+    def batch(self, history: ArrayLike, origin: ArrayLike, carried: ArrayLike | None = None) -> Batch:
         """The batch of B windows that ``model`` takes, from arrays or tensors, on the device of the model.
 
         history [B,T,N,F] and carried [B,N,G]: as in ``forward``; without carried the history has the latest readings.
-        issued_at [B]: the time of the last row as in the data file, as datetime64, as text or as seconds since 1970.
+        origin [B]: the time of the last row as in the data file, as datetime64, as text or as seconds since 1970.
         Another shape is a ValueError.
         """
         network, device = self.network, self.missing.device
-        seconds = np.asarray(issued_at)
+        seconds = np.asarray(origin)
         if seconds.dtype.kind != "i":
             seconds = seconds.astype("datetime64[s]").astype(np.int64)
         readings = torch.tensor(np.asarray(history, np.float32), device=device)
@@ -100,11 +100,11 @@ class Standalone(nn.Module):
         times = torch.as_tensor(seconds, device=device)
         return self.batch_of(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
 
-    def batch_of(self, history: Tensor, carried: Tensor, issued_at: Tensor) -> Batch:
+    def batch_of(self, history: Tensor, carried: Tensor, origin: Tensor) -> Batch:
         """The batch of the tensors that ``forward`` takes."""
         valid = history.isfinite() & (history != self.missing)
         clean = torch.where(valid, history, 0.0)
-        rows = issued_at[:, None] + self.since_issue  # [B,R]
+        rows = origin[:, None] + self.since_issue  # [B,R]
         seconds = self.local(rows)
         slot, day = seconds % DAY_S // self.step_s, seconds // DAY_S
         weekday = (day + 3) % 7

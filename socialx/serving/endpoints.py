@@ -52,9 +52,9 @@ class ForecastAnswer(BaseModel):
     units: dict[str, str]
     step_minutes: int
     sensors: list[str]
-    issued_at: list[str]
+    origin: list[str]
     times: list[list[str]]
-    history: list[list[str]] = Field(description="complete, partial, missing or never, per issue and sensor")
+    input_status: list[list[str]] = Field(description="complete, partial, missing or never, per issue and sensor")
     forecast: dict[str, list[list[list[float]]]]
     interval: float | None = Field(None, description="level of the prediction intervals, where the server gives them")
     lower: dict[str, list[list[list[float]]]] | None = Field(None, description="lower ends, as forecast")

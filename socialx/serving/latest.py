@@ -67,7 +67,7 @@ class Latest:
             ends = self.band.intervals.around(torch.from_numpy(values), LEVEL)
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
         forecast = issue.forecast(self.run, values, self.band)
-        rows = np.searchsorted(forecast.observed.times, forecast.issued_at)
+        rows = np.searchsorted(forecast.observed.times, forecast.origin)
         now = forecast.observed.values[rows].astype(object)  # readings of the last row [1,N,G]
         now[now != now] = None
         readings = {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)}

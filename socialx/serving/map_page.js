@@ -166,7 +166,7 @@ function legend() {
 function draw() {
   const step = +byId("ahead").value, minutes = step * network.step_minutes;
   const now = found.now[network.feature][0], values = step ? found.forecast[network.feature][0][step - 1] : now;
-  const clock = (step ? found.times[0][step - 1] : found.issued_at[0]).slice(0, 16);
+  const clock = (step ? found.times[0][step - 1] : found.origin[0]).slice(0, 16);
   const name = step ? `in ${minutes} minutes, ${clock}` : `now, ${clock}`;
   byId("time").textContent = name;
   byId("ahead").setAttribute("aria-valuetext", name);
@@ -195,14 +195,14 @@ function tabulate() {
   const head = element(byId("head"), "tr");
   element(head, "th", {scope: "col"}, "sensor");
   for (const name of names) element(head, "th", {scope: "col", class: "n"}, name);
-  element(head, "th", {scope: "col"}, "history");
+  element(head, "th", {scope: "col"}, "input");
   const lowest = now.map((_, sensor) => least(ahead.map(values => values[sensor])));
   byId("rows").replaceChildren();
   for (const sensor of [...now.keys()].sort((one, other) => lowest[one] - lowest[other])) {
     const row = element(byId("rows"), "tr");
     element(row, "th", {scope: "row"}, network.sensors[sensor].id);
     for (const values of columns) element(row, "td", {class: "n"}, shown(values[sensor]));
-    element(row, "td", {}, found.history[0][sensor]);
+    element(row, "td", {}, found.input_status[0][sensor]);
   }
 }
 
@@ -216,7 +216,7 @@ async function load() {
       return;
     }
     const next = await get("forecast/latest"), values = Object.values(next.forecast)[0][0];
-    if (found && found.issued_at[0] === next.issued_at[0] && JSON.stringify(found) === JSON.stringify(next)) return;
+    if (found && found.origin[0] === next.origin[0] && JSON.stringify(found) === JSON.stringify(next)) return;
     const first = found === null;
     found = next;
     scale = shares() ? {low: 0.4, high: 1, step: 0.1}
@@ -234,7 +234,7 @@ async function load() {
       byId("ask").hidden = false;
       byId("said").textContent = "The server did not take this token.";
     } else byId("said").textContent = `The server did not answer (${error.message}).`
-      + (found ? ` The numbers are those of ${found.issued_at[0]}.` : "");
+      + (found ? ` The numbers are those of ${found.origin[0]}.` : "");
   }
 }
 

@@ -214,4 +214,4 @@ def _start_among(scored: ScoredPart) -> str:
 def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredPart) -> SavedForecasts:
     """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
     known = about(scored.data, scored.part, scored.places, run)
-    return SavedForecasts(stack.enter_context(saving(path, known)), len(known.issued_at))
+    return SavedForecasts(stack.enter_context(saving(path, known)), len(known.origin))

@@ -150,7 +150,7 @@ def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
     local = {} if data.store.local_zone is None else {"local_zone": data.store.local_zone}
     return {
         **local,
-        "schema": "socialx.export/1",
+        "schema": "socialx.export/2",
         "socialx": socialx.__version__,
         "dataset": data.store.dataset_name,
         "sensors": list(data.sensors.ids),

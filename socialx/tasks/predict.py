@@ -203,7 +203,7 @@ def as_forecast(
         sensors=data.sensors.ids,
         targets=data.targets,
         units=tuple(data.stores[name].unit for name in data.targets),
-        issued_at=issued.astype("datetime64[s]"),
+        origin=issued.astype("datetime64[s]"),
         times=(issued[:, None] + steps).astype("datetime64[s]"),
         values=np.where(below, np.float32(0), values),
         readings=readings,

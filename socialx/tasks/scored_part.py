@@ -191,7 +191,7 @@ def about(data: Dataset, part: str, places: np.ndarray, name: str) -> Scored:
         step_minutes=data.store.step_minutes,
         history=data.history,
         horizon=data.horizon,
-        issued_at=data.store.seconds[data.forecast_rows(part, places)[0] - 1].astype("datetime64[s]"),
+        origin=data.store.seconds[data.forecast_rows(part, places)[0] - 1].astype("datetime64[s]"),
     )
 
 

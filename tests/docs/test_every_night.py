@@ -113,7 +113,7 @@ def followed(service: Service) -> tuple[str, str]:
     asyncio.run(look())
     assert service.trouble == ""
     assert service.latest is not None
-    return service.run, service.latest.answer.decode().partition('"issued_at":["')[2][:19]
+    return service.run, service.latest.answer.decode().partition('"origin":["')[2][:19]
 
 
 @pytest.mark.slow

@@ -277,7 +277,7 @@ def test_what_is_no_table_of_readings_says_what_it_is(tmp_path: Path) -> None:
     places, forecast = tmp_path / "places.csv", tmp_path / "fc.h5"
     pd.DataFrame({"id": IDS, "lat": 48.1, "lon": 11.5}).to_csv(places, index=False)
     with h5py.File(forecast, "w") as file:
-        for name in ("forecast", "issued_at", "times", "sensors"):
+        for name in ("forecast", "origin", "times", "sensors"):
             file[name] = [0.0]
     for command in (["inspect"], ["convert", "auto"]):
         assert f"socialx convert auto READINGS --meta-csv {places}" in run(*command, places).stderr

@@ -98,7 +98,7 @@ def folder(data: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     ids = lines[0].split(",")[1:]
     roads = [f"{one},{other},100" for one in ids for other in ids]
     (tmp_path / "roads.csv").write_text("\n".join(["from,to,cost", *roads]) + "\n")
-    (tmp_path / "mine.csv").write_text("issued_at,sensor,horizon,value\n")
+    (tmp_path / "mine.csv").write_text("origin,sensor,lead_minutes,forecast\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -5,6 +5,7 @@ The cases here are always the same; ``make fuzz`` draws others.
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import signal
@@ -63,7 +64,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "an exception": (lambda: 1 / 0, "traceback: ZeroDivisionError"),
     "a crash": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "ended by signal 11"),
     "a hang": (lambda: time.sleep(60), "still running"),
-    "much memory": (lambda: len(b"x" * (128 << 20)), "memory: "),
+    "much memory": (lambda: mmap.mmap(-1, 128 << 20).write(bytes(128 << 20)), "memory: "),
     "another file written": (lambda: _write("a.csv", 0), "silent: a.csv changed"),
     "an output after a refusal": (lambda: _write("out.h5", 1), "left behind: out.h5"),
     "a temporary": (lambda: _write(".out.h5.12.tmp", 0), "litter: .out.h5.12.tmp"),

@@ -155,7 +155,7 @@ def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: i
     torch.manual_seed(0)
     of = Network(sensors, STEPS, 2, 288, MOMENTS, MOMENTS, (0,))
     arguments: dict[str, object] = {"width": 8, "blocks": 2, "dropout": 0.1}
-    if kind == "xlstm":
+    if kind == "social":
         layers = Social(
             POOLINGS[pooling].load(),
             partial(Geometry, 2, nearest(positions(sensors), 3), pair_rank=2),
@@ -164,7 +164,7 @@ def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: i
         arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
         arguments |= {"patch": patch}
     model = MODELS[kind].load()(
-        of, **{k: v for k, v in arguments.items() if kind == "xlstm" or k in MODELS[kind].reads}
+        of, **{k: v for k, v in arguments.items() if kind == "social" or k in MODELS[kind].reads}
     )
     with torch.no_grad():
         for parameter in model.parameters():
@@ -173,15 +173,15 @@ def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: i
     counts = rng.uniform(0, 9, (4, 288, sensors, 1)).astype(np.float32)
     sums = (counts * rng.normal(55, 8, counts.shape)).astype(np.float32)
     known = KnownDays(sums[:3], counts[:3], 11_000, 12_000, OneDay(12_000, 1, sums[3], counts[3]))
-    return around(model.eval(), of, known=known if kind == "xlstm" else None)
+    return around(model.eval(), of, known=known if kind == "social" else None)
 
 
 CASES = [
-    ("xlstm", "attention", 6, "xlstm"),
-    *(("xlstm", pooling, 6, "mlp") for pooling in KINDS[1:]),
-    ("xlstm", "attention", 60, "mlp"),  # more sensors per neighbour: gathered, not dense
+    ("social", "attention", 6, "xlstm"),
+    *(("social", pooling, 6, "mlp") for pooling in KINDS[1:]),
+    ("social", "attention", 60, "mlp"),  # more sensors per neighbour: gathered, not dense
     *((kind, "none", 6, "") for kind in ("linear", "lstm", "stid")),
-    *(("xlstm", "attention", 6, *tokens) for tokens in (("xlstm", 2), ("mlp", 4))),  # of several steps
+    *(("social", "attention", 6, *tokens) for tokens in (("xlstm", 2), ("mlp", 4))),  # of several steps
 ]
 STEPS = 4
 

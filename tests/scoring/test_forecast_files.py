@@ -27,7 +27,7 @@ def saved(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def table(saved: Path) -> pd.DataFrame:
     """The few columns that other people write."""
-    return pd.read_parquet(saved)[["issued_at", "sensor", "horizon", "value"]]
+    return pd.read_parquet(saved)[["origin", "sensor", "lead_minutes", "forecast"]]
 
 
 def told(*arguments: object, **options: object) -> tuple[api.evaluate, list[str]]:
@@ -68,15 +68,15 @@ def test_what_predict_wrote_has_the_scores_of_its_run(data: Path, tmp_path: Path
 
 def with_others(frame: pd.DataFrame) -> pd.DataFrame:
     """Forecasts that were issued at times that are not scored."""
-    earlier = frame.assign(issued_at=frame["issued_at"] - pd.Timedelta("30D"), value=1e6)
+    earlier = frame.assign(origin=frame["origin"] - pd.Timedelta("30D"), forecast=1e6)
     return pd.concat([earlier, frame])
 
 
 WAYS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "shuffled": lambda f: f.sample(frac=1, random_state=0),
-    "times": lambda f: f.assign(time=f.issued_at + pd.to_timedelta(f.horizon, "min")).drop(columns="horizon"),
-    "time and horizon": lambda f: f.assign(time=f.issued_at + pd.to_timedelta(f.horizon, "min")),
-    "a zone": lambda f: f.assign(issued_at=f.issued_at.dt.tz_localize("America/Los_Angeles").dt.tz_convert("UTC")),
+    "times": lambda f: f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")).drop(columns="lead_minutes"),
+    "time and horizon": lambda f: f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")),
+    "a zone": lambda f: f.assign(origin=f.origin.dt.tz_localize("America/Los_Angeles").dt.tz_convert("UTC")),
     "others": with_others,
 }
 
@@ -91,7 +91,7 @@ def test_a_table_may_be_written_in_several_ways(run: Path, saved: Path, tmp_path
 
 def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_path: Path) -> None:
     frame = pd.read_parquet(saved)
-    frame["value"] = (frame["truth"] + 1).fillna(0)
+    frame["forecast"] = (frame["truth"] + 1).fillna(0)
     path = tmp_path / "mine.parquet"
     frame.drop(columns=["truth", "unit"]).to_parquet(path)
     found = api.evaluate([run, path], baselines=True, part="test")
@@ -121,10 +121,10 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
     run: Path, saved: Path, tmp_path: Path
 ) -> None:
     frame = table(saved)
-    issues = np.sort(frame["issued_at"].unique())
-    frame = frame[frame["issued_at"] != issues[0]]
-    one = (frame["issued_at"] == issues[1]) & (frame["horizon"] == 5)
-    frame.loc[one & (frame["sensor"] == frame["sensor"].iloc[0]), "value"] = np.nan
+    issues = np.sort(frame["origin"].unique())
+    frame = frame[frame["origin"] != issues[0]]
+    one = (frame["origin"] == issues[1]) & (frame["lead_minutes"] == 5)
+    frame.loc[one & (frame["sensor"] == frame["sensor"].iloc[0]), "forecast"] = np.nan
     path = tmp_path / "mine.csv"
     frame.to_csv(path, index=False)
     found, said = told([run, path], baselines=True)
@@ -144,7 +144,7 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
 
 
 def test_a_period_is_kept(run: Path, saved: Path) -> None:
-    issues = np.sort(table(saved)["issued_at"].unique())
+    issues = np.sort(table(saved)["origin"].unique())
     begins = str(issues[10] + np.timedelta64(5, "m")).replace("T", " ")[:19]
     found, said = told([run, saved], start=begins)
     assert found[saved] == found[run] == api.evaluate(run, start=begins)[run]
@@ -153,36 +153,36 @@ def test_a_period_is_kept(run: Path, saved: Path) -> None:
 
 def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
     """Another horizon in one row."""
-    frame = frame.astype({"horizon": object})
-    frame.iloc[3, frame.columns.get_loc("horizon")] = horizon
+    frame = frame.astype({"lead_minutes": object})
+    frame.iloc[3, frame.columns.get_loc("lead_minutes")] = horizon
     return frame
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda f: f.rename(columns={"value": "speed"}), "no column value"),
-        (lambda f: f.drop(columns="horizon"), "no column horizon or time"),
+        (lambda f: f.rename(columns={"forecast": "speed"}), "no column forecast"),
+        (lambda f: f.drop(columns="lead_minutes"), "no column lead_minutes or time"),
         (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "4 of 4 sensors are not in"),
         (lambda f: f.assign(unit="km/h"), "in km/h, and .* is in mph"),
-        (lambda f: f.assign(horizon=f["horizon"] // 5), "1, 2, 3 min ahead is no step of"),
-        (lambda f: f.assign(horizon=f["horizon"] * 2), "70, 80, 90 min ahead is no step .*'horizon': 24"),
+        (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "1, 2, 3 min ahead is no step of"),
+        (lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2), "70, 80, 90 min ahead is no step .*'horizon': 24"),
         (lambda f: pd.concat([f, f.iloc[:3]]), "3 forecasts repeat"),
-        (lambda f: f.assign(issued_at=f["issued_at"].dt.strftime("%d/%m/%Y %H:%M")), "is no time like"),
-        (lambda f: f.assign(value="fast"), "no number"),
-        (lambda f: pd.concat([f, f["value"]], axis=1), "several columns value"),
-        (lambda f: f.assign(issued_at=[f"{t}+0{i % 2}:00" for i, t in enumerate(f["issued_at"])]), "several offsets"),
+        (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "is no time like"),
+        (lambda f: f.assign(forecast="fast"), "no number"),
+        (lambda f: pd.concat([f, f["forecast"]], axis=1), "several columns forecast"),
+        (lambda f: f.assign(origin=[f"{t}+0{i % 2}:00" for i, t in enumerate(f["origin"])]), "several offsets"),
         (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "1 of 4 sensors have no forecast"),
-        (lambda f: f[f["horizon"] == 15], "of 12 steps have no forecast"),
-        (lambda f: f.assign(issued_at=f["issued_at"] + pd.Timedelta("90D")), "no forecast is issued at the windows of"),
+        (lambda f: f[f["lead_minutes"] == 15], "of 12 steps have no forecast"),
+        (lambda f: f.assign(origin=f["origin"] + pd.Timedelta("90D")), "no forecast is issued at the windows of"),
         (lambda f: f.iloc[:0], "no forecast"),
         *(
-            (lambda f, bad=bad: odd(f, bad), "1 cells of the column horizon are no number")
+            (lambda f, bad=bad: odd(f, bad), "1 cells of the column lead_minutes are no number")
             for bad in ("", "inf", "nan")
         ),
-        (lambda f: odd(f.assign(time=f.issued_at + pd.to_timedelta(f.horizon, "min")), 60), "differ in 1 row"),
+        (lambda f: odd(f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")), 60), "differ in 1 row"),
         (lambda f: f.assign(target="flow"), "1 of 1 targets are not in the data"),
-        (lambda f: f.assign(value=True), "cells of the column value are no number"),
+        (lambda f: f.assign(forecast=True), "cells of the column forecast are no number"),
     ],
 )
 def test_a_file_that_cannot_be_scored_is_refused(
@@ -223,6 +223,6 @@ def test_what_only_a_run_has_is_not_asked_of_a_file(data: Path, run: Path, saved
 def test_truth_values_are_no_forecasts(run: Path, saved: Path, tmp_path: Path) -> None:
     """In Parquet too, where they have a type of their own."""
     path = tmp_path / "made.parquet"
-    table(saved).assign(value=True).to_parquet(path)
-    with pytest.raises(SocialxError, match="cells of the column value are no number"):
+    table(saved).assign(forecast=True).to_parquet(path)
+    with pytest.raises(SocialxError, match="cells of the column forecast are no number"):
         api.evaluate([run, path])

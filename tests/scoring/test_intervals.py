@@ -371,9 +371,9 @@ def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path
     np.testing.assert_array_equal(found.lower, low.numpy())
     np.testing.assert_array_equal(found.upper, high.numpy())
     frame = found.to_frame()
-    names = ["issued_at", "sensor", "time", "horizon", "value", "lower", "upper", "unit", "history"]
+    names = ["origin", "sensor", "time", "lead_minutes", "forecast", "lower", "upper", "unit", "input_status"]
     assert list(frame.columns) == names
-    one = frame[(frame.sensor == found.sensors[2]) & (frame.issued_at == found.issued_at[1])]
+    one = frame[(frame.sensor == found.sensors[2]) & (frame.origin == found.origin[1])]
     np.testing.assert_array_equal(one["upper"].to_numpy(np.float32), found.upper[1, :, 2, 0])
     for name in ("f.csv", "f.h5"):
         found.write(tmp_path / name)

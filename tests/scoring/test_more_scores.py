@@ -217,22 +217,22 @@ def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
     for suffix in ("h5", "parquet"):
         assert f"wrote {tmp_path}/all.{suffix}" in works("evaluate", run, "--save", tmp_path / f"all.{suffix}").stderr
     table = pd.read_parquet(tmp_path / "all.parquet")
-    assert list(table.columns) == ["issued_at", "time", "sensor", "target", "unit", "horizon", "value", "truth"]
+    assert list(table.columns) == ["origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast", "truth"]
     windows = open_run(run).protocol.windows["test"]
     assert windows % 64  # the last batch is padded
     with h5py.File(tmp_path / "all.h5") as file:
         forecast, truth = file["forecast"][:], file["truth"][:]
         assert forecast.shape == truth.shape == (windows, 12, 4, 1)
-        assert file.attrs["schema"] == "socialx.forecast/1"
-        np.testing.assert_array_equal(table["value"].to_numpy(), forecast.ravel())
+        assert file.attrs["schema"] == "socialx.forecast/2"
+        np.testing.assert_array_equal(table["forecast"].to_numpy(), forecast.ravel())
         np.testing.assert_array_equal(table["truth"].to_numpy(), truth.ravel())
-        issued, times = (pd.to_datetime(file[name].asstr()[:].ravel()) for name in ("issued_at", "times"))
-        np.testing.assert_array_equal(table["issued_at"], np.repeat(issued, 48))
+        issued, times = (pd.to_datetime(file[name].asstr()[:].ravel()) for name in ("origin", "times"))
+        np.testing.assert_array_equal(table["origin"], np.repeat(issued, 48))
         np.testing.assert_array_equal(table["time"], np.repeat(times, 4))
         names = file["sensors"].asstr()[:].tolist()
     assert names == list(open_run(run).sensors or ())
     assert table["sensor"].tolist() == names * (12 * windows)
-    assert table["horizon"].tolist()[:49:4] == [*range(5, 65, 5), 5]
+    assert table["lead_minutes"].tolist()[:49:4] == [*range(5, 65, 5), 5]
     assert set(table["unit"]) == {"mph"}
 
 

@@ -45,7 +45,7 @@ def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data
     api.evaluate([run], save=every)
     found = api.evaluate([run], start=FROM, end=TO, save=some)
     with h5py.File(every) as file, h5py.File(some) as chosen:
-        issued = file["issued_at"].asstr()[:].astype("datetime64[s]")
+        issued = file["origin"].asstr()[:].astype("datetime64[s]")
         first, last = issued + np.timedelta64(5, "m"), issued + np.timedelta64(60, "m")
         kept = (first >= np.datetime64(FROM)) & (last <= np.datetime64(TO))
         forecast, truth = file["forecast"][:][kept], file["truth"][:][kept]

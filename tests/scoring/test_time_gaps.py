@@ -98,7 +98,7 @@ def gappy(whole: Path) -> tuple[Path, Path]:
 
 def frame_of(path: Path) -> pd.DataFrame:
     frame = pd.read_parquet(path)
-    frame["time"] = frame["issued_at"] + pd.to_timedelta(frame["horizon"], "min")
+    frame["time"] = frame["origin"] + pd.to_timedelta(frame["lead_minutes"], "min")
     return frame
 
 
@@ -126,19 +126,19 @@ def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_pa
     windows, left_out = found.protocol.windows, found.protocol.windows_left_out
     assert found.protocol.windows_across_gaps == 0
     assert sum(left_out.values()) > 0
-    assert frame["issued_at"].nunique() == sum(windows.values())
+    assert frame["origin"].nunique() == sum(windows.values())
     line = next(line for line in protocol_lines(found.protocol) if "split:" in line)
     counts = " / ".join(str(left_out[each]) for each in ("train", "validation", "test"))
     assert line.endswith(f"12 + 12 steps, 0 across a time gap ({counts} are left out)")
 
-    scored = frame.sort_values(["issued_at", "horizon"], kind="stable").groupby(["issued_at"])["value"]
+    scored = frame.sort_values(["origin", "lead_minutes"], kind="stable").groupby(["origin"])["forecast"]
     of_issue = {time: values.to_numpy(np.float32) for (time,), values in scored}
     issued = pd.DatetimeIndex(sorted(of_issue))
     clocks = issued.minute % found.protocol.step_minutes
     for clock in np.unique(clocks):  # one that is set right has several
         span = issued[clocks == clock]
         alone = api.predict(run, start=span[0], end=span[-1], every=f"{found.protocol.step_minutes}min")
-        made = dict(zip(pd.DatetimeIndex(alone.issued_at), alone.values, strict=True))
+        made = dict(zip(pd.DatetimeIndex(alone.origin), alone.values, strict=True))
         for time in span:
             np.testing.assert_allclose(made[time].reshape(-1), of_issue[time].clip(min=0), rtol=0, atol=2e-4)
 

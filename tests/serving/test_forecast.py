@@ -73,7 +73,7 @@ def test_more_rows_tell_what_was_read_before(run: Path, data: Path, client: Test
         file["data/features"][-12:, 0, 0] = 0
     answer = client.post("/forecast", json=request).json()
     assert answer == expected(run, path)
-    assert answer["history"][0][0] == "missing"
+    assert answer["input_status"][0][0] == "missing"
 
 
 def test_null_and_sensors_that_are_not_named_are_missing(
@@ -90,7 +90,7 @@ def test_null_and_sensors_that_are_not_named_are_missing(
     for readings in (kept, nulls):
         answer = client.post("/forecast", json={**hour, "readings": readings}).json()
         assert answer == wanted
-    assert wanted["history"][0][1:3] == ["missing", "missing"]
+    assert wanted["input_status"][0][1:3] == ["missing", "missing"]
     empty = as_csv({**hour, "readings": nulls}).replace("None", "")
     assert client.post("/forecast", content="\ufeff" + empty, headers=CSV).json() == wanted
 
@@ -122,7 +122,7 @@ def test_requests_that_wait_are_forecast_together(service: Service, data: Path) 
             alone = client.post("/forecast", json=request).json()
             values, own = (np.array(each["forecast"]["avg_speed"]) for each in (answer.json(), alone))
             np.testing.assert_allclose(values, own, rtol=1e-6, atol=1e-5)
-            assert answer.json()["issued_at"] == alone["issued_at"] == [request["times"][-1]]
+            assert answer.json()["origin"] == alone["origin"] == [request["times"][-1]]
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_an_appended_row_is_forecast_from(followed: Service, run: Path) -> None:
     assert latest.made > first
     assert latest.trouble == ""
     found = latest_of(followed)
-    assert found["issued_at"] == ["2012-05-04 09:20:00"]
+    assert found["origin"] == ["2012-05-04 09:20:00"]
     assert found["now"] == {"avg_speed": [[60.0, None, None, 50.5]]}
     values = np.array(found["forecast"]["avg_speed"])
     np.testing.assert_allclose(values, api.predict(run, latest.path).values[..., 0], rtol=1e-6)
@@ -82,9 +82,9 @@ def test_the_server_looks_by_itself(followed: Service, monkeypatch: pytest.Monke
     followed.follow = True
     with TestClient(make_app(followed)) as client:
         assert 'data-follow="yes"' in client.get("/").text
-        assert client.get("/forecast/latest").json()["issued_at"] == ["2012-05-04 09:15:00"]
+        assert client.get("/forecast/latest").json()["origin"] == ["2012-05-04 09:15:00"]
         append(followed.latest.path, "2012-05-04 09:20:00", [20.0, 30.0, 40.0, 50.0])
-        while client.get("/forecast/latest").json()["issued_at"] != ["2012-05-04 09:20:00"]:
+        while client.get("/forecast/latest").json()["origin"] != ["2012-05-04 09:20:00"]:
             pass
         text = client.get("/metrics").text
         age = float(text.split("\nsocialx_latest_forecast_age_seconds ")[1])
@@ -148,7 +148,7 @@ def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> N
         fcntl.flock(writer, fcntl.LOCK_EX)
         assert looked(followed).trouble
     assert looked(followed).trouble == ""
-    assert latest_of(followed)["issued_at"] == ["2012-05-04 09:20:00"]
+    assert latest_of(followed)["origin"] == ["2012-05-04 09:20:00"]
 
 
 def test_what_cannot_be_served_is_refused_at_once(run: Path, data: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_without_data_the_end_of_the_own_file_is_shown(run: Path) -> None:
         answer = httpx.get(f"{address}/forecast/latest", headers={"origin": ORIGIN}, timeout=60)
         assert answer.status_code == 200
         assert answer.headers["access-control-allow-origin"] == ORIGIN
-        assert answer.json()["issued_at"] == ["2012-05-04 09:15:00"]
+        assert answer.json()["origin"] == ["2012-05-04 09:15:00"]
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ for name in ("xlstm", "linear"):
     for windows in (1, 2, 5):
         some = {key: array[:windows] for key, array in given.items()}
         with torch.inference_mode():
-            of_torch = module(*(torch.from_numpy(some[key]) for key in ("history", "carried", "issued_at"))).numpy()
+            of_torch = module(*(torch.from_numpy(some[key]) for key in ("history", "carried", "origin"))).numpy()
         for forecast in (of_torch, *session.run(["forecast"], some)):
             assert forecast.shape == expected[:windows].shape, forecast.shape
             errors.append(float((np.abs(forecast / expected[:windows] - 1)).max()))
@@ -127,7 +127,7 @@ def write_inputs(run: Path, data: Path, features: list[int], path: Path, **secti
         path,
         history=np.stack([readings[row - steps + 1 : row + 1][..., features] for row in ROWS]),
         carried=latest[ROWS],
-        issued_at=np.array([times[row] for row in ROWS], "datetime64[s]").astype(np.int64),
+        origin=np.array([times[row] for row in ROWS], "datetime64[s]").astype(np.int64),
         forecast=np.concatenate([api.predict(run, at=times[row], **sections).values for row in ROWS]),
     )
 
@@ -186,7 +186,7 @@ def test_a_program_forgets_as_the_run_does(days: int, xlstm: Path, data: Path, e
             file["metadata/timestamps_epoch"][:] = times.astype(np.int64)
             readings = file["data/features"][:, :, :1].astype(np.float32)
         carried = carry_forward(readings, np.isfinite(readings) & (readings != 0))
-        given = {"history": readings[None], "carried": carried[-1:], "issued_at": times[-1:].astype(np.int64)}
+        given = {"history": readings[None], "carried": carried[-1:], "origin": times[-1:].astype(np.int64)}
         wanted = api.predict(xlstm, tmp_path / "later.h5").values
         np.testing.assert_allclose(session.run(["forecast"], given)[0], wanted, rtol=1e-4)
 
@@ -198,7 +198,7 @@ def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
     about, protocol = json.loads(texts[0]), open_run(xlstm).protocol
     assert about.pop("protocol") == json.loads(json.dumps(protocol.as_dict()))
     assert about == {
-        "schema": "socialx.export/1",
+        "schema": "socialx.export/2",
         "socialx": api.__version__,
         "dataset": "metr_la",
         "sensors": list(open_run(xlstm).sensors or ()),
@@ -214,7 +214,7 @@ def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
     assert found["xlstm"]["ends"] == [
         ["history", "tensor(float)", ["batch", 3, 4, 1]],
         ["carried", "tensor(float)", ["batch", 4, 1]],
-        ["issued_at", "tensor(int64)", ["batch"]],
+        ["origin", "tensor(int64)", ["batch"]],
         ["forecast", "tensor(float)", ["batch", 2, 4, 1]],
     ]
     of_linear = json.loads(found["linear"]["texts"][0])

@@ -220,7 +220,7 @@ def test_it_is_exported(of_neighbours: tuple[Path, tuple[str, str]], suffix: str
     for windows in (1, 5):
         some = {name: array[:windows] for name, array in inputs.items()}
         if suffix == "pt2":
-            tensors = [torch.from_numpy(some[name]) for name in ("history", "carried", "issued_at")]
+            tensors = [torch.from_numpy(some[name]) for name in ("history", "carried", "origin")]
             forecast = torch.export.load(output).module()(*tensors).detach().numpy()
         else:
             (forecast,) = onnxruntime.InferenceSession(output).run(["forecast"], some)

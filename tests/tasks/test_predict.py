@@ -65,7 +65,7 @@ def test_a_forecast_is_what_scoring_compares_with_the_truth(run: Path) -> None:
         scored = problem.model.eval()(example.batch).numpy()
     last = problem.data.store.timestamps[loader.starts + 11]
     found = api.predict(run, start=last[0].decode(), end=last[-1].decode(), every="5min")
-    assert [str(time).replace("T", " ") for time in found.issued_at] == [time.decode() for time in last]
+    assert [str(time).replace("T", " ") for time in found.origin] == [time.decode() for time in last]
     np.testing.assert_allclose(found.values, scored, rtol=0, atol=1e-5)
     truth = np.where(example.target.valid, example.target.values, np.nan)[..., 0]
     rows = np.searchsorted(found.observed.times, found.times)
@@ -75,7 +75,7 @@ def test_a_forecast_is_what_scoring_compares_with_the_truth(run: Path) -> None:
 def test_the_last_hour_needs_no_future(run: Path, data: Path, tmp_path: Path) -> None:
     """Twelve rows are enough, and the same twelve give the same forecast whatever came before them."""
     whole = api.predict(run)
-    assert str(whole.issued_at[0]) == LAST.replace(" ", "T")
+    assert str(whole.origin[0]) == LAST.replace(" ", "T")
     assert [str(time)[11:16] for time in whole.times[0][[0, -1]]] == ["09:20", "10:15"]
     short = api.predict(run, some_rows(data, tmp_path, slice(-12, None)))
     seen = whole.readings[0] > 0
@@ -102,7 +102,7 @@ def test_incomplete_histories_are_forecast_and_marked(run: Path, data: Path, tmp
     assert found.readings[0].tolist() == [11, 0, 0, 12]
     assert np.isfinite(found.values).all()
     frame = found.to_frame()
-    assert frame.groupby("sensor", sort=False)["history"].first().tolist() == [
+    assert frame.groupby("sensor", sort=False)["input_status"].first().tolist() == [
         "partial",
         "missing",
         "never",
@@ -217,24 +217,24 @@ def test_a_time_or_sensor_that_the_file_does_not_have(options: dict[str, object]
 
 def test_a_span_is_issued_every_so_often(run: Path) -> None:
     found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min")
-    assert [str(time)[11:16] for time in found.issued_at] == ["06:00", "06:30", "07:00", "07:30", "08:00"]
+    assert [str(time)[11:16] for time in found.origin] == ["06:00", "06:30", "07:00", "07:30", "08:00"]
     alone = api.predict(run, at="2012-05-04 07:00")
     np.testing.assert_allclose(found.values[2], alone.values[0], rtol=0, atol=1e-5)
     by_hour = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 09:00")
-    assert [str(time)[11:16] for time in by_hour.issued_at] == ["06:00", "07:00", "08:00", "09:00"]
+    assert [str(time)[11:16] for time in by_hour.origin] == ["06:00", "07:00", "08:00", "09:00"]
 
 
 def test_times_may_be_datetimes_also_with_a_zone(run: Path) -> None:
     wall = api.predict(run, at="2012-05-04 07:00")
     there = datetime(2012, 5, 4, 7, tzinfo=ZoneInfo("America/Los_Angeles"))
     for moment in (datetime(2012, 5, 4, 7), there, there.astimezone(UTC), pd.Timestamp("2012-05-04 07:00")):
-        np.testing.assert_array_equal(api.predict(run, at=moment).issued_at, wall.issued_at)
+        np.testing.assert_array_equal(api.predict(run, at=moment).origin, wall.origin)
 
 
 def test_a_missing_issue_time_is_left_out_and_said(run: Path, data: Path, tmp_path: Path) -> None:
     gap = some_rows(data, tmp_path, np.delete(np.arange(400), 360))  # 2012-05-04 06:00
     found, notes = notes_of(run, gap, start="2012-05-04 05:00", end="2012-05-04 07:00", every="1h")
-    assert [str(time)[11:16] for time in found.issued_at] == ["05:00", "07:00"]
+    assert [str(time)[11:16] for time in found.origin] == ["05:00", "07:00"]
     assert any("1 of 3 issue times have no row" in note for note in notes)
 
 
@@ -282,18 +282,18 @@ def test_no_speed_is_below_zero(run: Path, tmp_path: Path) -> None:
 def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
     found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 07:00", every="30min")
     frame = found.to_frame()
-    assert list(frame.columns) == ["issued_at", "sensor", "time", "horizon", "value", "unit", "history"]
+    assert list(frame.columns) == ["origin", "sensor", "time", "lead_minutes", "forecast", "unit", "input_status"]
     assert len(frame) == 3 * 4 * 12
-    one = frame[(frame.sensor == found.sensors[2]) & (frame.issued_at == found.issued_at[1])]
-    np.testing.assert_array_equal(one["value"].to_numpy(np.float32), found.values[1, :, 2, 0])
-    assert one["horizon"].tolist() == list(range(5, 65, 5))
-    assert ((one["time"] - one["issued_at"]).dt.total_seconds() / 60 == one["horizon"]).all()
+    one = frame[(frame.sensor == found.sensors[2]) & (frame.origin == found.origin[1])]
+    np.testing.assert_array_equal(one["forecast"].to_numpy(np.float32), found.values[1, :, 2, 0])
+    assert one["lead_minutes"].tolist() == list(range(5, 65, 5))
+    assert ((one["time"] - one["origin"]).dt.total_seconds() / 60 == one["lead_minutes"]).all()
     assert set(frame["unit"]) == {"mph"}
     found.write(tmp_path / "f.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), frame, check_dtype=False)
     found.write(tmp_path / "f.csv")
-    read = pd.read_csv(tmp_path / "f.csv", dtype={"sensor": str}, parse_dates=["issued_at", "time"])
-    np.testing.assert_allclose(read["value"], frame["value"], atol=5e-5)
+    read = pd.read_csv(tmp_path / "f.csv", dtype={"sensor": str}, parse_dates=["origin", "time"])
+    np.testing.assert_allclose(read["forecast"], frame["forecast"], atol=5e-5)
     pd.testing.assert_series_equal(read["time"].astype("datetime64[s]"), frame["time"].astype("datetime64[s]"))
     assert read["sensor"].tolist() == frame["sensor"].tolist()
     found.write(tmp_path / "f.h5")
@@ -303,7 +303,7 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
         assert file["times"][1, 0] == b"2012-05-04 06:35:00"
         assert file["units"][0] == b"mph"
     printed = json.loads(socialx("predict", run, "--at", "2012-05-04 07:00", "--json").stdout)
-    assert printed["issued_at"] == ["2012-05-04 07:00:00"]
+    assert printed["origin"] == ["2012-05-04 07:00:00"]
     np.testing.assert_allclose(printed["forecast"]["avg_speed"], api.predict(run, at="2012-05-04 07:00").values[..., 0])
 
 
@@ -322,7 +322,7 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     assert there.read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
     works("predict", run, "--output", there, "--overwrite")
-    assert there.read_text().startswith("issued_at,sensor,time,horizon,value,unit,history\n")
+    assert there.read_text().startswith("origin,sensor,time,lead_minutes,forecast,unit,input_status\n")
 
 
 def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_server_that_follows_a_file_goes_on_with_the_last_good_forecast(follow
         file["data/features"][-2, 1, 0] = np.nan
     asyncio.run(look())
     assert followed.latest.trouble == ""
-    assert latest_of(followed)["issued_at"] == ["2012-05-04 09:25:00"]
+    assert latest_of(followed)["origin"] == ["2012-05-04 09:25:00"]
 
 
 # ---- what may be no reading, and units

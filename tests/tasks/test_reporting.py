@@ -63,7 +63,7 @@ def test_the_days_hold_what_predict_forecasts_and_what_the_file_reads(report: Ru
     issued = shown.seconds - 30 * 60
     start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
     forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min", interval=0.9)
-    np.testing.assert_array_equal(forecast.issued_at.astype("int64"), issued)
+    np.testing.assert_array_equal(forecast.origin.astype("int64"), issued)
     for found, expected in zip(
         (shown.forecast, *shown.band), (forecast.values, forecast.lower, forecast.upper), strict=True
     ):

@@ -72,7 +72,7 @@ def test_scores_have_a_row_of_holidays(run: Path, data: Path, days: Path) -> Non
     rows = {row.key: row for row in found.by[str(run)]["weekday"]}
     assert list(rows)[-1] == "holiday"
     saved = pd.read_parquet(data.with_name("all.parquet"))
-    error = (saved["value"] - saved["truth"]).abs()
+    error = (saved["forecast"] - saved["truth"]).abs()
     of_day = error[pd.to_datetime(saved["time"]).dt.date == date(2012, 5, 7)].dropna()
     assert (rows["holiday"].count, rows["Monday"].count) == (len(of_day), 0)
     assert rows["holiday"].mae == pytest.approx(of_day.mean(), rel=1e-5)
@@ -89,11 +89,11 @@ def test_scores_have_a_row_of_holidays(run: Path, data: Path, days: Path) -> Non
 def test_a_forecast_on_a_holiday_is_that_of_the_scores(run: Path, tmp_path: Path) -> None:
     evaluate(run, save=tmp_path / "all.parquet")
     saved = pd.read_parquet(tmp_path / "all.parquet")
-    issued = saved["issued_at"].iloc[len(saved) // 2]
+    issued = saved["origin"].iloc[len(saved) // 2]
     frame = predict(run, at=str(issued)).to_frame()
-    both = saved[saved["issued_at"] == issued].merge(frame, on=["sensor", "horizon"], suffixes=("", "_now"))
+    both = saved[saved["origin"] == issued].merge(frame, on=["sensor", "lead_minutes"], suffixes=("", "_now"))
     assert len(both) == 48
-    np.testing.assert_allclose(both["value"], both["value_now"], rtol=1e-5)
+    np.testing.assert_allclose(both["forecast"], both["forecast_now"], rtol=1e-5)
 
 
 def test_the_export_knows_them(run: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_onnx_program_knows_them(run: Path, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(tmp_path / "run.onnx")
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-08T00:30"], "datetime64[s]").astype(np.int64)
     history = np.random.default_rng(0).uniform(20, 70, (3, 12, 4, 1)).astype(np.float32)
-    inputs = {"history": history, "carried": history[:, -1], "issued_at": issued}
+    inputs = {"history": history, "carried": history[:, -1], "origin": issued}
     (found,) = session.run(None, inputs)
     with torch.no_grad():
         expected = standalone(problem).eval()(*map(torch.from_numpy, inputs.values())).numpy()

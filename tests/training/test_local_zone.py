@@ -165,7 +165,7 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
     frame = pd.read_parquet(saved)
     times = pd.to_datetime(frame["time"]).dt.tz_localize("UTC").dt.tz_convert(zone)
     assert (frame["truth"] - times.dt.hour).isin([20, 40]).all()
-    error = (frame["value"] - frame["truth"]).abs()
+    error = (frame["forecast"] - frame["truth"]).abs()
     for row in found.by[str(run)]["hour"]:
         assert row.mae == pytest.approx(error[times.dt.hour == row.key].mean(), rel=1e-4)
     for row, (_, of_day) in zip(found.by[str(run)]["weekday"], error.groupby(times.dt.day_of_week), strict=False):

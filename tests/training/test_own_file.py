@@ -182,7 +182,7 @@ def test_a_file_that_grew_is_the_same_file(place: Path) -> None:
     grown(place / "data/small.h5", "2012-05-04 09:20:00")
     assert last == "2012-05-04 09:15:00"
     found = api.predict(place / "runs/a")
-    assert str(found.issued_at[0]) == "2012-05-04T09:20:00"
+    assert str(found.origin[0]) == "2012-05-04T09:20:00"
     api.evaluate(place / "runs/a")
 
 
@@ -193,7 +193,7 @@ def test_of_two_that_both_are_it_nobody_guesses(place: Path) -> None:
     with pytest.raises(SocialxError, match="differ in others: name one of them with data"):
         api.predict(place / "runs/a")
     found = api.predict(place / "runs/a", Path("data/small.h5"))
-    assert str(found.issued_at[0]) == "2012-05-04T09:20:00"
+    assert str(found.origin[0]) == "2012-05-04T09:20:00"
 
 
 def test_a_run_of_the_first_days_knows_the_whole_file(place: Path) -> None:

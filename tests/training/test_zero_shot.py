@@ -247,7 +247,7 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
     forecast = socialx.predict(run, tmp_path / "a.h5")
     assert forecast.step_minutes == minutes
     assert forecast.values.shape == (1, 60 // minutes, 3, 1)
-    assert forecast.times[0, -1] - forecast.issued_at[0] == np.timedelta64(60, "m")
+    assert forecast.times[0, -1] - forecast.origin[0] == np.timedelta64(60, "m")
     scores = socialx.evaluate(run, tmp_path / "a.h5", part="all", known_days="0,all", baselines=True)
     assert scores.protocol.step_minutes == minutes
     assert scores[str(run)].at(minutes=30).count > 0

@@ -139,7 +139,7 @@ def ours(head: FileHead) -> FileKind | None:
     with open_hdf5(head.path, "convert its source again") as file:
         if not len(file):
             raise SocialxError(head.path, "an HDF5 file that holds nothing", "download it again, or write it again")
-        if {"forecast", "issued_at", "times", "sensors"} <= set(file):
+        if {"forecast", "origin", "times", "sensors"} <= set(file):
             raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
         mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
