@@ -111,7 +111,7 @@ def walk(arguments: list[str]) -> list[Stay]:
 
 
 def climbs(stays: list[Stay]) -> int:
-    """How often a stay is in a package above the one before."""
+    """How often a stay is in a room above the one before."""
     lines = order()
     ranks = [rank("data" if room(module) in READING else module, lines) for module, _ in stays]
     return sum(after > before for before, after in itertools.pairwise(ranks))

@@ -34,9 +34,9 @@ LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 def pages() -> dict[str, str]:
     """The text of each page that the code decides, by its name in this folder."""
     return {
-        "settings.md": settings_page(),
-        "cli.md": cli_page(),
-        "data.md": data_page(),
+        "docs/settings.md": settings_page(),
+        "docs/cli.md": cli_page(),
+        "docs/data.md": data_page(),
         "CONTRIBUTING.md": contributors_page(),
     }
 
@@ -201,13 +201,12 @@ def block(command: str, told: set[str]) -> list[str]:
 
 
 def main() -> None:
-    """Write all of them into this folder, or into the one that is named."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS
-    (folder / "pictures").mkdir(parents=True, exist_ok=True)
+    """Write all of them into the repository, or into the folder that is named, at the same places."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent
+    (folder / "docs/pictures").mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
-        page = DOCS.parent / name if folder == DOCS and name == "CONTRIBUTING.md" else folder / name
-        page.write_text(text, encoding="utf-8")
-    draw(folder / "pictures/model.png")
+        (folder / name).write_text(text, encoding="utf-8")
+    draw(folder / "docs/pictures/model.png")
 
 
 if __name__ == "__main__":

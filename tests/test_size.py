@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,10 +23,9 @@ def lines(files: list[Path]) -> int:
 
 def floors() -> int:
     """How many rooms stand above each other at most, a room above those that it imports."""
-    below: dict[str, set[str]] = {room(module): set() for module in MODULES if module != "__main__"}
-    for module in MODULES:
-        if module != "__main__":
-            below[room(module)] |= {room(other) for other in inner(module)} - {room(module)}
+    below = defaultdict(set)
+    for module in set(MODULES) - {"__main__"}:  # which only calls the command line
+        below[room(module)] |= {room(other) for other in inner(module)} - {room(module)}
 
     @cache
     def floor(name: str) -> int:

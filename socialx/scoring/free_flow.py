@@ -35,10 +35,10 @@ def free_flow_of(data: Dataset, span: slice | None = None) -> np.ndarray:
 
 
 def latest_free_flow(data: Dataset, before: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """That of each sensor [N,G] and of the network [G], the median, in 28 days.
+    """The free-flow speed of each sensor [N,G] and of the network [G], the median, in 28 days.
 
-    They are those until the second ``before``, None: until the training rows end.  Less than a day tells that of the
-    network alone, and it is the upper quartile: an hour may be one in which half of the sensors are congested.
+    The days end at the second ``before``, None: where the training rows end.  Less than a day tells the speed of the
+    network alone, which is the upper quartile then: an hour may be one in which half of the sensors are congested.
     """
     day, stop = slots_per_day(data.store.step_minutes), data.learned_from.stop
     if before is not None:

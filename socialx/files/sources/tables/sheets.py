@@ -1,7 +1,7 @@
 """A table with times: how it is written, and which of its columns hold times, sensors and readings.
 
 A sheet may be text with any separator and decimal sign, packed or not, a Parquet file or a sheet of a workbook.  Its
-first rows tell what its columns hold; tables.py says what the rows mean.
+first rows tell what its columns hold; reader.py says what the rows mean.
 """
 
 from __future__ import annotations
