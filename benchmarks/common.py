@@ -24,7 +24,7 @@ from socialx.dataset import Dataset, open_dataset
 from socialx.files.sources.holidays import holidays_of
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
-from socialx.settings.layers import ARGUMENT, Layers, flat
+from socialx.settings.layers import ARGUMENT, ConfigLayers, flat
 from socialx.settings.schema import Settings
 from socialx.training.loop import Progress
 
@@ -79,7 +79,7 @@ def head(first: str, *others: str) -> str:
 # --------------------------------------------------------------------------------------------------------- time
 
 
-def in_turns(
+def interleaved_ab(
     ways: Ways, rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
     """Seconds of each round and the last results, by name: a noisy machine hurts all ways.  One round more warms up."""
@@ -145,12 +145,12 @@ def processes_in_turns(
 
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
-    names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12}
+    names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
     holidays_in_it = holidays and holidays_of(holidays)
-    return open_dataset(path, device=torch.device("cpu"), split="canonical", holidays=holidays_in_it, **names)
+    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=holidays_in_it, **names)
 
 
-def trained(folder: Path, layers: Layers) -> socialx.Run:
+def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:
     """A run with these settings: trained, gone on with where it was interrupted, or read where it is complete."""
     asked = layers.load()
     run = socialx.load_run(folder) if (folder / "metrics.jsonl").exists() else None

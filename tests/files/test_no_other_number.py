@@ -211,7 +211,7 @@ def test_properties_of_geojson_do_not_replace_its_points(tmp_path: Path) -> None
     places = tmp_path / "places.geojson"
     places.write_text(json.dumps({"type": "FeatureCollection", "features": [point("S1", 48.1), point("S2", 48.2)]}))
     output = tmp_path / "a.h5"
-    socialx.convert("auto", written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0)), output, meta=places)
+    socialx.convert("auto", written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0)), output, meta_csv=places)
     assert open_store(output).sensors.latitude.tolist() == [48.1, 48.2]
 
 

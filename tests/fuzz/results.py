@@ -57,7 +57,7 @@ def _served(_: Path, stdout: str) -> Result:
 
 
 RESULTS: dict[str, Callable[[Path, str], Result]] = {
-    "scores": _printed("part", "scores"),
+    "scores": _printed("split", "scores"),
     "forecast": _printed("forecast", "times", "origin", "sensors"),
     "intervals": _printed("forecast", "lower", "upper", "interval"),
     "explanation": _printed("mae", "by_horizon", "by_hour", "sensors", "layers"),

@@ -10,10 +10,10 @@ import pytest
 
 from socialx.serving.endpoints import Service
 from tests.commands import edited, refused, works
-from tests.serving.conftest import followed, problem
+from tests.serving.conftest import experiment, followed
 from tests.serving.test_latest import looked
 
-__all__ = ["followed", "problem"]  # fixtures
+__all__ = ["experiment", "followed"]  # fixtures
 RULE = "its missing readings are those not finite, and not finite or 0 in the training of {}"
 REMEDY = "if {} is right, convert it again with --missing 0"
 
