@@ -26,7 +26,7 @@ from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
 from socialx.settings.layers import ARGUMENT, ConfigLayers, flat
 from socialx.settings.schema import Settings
-from socialx.training.loop import Progress
+from socialx.training.loop import TrainState
 
 RESULTS = Path(__file__).parent / "results"
 METR_LA = "METR-LA as socialx convert writes it"
@@ -174,7 +174,7 @@ def differences(found: Settings, wanted: Settings, keys: list[str]) -> str:
 def complete(run: socialx.Run) -> bool:
     """Whether these epochs are all, or early stopping has ended the run."""
     best = run.best.epoch - 1 if run.best else -1
-    return Progress(epoch=len(run.epochs), best_epoch=best).complete(
+    return TrainState(epoch=len(run.epochs), best_epoch=best).complete(
         run.settings.trainer.max_epochs, run.settings.trainer.patience
     )
 

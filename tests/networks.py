@@ -13,7 +13,7 @@ from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder
-from socialx.data.scaler import MeanStd, Network
+from socialx.data.scaler import MeanStd, DataSpec
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
@@ -69,14 +69,14 @@ def series(values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, lookback:
     return Series(Arrays(values[..., None], valid[..., None], seconds), lookback, horizon, CPU)
 
 
-def network(sensors: int = 5, inputs: Sequence[MeanStd] = MOMENTS, targets: Sequence[MeanStd] = MOMENTS) -> Network:
+def network(sensors: int = 5, inputs: Sequence[MeanStd] = MOMENTS, targets: Sequence[MeanStd] = MOMENTS) -> DataSpec:
     """What a model must know: 12 + 12 steps of five minutes."""
-    return Network(sensors, 12, 12, 288, tuple(inputs), tuple(targets))
+    return DataSpec(sensors, 12, 12, 288, tuple(inputs), tuple(targets))
 
 
 def features(
     sensors: int = 5, inputs: Sequence[int] = (0, 1, 2), targets: Sequence[int] = (2, 0), batch_size: int = 4
-) -> tuple[TrainingBatch, Network]:
+) -> tuple[TrainingBatch, DataSpec]:
     """An example of three features in units of their own, of which some are read and some forecast, and its network."""
     one = [speeds(200, sensors, seed=seed) for seed in range(3)]
     unit, zero = np.float32([1, 100, 0.01]), np.float32([0, -3000, 7])

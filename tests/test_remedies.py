@@ -34,7 +34,7 @@ from socialx.files.sources import append
 from socialx.files.sources.readings import read
 from socialx.files.sources.request import ConvertOptions
 from socialx.training import launch
-from socialx.training.loop import Progress
+from socialx.training.loop import TrainState
 from socialx.training.run_folder import RunFolder
 from tests import older_files
 from tests.commands import EXCERPT, LOCATIONS, ROOT, SMALL, cut_csv, edited, keep_rows, registered, small_file, socialx
@@ -387,11 +387,11 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.user_data._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
     "tasks.predict._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
-    "training.loop.Progress.refuse_other_batches#1": lambda w: w.refusal(
-        "train", lambda: Progress(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)
+    "training.loop.TrainState.refuse_other_batches#1": lambda w: w.refusal(
+        "train", lambda: TrainState(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)
     ),
-    "training.loop.Progress.refuse_other_batches#2": lambda w: w.refusal(
-        "train", lambda: Progress(batch=9).refuse_other_batches(w.run / "last.pt", 8, 1)
+    "training.loop.TrainState.refuse_other_batches#2": lambda w: w.refusal(
+        "train", lambda: TrainState(batch=9).refuse_other_batches(w.run / "last.pt", 8, 1)
     ),
     "training.loop.go_on#1": lambda w: w.says("train", "--resume", w.run),
     "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),

@@ -103,7 +103,7 @@ def test_errors_by_hour_are_of_the_hour_of_the_zone() -> None:
     errors = RunningErrors(1, ("a",), STEP, CPU)
     for part in starts.split(1000):
         target = series.target(part)
-        errors.add(torch.full_like(target.values, 60.0), series.window(part), Target(*target))
+        errors.update(torch.full_like(target.values, 60.0), series.window(part), Target(*target))
     by_hour = maes_of(errors.compute()["hour"])
     assert np.flatnonzero(by_hour).tolist() == [8]
     assert by_hour[8] == pytest.approx(30 / 4, abs=1e-6)

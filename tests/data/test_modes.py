@@ -221,7 +221,7 @@ def test_a_loader_that_is_dropped_leaves_no_thread() -> None:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("sharded", [0, 50, 70])
+@pytest.mark.parametrize("shard", [0, 50, 70])
 def test_the_next_epoch_has_its_first_chunk_already(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     order = {"batch_size": 7, "shuffle": True, "sharded": shard}
     on_device, loader = (made(mode, LONG, np.arange(140), **order) for mode in ("on_device", "sharded"))

@@ -111,7 +111,7 @@ def followed(service: Service) -> tuple[str, str]:
             await service.latest.look(service.worker.ask)
 
     asyncio.run(look())
-    assert service.trouble == ""
+    assert service.reason == ""
     assert service.latest is not None
     return service.run, service.latest.answer.decode().partition('"origin":["')[2][:19]
 

@@ -21,7 +21,7 @@ from socialx.files.sources.recognition import FileKind, kind_of
 from socialx.files.store.head import read_head
 from socialx.files.store.published import DATASETS
 from socialx.files.store.store import open_store
-from socialx.inspection.checks import experiments
+from socialx.inspection.checks import problems
 from socialx.inspection.report import inspect
 from tests.commands import socialx
 from tests.data_files import (
@@ -111,7 +111,7 @@ def completed(path: Path, *arguments: Path, **options: bool) -> Plan:
     plan = backfill(path, *arguments, **options)
     assert stored(path) == before
     assert kind_of(read_head(path)) == FileKind("current", "written or completed by socialx", None)
-    assert options or experiments(inspect(path)) == []
+    assert options or problems(inspect(path)) == []
     with unchanged(path):
         assert backfill(path, *arguments, **options).actions == ()
     return plan
@@ -334,7 +334,7 @@ def test_the_proposed_command_works_at_once_and_with_any_path(tmp_path: Path) ->
         proposed = refusal(lambda: backfill(path, **given), "no position in range")  # noqa: B023
         assert shlex.split(proposed)[-5:] == ["backfill", str(path), "--rewrite", "--meta-csv", "LOCATIONS.csv"]
     backfill(path, locations, rewrite=True)
-    assert experiments(inspect(path)) == []
+    assert problems(inspect(path)) == []
 
 
 def test_a_rewrite_takes_positions_and_what_else_is_unknown_from_the_locations_file(tmp_path: Path) -> None:
@@ -560,7 +560,7 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert done.stderr.count("error:") == 1
     assert "M0.h5: no position in range for 4 of 4 sensors" in done.stderr
-    assert experiments(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
+    assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
     assert socialx("backfill", folder, "--meta-csv", meta(tmp_path / "meta.csv")).exit_code == 0
     again = socialx("backfill", folder, "--meta-csv", tmp_path / "meta.csv")
     assert again.stdout.count("nothing is missing, unchanged") == 5

@@ -238,7 +238,7 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
 def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -> None:
     np.save(tmp_path / "d.npy", VALUES)
     meta = write_locations(tmp_path / "meta.csv")
-    request = ConvertOptions(tmp_path / "d.npy", meta_csv=meta, start=TIMES[0], step_s=300)
+    request = ConvertOptions(tmp_path / "d.npy", meta_csv=meta, first_time=TIMES[0], step_s=300)
     indexed = read("npy", request)
     assert indexed.sensors.ids == IDS
     assert f"{meta}: ids from its column index" in shown(indexed.notes)

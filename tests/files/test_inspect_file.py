@@ -22,7 +22,7 @@ from socialx.files.store import time_axis
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
 from socialx.files.store.writer import create
-from socialx.inspection.checks import CHECKS, PROBLEMS, experiments, failed, parse, remarks
+from socialx.inspection.checks import CHECKS, PROBLEMS, problems, failed, parse, remarks
 from socialx.inspection.report import Report, inspect
 from socialx.inspection.tables import print_report
 from tests.data_files import (
@@ -40,7 +40,7 @@ from tests.data_files import (
 def test_a_good_file_has_no_problems(tmp_path: Path) -> None:
     path = small_store(tmp_path / "out.h5")
     report = inspect(path)
-    assert experiments(report) == []
+    assert problems(report) == []
     assert (report.dataset, report.rows, report.declared_rows, report.sensors) == ("metr_la", 40, 40, 3)
     assert (report.first_timestamp, report.last_timestamp, report.step_minutes) == (
         timestamps(40)[0],
@@ -87,7 +87,7 @@ def test_what_fails_a_file(tmp_path: Path, case: str) -> None:
     change, expected = CASES[case]
     report = inspect(changed(small_store(tmp_path / "out.h5"), change))
     assert [name for name in PROBLEMS if failed(report, [name])] == expected
-    assert len(experiments(report)) == len(expected)
+    assert len(problems(report)) == len(expected)
 
 
 def reported(
@@ -123,7 +123,7 @@ def test_shares_of_every_sensor(tmp_path: Path) -> None:
     report = reported(tmp_path, values, missing=0.0)
     assert report.sensor_missing_share == pytest.approx({"a": 0.25, "b": 0.3, "c": 0})
     assert report.missing_share == pytest.approx(11 / 60)
-    assert experiments(report) == []
+    assert problems(report) == []
     assert list(report.sensor_missing_share) == ["a", "b", "c"]
     worst = reported(tmp_path, np.where(np.arange(9) == 7, np.nan, moving(20, 9))).worst_sensors
     assert list(worst) == ["h", "a", "b", "c", "d"]  # only five are listed
@@ -354,7 +354,7 @@ def test_rows_without_a_time_are_counted_and_left_out(tmp_path: Path) -> None:
             file["metadata/timestamps_epoch"][row] = 0
     report = inspect(tmp_path / "out.h5")
     assert (report.rows, report.failed_rows, report.declared_rows, report.wrong_epochs) == (18, 2, 20, 0)
-    assert (experiments(report), report.gaps) == ([], 1)
+    assert (problems(report), report.gaps) == ([], 1)
 
 
 @pytest.fixture(scope="module")
@@ -416,7 +416,7 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_table_of_checks(clean: Report) -> None:
     assert list(FAILS) == list(CHECKS)
     assert list(PROBLEMS) == list(FAILS)[:6]
-    assert experiments(clean) == remarks(clean) == failed(clean, ["all"]) == []
+    assert problems(clean) == remarks(clean) == failed(clean, ["all"]) == []
 
 
 @pytest.mark.parametrize("name", FAILS)
@@ -426,7 +426,7 @@ def test_a_check_fails_when_it_should_and_alone(clean: Report, name: str) -> Non
     assert [other for other in CHECKS if failed(report, [other])] == [name]
     assert failed(report, [name]) == failed(report, ["all"]) == [line]
     severe = name in PROBLEMS
-    assert (experiments(report), remarks(report)) == (([line], []) if severe else ([], [line]))
+    assert (problems(report), remarks(report)) == (([line], []) if severe else ([], [line]))
 
 
 def test_what_no_check_minds(clean: Report) -> None:

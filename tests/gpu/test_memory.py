@@ -29,7 +29,7 @@ def step_of(shard: int | None, activation_checkpointing: bool, dropout: float = 
     """Bytes at the peak of one forward and backward of these sequences in fp64, and all gradients."""
     torch.manual_seed(0)
     encoder = SharedEncoder(
-        64, 4, [1, 3], 4, 12, dropout, shard=shard, activation_checkpointing=activation_checkpointing
+        64, 4, [1, 3], 4, 12, dropout, encoder_batch=shard, activation_checkpointing=activation_checkpointing
     )
     encoder.double().to(CUDA).train()
     generator = torch.Generator().manual_seed(1)
@@ -47,7 +47,7 @@ def step_of(shard: int | None, activation_checkpointing: bool, dropout: float = 
 
 
 @pytest.mark.parametrize(
-    ("sharded", "activation_checkpointing", "share"),
+    ("encoder_batch", "activation_checkpointing", "share"),
     [(SEQUENCES // 8, False, 0.4), (None, True, 0.6), (SEQUENCES // 2, True, 0.4)],
     ids=str,
 )
@@ -77,12 +77,12 @@ def test_recomputing_never_waits(precision: str) -> None:
         made.step([e])
 
 
-@pytest.mark.parametrize(("sharded", "activation_checkpointing"), [(None, True), (16, True), (16, False)])
+@pytest.mark.parametrize(("encoder_batch", "activation_checkpointing"), [(None, True), (16, True), (16, False)])
 def test_recomputing_without_dropout_can_be_captured(shard: int | None, activation_checkpointing: bool) -> None:
     torch.manual_seed(0)
     encoder = (
         SharedEncoder(
-            64, 2, [1], 4, 12, backend=FASTEST, shard=shard, activation_checkpointing=activation_checkpointing
+            64, 2, [1], 4, 12, backend=FASTEST, encoder_batch=shard, activation_checkpointing=activation_checkpointing
         )
         .to(CUDA)
         .train()

@@ -17,7 +17,7 @@ from socialx.core.errors import FallbackWarning
 from socialx.core.precision import resolve_precision
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
-from socialx.training.loop import Progress, examples_of, fit, load_progress, run_steps
+from socialx.training.loop import TrainState, examples_of, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder
 from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_both, on_device, refused_waits
 from tests.meters import Launches
@@ -165,7 +165,7 @@ def test_auto_is_a_mixed_precision() -> None:
 
 
 def test_a_run_resumes(tmp_path: Path) -> None:
-    def go(made: Learner, path: Path, epochs: int, progress: Progress | None = None) -> Progress:
+    def go(made: Learner, path: Path, epochs: int, progress: TrainState | None = None) -> TrainState:
         run = RunFolder(path)
         limits = {"horizon": 12, "max_epochs": epochs, "patience": 9}
         return fit(made, on_device(), on_device("validation"), run, **limits, progress=progress)

@@ -116,7 +116,7 @@ def several(sensors: int = 5, targets: tuple[int, ...] = (2, 0)) -> tuple[Foreca
 
 
 def encoder(blocks: int = 2, slstm_at: tuple[int, ...] = (1,), backend: str = "auto") -> SharedEncoder:
-    return SharedEncoder(16, blocks, slstm_at, heads=2, inputs=12, backend=backend)
+    return SharedEncoder(16, blocks, slstm_at, heads=2, lookback=12, backend=backend)
 
 
 def shaken(model: Any) -> Any:
@@ -209,7 +209,7 @@ def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
 
 def test_the_default_mlp_has_as_many_parameters_as_the_default_xlstm() -> None:
     model = Settings().model
-    xlstm = SharedEncoder(model.width, model.blocks, model.slstm_at, HEADS, inputs=12)
+    xlstm = SharedEncoder(model.width, model.blocks, model.slstm_at, HEADS, lookback=12)
     mlp = WindowMlp(model.width, 12, model.mlp_width)
     of_xlstm, of_mlp = (sum(p.numel() for p in each.parameters()) for each in (xlstm, mlp))
     assert of_mlp == pytest.approx(of_xlstm, rel=0.02)

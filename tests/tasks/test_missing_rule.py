@@ -63,7 +63,7 @@ def test_a_followed_file_that_becomes_one_of_another_rule_changes_nothing(follow
     assert latest is not None
     before = latest.answer
     latest.path.write_bytes(other.read_bytes())
-    assert "missing None, not 0.0" in looked(followed).trouble
+    assert "missing None, not 0.0" in looked(followed).reason
     assert latest.answer == before
 
 

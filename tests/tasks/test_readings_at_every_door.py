@@ -139,13 +139,13 @@ def test_a_server_that_follows_a_file_goes_on_with_the_last_good_forecast(follow
             await followed.latest.look(followed.worker.ask)
 
     asyncio.run(look())
-    assert f"has {code:g} at 2012-05-04 09:20:00" in followed.latest.trouble
+    assert f"has {code:g} at 2012-05-04 09:20:00" in followed.latest.reason
     assert latest_of(followed) == before
     append(followed.latest.path, "2012-05-04 09:25:00", [60.0, 50.0, 50.0, 50.5])
     with edited(followed.latest.path, followed.latest.path) as file:
         file["data/features"][-2, 1, 0] = np.nan
     asyncio.run(look())
-    assert followed.latest.trouble == ""
+    assert followed.latest.reason == ""
     assert latest_of(followed)["origin"] == ["2012-05-04 09:25:00"]
 
 

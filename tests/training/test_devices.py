@@ -79,7 +79,7 @@ def test_forward_loss_and_scores_stay_on_the_device(name: str, on_meta: DeviceLo
         for batch, target in on_meta.epoch(0):
             forecast = model(batch)
             loss = masked_absolute_error(forecast, target.values, target.valid)
-            sums.add(forecast, batch, target)
+            sums.update(forecast, batch, target)
             if loss.requires_grad:
                 loss.backward()
     assert guard.copies <= 2  # the order of the epoch, and which windows of its last batch are padding

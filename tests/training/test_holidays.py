@@ -114,8 +114,8 @@ def test_an_onnx_program_knows_them(run: Path, tmp_path: Path) -> None:
     works("export", run, tmp_path / "run.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "run.onnx")
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-08T00:30"], "datetime64[s]").astype(np.int64)
-    inputs = np.random.default_rng(0).uniform(20, 70, (3, 12, 4, 1)).astype(np.float32)
-    inputs = {"inputs": inputs, "last_observed": inputs[:, -1], "origin": issued}
+    readings = np.random.default_rng(0).uniform(20, 70, (3, 12, 4, 1)).astype(np.float32)
+    inputs = {"inputs": readings, "last_observed": readings[:, -1], "origin": issued}
     (found,) = session.run(None, inputs)
     with torch.no_grad():
         expected = export_model(experiment).eval()(*map(torch.from_numpy, inputs.values())).numpy()

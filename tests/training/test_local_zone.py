@@ -246,7 +246,7 @@ def test_an_export_has_the_clock_for_years(experiments: Any, run: Path, utc: Pat
             assert torch.equal(batch.time_of_day, torch.from_numpy((times + shifts(zone, times)) % 86_400 // 300))
     last = int(data.store.seconds.max()) + 19 * year
     assert (
-        alone.batch(np.zeros((1, 12, 4, 1)), [last]).slot.tolist()
+        alone.batch(np.zeros((1, 12, 4, 1)), [last]).time_of_day.tolist()
         == data.calendar.at(last + 300 * np.arange(-11, 13)[None], 5)[0].tolist()
     )
 

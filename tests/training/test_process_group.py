@@ -279,8 +279,8 @@ def test_alone_nothing_is_exchanged() -> None:
     SINGLE.sum_gradients([parameter])
     assert parameter.grad.tolist() == [2.0, 2.0, 2.0]
     assert SINGLE.all_reduce(torch.tensor(3)).item() == 3
-    assert SINGLE.any(True)
-    assert not SINGLE.any(False)
+    assert SINGLE.any_rank(True)
+    assert not SINGLE.any_rank(False)
     assert SINGLE.broadcast_object([3, "runs/a b\u00e9"]) == [3, "runs/a b\u00e9"]
     with pytest.raises(SocialxError, match="wrong"), SINGLE.all_or_none():
         raise SocialxError("here", "wrong")
@@ -291,7 +291,7 @@ def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.Monke
     for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("TORCHELASTIC_RESTART_COUNT", "1")):
         monkeypatch.setenv(name, value)
     assert group_from_env() == ProcessGroup(3, 4, 1)
-    assert not group_from_env().first
+    assert not group_from_env().is_rank_zero
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # what torchrun says where nobody named the job
     assert group_from_env().job == ""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job 7")
