@@ -13,7 +13,7 @@ from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder
-from socialx.data.scaler import MeanStd, DataSpec
+from socialx.data.scaler import DataSpec, MeanStd
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows

@@ -116,7 +116,7 @@ def test_all_modes_serve_the_same_batches(
     starts = first + stride * np.arange(windows)
     for rank in range(ranks):
         order = {
-            "batch_size": batch_size, "shuffle": shuffle, "seed": 2, "sharded": shard, "share": RankShare(rank, ranks)
+            "batch_size": batch_size, "shuffle": shuffle, "seed": 2, "shard": shard, "share": RankShare(rank, ranks)
         }  # fmt: skip
         on_device, *others = (made(mode, source, starts, **order) for mode in ("on_device", "sharded", "workers"))
         expected = list(on_device.epoch(1))
@@ -223,7 +223,7 @@ def test_a_loader_that_is_dropped_leaves_no_thread() -> None:
 
 @pytest.mark.parametrize("shard", [0, 50, 70])
 def test_the_next_epoch_has_its_first_chunk_already(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = {"batch_size": 7, "shuffle": True, "sharded": shard}
+    order = {"batch_size": 7, "shuffle": True, "shard": shard}
     on_device, loader = (made(mode, LONG, np.arange(140), **order) for mode in ("on_device", "sharded"))
     assert isinstance(loader, ShardLoader)
     read: list[int] = []

@@ -368,7 +368,8 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     write(tmp_path / name)
     step = {} if name in ("data.npz", "node_values.npy") else {"step_s": 300}
     found = read(
-        "auto", ConvertOptions(tmp_path / name, first_time="2012-03-01 00:00:00", **step, **said, without_positions=True)
+        "auto",
+        ConvertOptions(tmp_path / name, first_time="2012-03-01 00:00:00", **step, **said, without_positions=True),
     )
     assert found.missing == missing
     if "missing" not in said:

@@ -261,5 +261,7 @@ def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
     done = socialx("convert", "csv", data, "--first-time", TIMES[0], "--freq", "5min", "--without-positions",
                    "--output-h5", tmp_path / "v.h5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    found = neighbours_of(open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_of(4)), require_locations=True)
+    found = neighbours_of(
+        open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_of(4)), require_locations=True
+    )
     assert [set(row) for row in found.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]

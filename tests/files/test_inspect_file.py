@@ -22,7 +22,7 @@ from socialx.files.store import time_axis
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
 from socialx.files.store.writer import create
-from socialx.inspection.checks import CHECKS, PROBLEMS, problems, failed, parse, remarks
+from socialx.inspection.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
 from socialx.inspection.report import Report, inspect
 from socialx.inspection.tables import print_report
 from tests.data_files import (

@@ -25,11 +25,13 @@ if PSEUDO:
     SHAPE += ["--cuda-graph", "off"]  # a recording of it keeps what a card would use again
 
 
-def step_of(shard: int | None, activation_checkpointing: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
+def step_of(
+    encoder_batch: int | None, activation_checkpointing: bool, dropout: float = 0.0
+) -> tuple[int, list[Tensor]]:
     """Bytes at the peak of one forward and backward of these sequences in fp64, and all gradients."""
     torch.manual_seed(0)
     encoder = SharedEncoder(
-        64, 4, [1, 3], 4, 12, dropout, encoder_batch=shard, activation_checkpointing=activation_checkpointing
+        64, 4, [1, 3], 4, 12, dropout, encoder_batch=encoder_batch, activation_checkpointing=activation_checkpointing
     )
     encoder.double().to(CUDA).train()
     generator = torch.Generator().manual_seed(1)
@@ -52,10 +54,10 @@ def step_of(shard: int | None, activation_checkpointing: bool, dropout: float = 
     ids=str,
 )
 def test_recomputing_needs_less_memory_for_the_same_gradients(
-    shard: int | None, activation_checkpointing: bool, share: float
+    encoder_batch: int | None, activation_checkpointing: bool, share: float
 ) -> None:
     whole, truth = step_of(None, False)
-    peak, gradients = step_of(shard, activation_checkpointing)
+    peak, gradients = step_of(encoder_batch, activation_checkpointing)
     assert peak < share * whole
     for found, expected in zip(gradients, truth, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
@@ -71,18 +73,25 @@ def test_the_recomputation_draws_the_same_dropout() -> None:
 @in_every_precision
 def test_recomputing_never_waits(precision: str) -> None:
     made, e = learner(precision), example().to(CUDA)
-    made.model.encoder.shard, made.model.encoder.activation_checkpointing = 8, True  # type: ignore[assignment, union-attr]
+    made.model.encoder.encoder_batch, made.model.encoder.activation_checkpointing = 8, True  # type: ignore[assignment, union-attr]
     made.step([e])
     with refused_waits():
         made.step([e])
 
 
 @pytest.mark.parametrize(("encoder_batch", "activation_checkpointing"), [(None, True), (16, True), (16, False)])
-def test_recomputing_without_dropout_can_be_captured(shard: int | None, activation_checkpointing: bool) -> None:
+def test_recomputing_without_dropout_can_be_captured(encoder_batch: int | None, activation_checkpointing: bool) -> None:
     torch.manual_seed(0)
     encoder = (
         SharedEncoder(
-            64, 2, [1], 4, 12, backend=FASTEST, encoder_batch=shard, activation_checkpointing=activation_checkpointing
+            64,
+            2,
+            [1],
+            4,
+            12,
+            backend=FASTEST,
+            encoder_batch=encoder_batch,
+            activation_checkpointing=activation_checkpointing,
         )
         .to(CUDA)
         .train()
@@ -149,7 +158,7 @@ def test_out_of_memory_names_settings_that_then_train(tmp_path: Path) -> None:
         result = socialx(*command, "--run-dir", tmp_path / "asked")
         assert result.exit_code == 1
         remedies = named(result.stderr)
-        assert [flags[0] for flags in remedies] == ["--shard", "--batch-size", "--activation-checkpointing"]
+        assert [flags[0] for flags in remedies] == ["--encoder-batch", "--batch-size", "--activation-checkpointing"]
         again = socialx(*command, *remedies[1], "--run-dir", tmp_path / "halved")
         assert again.exit_code == 0, again.stderr
 
