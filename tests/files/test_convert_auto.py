@@ -334,7 +334,7 @@ def test_the_clock_of_rows_without_dates() -> None:
         refusal(lambda: parse_freq(wrong), "--freq")  # noqa: B023
     for wrong in ("2012-03-01", "2012-02-30 00:00:00", "now"):
         refusal(
-            lambda: Clock(ConvertOptions(Path("x"), first_time=wrong, step_s=300)),
+            lambda: Clock(ConvertOptions(Path("x"), first_time=wrong, step_s=300)),  # noqa: B023
             f"--first-time {shlex.quote(wrong)}: ",
         )
     clock = Clock(ConvertOptions(Path("x"), first_time="2012-02-28 23:50:00", step_s=300))

@@ -25,14 +25,10 @@ if PSEUDO:
     SHAPE += ["--cuda-graph", "off"]  # a recording of it keeps what a card would use again
 
 
-def step_of(
-    encoder_batch: int | None, activation_checkpointing: bool, dropout: float = 0.0
-) -> tuple[int, list[Tensor]]:
+def step_of(sequences: int | None, recomputed: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
     """Bytes at the peak of one forward and backward of these sequences in fp64, and all gradients."""
     torch.manual_seed(0)
-    encoder = SharedEncoder(
-        64, 4, [1, 3], 4, 12, dropout, encoder_batch=encoder_batch, activation_checkpointing=activation_checkpointing
-    )
+    encoder = SharedEncoder(64, 4, [1, 3], 4, 12, dropout, encoder_batch=sequences, activation_checkpointing=recomputed)
     encoder.double().to(CUDA).train()
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(SEQUENCES, 12, 64, generator=generator, dtype=torch.float64).to(CUDA).requires_grad_()
@@ -49,15 +45,15 @@ def step_of(
 
 
 @pytest.mark.parametrize(
-    ("encoder_batch", "activation_checkpointing", "share"),
+    ("sequences", "recomputed", "share"),
     [(SEQUENCES // 8, False, 0.4), (None, True, 0.6), (SEQUENCES // 2, True, 0.4)],
     ids=str,
 )
 def test_recomputing_needs_less_memory_for_the_same_gradients(
-    encoder_batch: int | None, activation_checkpointing: bool, share: float
+    sequences: int | None, recomputed: bool, share: float
 ) -> None:
     whole, truth = step_of(None, False)
-    peak, gradients = step_of(encoder_batch, activation_checkpointing)
+    peak, gradients = step_of(sequences, recomputed)
     assert peak < share * whole
     for found, expected in zip(gradients, truth, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
@@ -79,8 +75,8 @@ def test_recomputing_never_waits(precision: str) -> None:
         made.step([e])
 
 
-@pytest.mark.parametrize(("encoder_batch", "activation_checkpointing"), [(None, True), (16, True), (16, False)])
-def test_recomputing_without_dropout_can_be_captured(encoder_batch: int | None, activation_checkpointing: bool) -> None:
+@pytest.mark.parametrize(("sequences", "recomputed"), [(None, True), (16, True), (16, False)])
+def test_recomputing_without_dropout_can_be_captured(sequences: int | None, recomputed: bool) -> None:
     torch.manual_seed(0)
     encoder = (
         SharedEncoder(
@@ -90,8 +86,8 @@ def test_recomputing_without_dropout_can_be_captured(encoder_batch: int | None, 
             4,
             12,
             backend=FASTEST,
-            encoder_batch=encoder_batch,
-            activation_checkpointing=activation_checkpointing,
+            encoder_batch=sequences,
+            activation_checkpointing=recomputed,
         )
         .to(CUDA)
         .train()
