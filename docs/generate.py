@@ -54,7 +54,7 @@ def arguments_module() -> str:
     names.pop("data")  # every function has a parameter of this name
     return "\n".join(
         [
-            '"""Settings as keyword arguments of the Python functions; written by `make docs` from the settings tree."""',
+            '"""Settings as keyword arguments of Python functions; written by `make docs` from the settings tree."""',
             "",
             "from collections.abc import Mapping, Sequence",
             "from pathlib import Path",

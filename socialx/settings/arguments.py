@@ -1,4 +1,4 @@
-"""Settings as keyword arguments of the Python functions; written by `make docs` from the settings tree."""
+"""Settings as keyword arguments of Python functions; written by `make docs` from the settings tree."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
