@@ -146,7 +146,7 @@ COMPARING = (DOCS / "compare-a-model.md").read_text()
 def test_the_table_of_times_has_those_that_were_measured() -> None:
     record, page = json.loads(results("sizes.json")), results("sizes.md")
     cell = r" \| ([\d.,]+)"
-    rows = re.findall(rf"^\| (\d+) \| `(\w+)`{4 * cell} \|$", page, re.MULTILINE)
+    rows = re.findall(rf"^\| (\d+) \| `([-\w]+)`{4 * cell} \|$", page, re.MULTILINE)
     assert {(sensors, size) for sensors, size, *_ in rows} == {
         (n, s) for n, of in record["sensors"].items() for s in of
     }

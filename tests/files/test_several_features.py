@@ -49,7 +49,7 @@ def right(path: Path, parts: dict[str, pd.DataFrame]) -> None:
 
 def city(folder: Path, parts: dict[str, pd.DataFrame]) -> Path:
     path = rows_of(parts, folder / "old.csv")
-    options = {"meta": frames.places_of(frames.IDS, folder / "at.csv"), "units": "km/h"}
+    options = {"meta_csv": frames.places_of(frames.IDS, folder / "at.csv"), "units": "km/h"}
     socialx.convert("auto", path, folder / "city.h5", channel="flow,speed,occupancy", **options)
     return folder / "city.h5"
 
