@@ -64,7 +64,7 @@ def refused(*arguments: str | Path, code: int = 1) -> str:
     """Return an error, 1: of data, 2: of settings or usage; the command says nothing else."""
     result = socialx(*arguments)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
-    assert re.fullmatch(r"error: [^\n]+\.\n(  try: [^\n]+\n)?", result.stderr), result.stderr
+    assert re.fullmatch(r"error: [^\n]+[.?!]\n(  try: [^\n]+\n)?", result.stderr), result.stderr
     return result.stderr
 
 

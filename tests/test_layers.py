@@ -64,7 +64,7 @@ def test_a_size_says_what_it_sets(tmp_path: Path) -> None:
     data = small_file(tmp_path, rows=300, sensors=3)
     command = ("train", "--data", data, "--preset", "mlp-small", "--max-epochs", 1, "--width", 16, "--device", "cpu")
     result = works(*command, "--run-dir", tmp_path / "run")
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("size small")]
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("preset mlp-small")]
     assert "--encoder mlp" in line
     assert "--width" not in line
 

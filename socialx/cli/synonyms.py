@@ -48,7 +48,7 @@ SYNONYMS = {
     "checkpointing": "--activation-checkpointing",
     "sensor-identity": "--sensor-embedding",
     "sensor-heads": "--per-sensor-output",
-    "pair-rank": "--adaptive-adjacency-rank",
+    "pair-rank": "--set pooling.adaptive_adjacency_rank=N",
     "reach-km": "--max-distance-km",
     "radius-km": "--gate-radius-km",
     "no-strict": "--no-require-locations",

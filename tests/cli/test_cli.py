@@ -260,7 +260,7 @@ def test_profile_fails_on_findings_that_are_named(names: str, code: int, data: P
     assert result.exit_code == code, result.stderr
     found = [each for each in json.loads(result.stdout)["findings"] if each["rule"] == "loader.inline"]
     assert len(found) == 1
-    assert (f"error: loader.inline: {found[0]['evidence']}" in result.stderr.splitlines()) == (code == 3)
+    assert (f"error: loader.inline: {found[0]['evidence']}." in result.stderr.splitlines()) == (code == 3)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> 
         result = socialx("train", "--resume", run, *change)
         assert result.exit_code in (1, 2)
         assert says in result.stderr
-        assert result.stderr.count("\n") == 1
+        assert result.stderr.count("\n") <= 2
         assert {p.name: p.read_bytes() for p in run.iterdir()} == before
 
 
@@ -501,7 +501,7 @@ def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, d
     arguments = ["--data-csv", LOCATIONS, "--meta-csv", source, "--output-h5", tmp_path / "o.h5"]
     swapped = refused("convert", "metr-la", *arguments)
     assert (
-        f"a table of positions, not of readings.\n  try: socialx convert auto READINGS --meta-csv {LOCATIONS}"
+        f"a table of positions, not of readings.\n  try: socialx convert auto READINGS --meta-csv {os.path.relpath(LOCATIONS)}"
         in swapped
     )
     assert "a folder with other files in it" in refused("train", "--data", data, "--run-dir", tmp_path, *SMALL)
@@ -514,5 +514,5 @@ def test_a_system_without_locks_is_told_what_to_use(words: str, missing: str) ->
     """As Windows, which has neither module."""
     code = f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {words.split()!r}; import socialx.__main__"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    said = "error: socialx runs on Linux and macOS: use WSL2\n"
+    said = "error: socialx runs on Linux and macOS.\n  try: WSL2\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)

@@ -39,7 +39,7 @@ def test_backfill_writes_no_file_behind_an_external_link(tmp_path: Path, name: s
         with unchanged(victim), unchanged(older):
             done = socialx("backfill", older, *more)
         assert done.exit_code == 1
-        (line,) = done.stderr.splitlines()
+        line, *_ = done.stderr.splitlines()
         assert line.startswith(f"error: {older}: {name} is a link to ")
         assert "victim.h5" in line
     refusal(lambda: kind_of(read_head(older)), f"{name} is a link to ", "in another file, victim.h5")

@@ -50,7 +50,7 @@ for line in sys.stdin:
         print("read", store.checksum, store.sensors.latitude.tobytes().hex(), flush=True)
     except SocialxError as error:
         kept = path.read_bytes() == before
-        print("refused" if kept and len(str(error).splitlines()) == 1 else "spoilt", flush=True)
+        print("refused" if kept and len(str(error).splitlines()) <= 2 else "spoilt", flush=True)
 """
 
 
