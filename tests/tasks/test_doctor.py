@@ -35,7 +35,8 @@ SETS = [word for section, names in PRESETS.items() for name, value in names.item
 def doctor(path: Path | None = None, /, **sections: dict[str, Any]) -> DoctorResult:
     """Of a small model on the CPU."""
     merged = {name: {**PRESETS.get(name, {}), **sections.get(name, {})} for name in {*PRESETS, *sections}}
-    return socialx.doctor(path, **merged)
+    merged["data"] = {**merged.get("data", {}), "path": path}
+    return socialx.doctor(**merged)
 
 
 def line(found: DoctorResult, name: str) -> DoctorLine:

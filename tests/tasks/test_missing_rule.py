@@ -31,7 +31,7 @@ def other(data: Path, tmp_path: Path) -> Path:
 def test_a_command_that_uses_a_run_says_so(command: str, run: Path, other: Path, tmp_path: Path) -> None:
     page = ["--output", tmp_path / "page.html"] if command == "report" else []
     done = works(command, run, "--data", other, *page)
-    assert done.stderr.count(f"{other}: {RULE.format(run)}: {REMEDY.format(run)}\n") == 1
+    assert done.stderr.count(f"{other}: {RULE.format(run)}.\n  try: {REMEDY.format(run)}\n") == 1
     if command in ("evaluate", "explain"):
         assert "missing: not finite;" in done.stdout
         assert "; in its training missing was not finite or 0" in done.stdout
@@ -49,13 +49,13 @@ def test_json_says_so_too(run: Path, other: Path) -> None:
 def test_a_training_does_not_go_on_and_nothing_is_written(run: Path, other: Path) -> None:
     before = {path: path.read_bytes() for path in run.iterdir()}
     error = refused("train", "--resume", run, "--data", other, "--max-epochs", "2")
-    assert error == f"error: {other}: {RULE.format(run)}: {REMEDY.format(run)}\n"
+    assert error == f"error: {other}: {RULE.format(run)}.\n  try: {REMEDY.format(run)}\n"
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
 def test_a_server_that_follows_the_file_refuses_it(run: Path, other: Path) -> None:
     error = refused("serve", run, "--data", other, "--follow", "--port", "0")
-    assert error == f"error: {other}: {RULE.format(run)}: {REMEDY.format(run)}\n"
+    assert error == f"error: {other}: {RULE.format(run)}.\n  try: {REMEDY.format(run)}\n"
 
 
 def test_a_followed_file_that_becomes_one_of_another_rule_changes_nothing(followed: Service, other: Path) -> None:

@@ -58,7 +58,7 @@ class OfNeighbours(WindowMlp):
         self.weights = nn.Parameter(torch.zeros(nearest.shape))
 
     def forward(self, batch):
-        latest = batch.carried[:, self.nearest].nan_to_num()  # [B,N,K,G]
+        latest = batch.last_observed[:, self.nearest].nan_to_num()  # [B,N,K,G]
         return super().forward(batch) + (latest * self.weights[..., None]).mean(2)[:, None]
 
 
@@ -68,7 +68,7 @@ class Copying(nn.Module):
         self.share, self.horizon = nn.Parameter(torch.ones(1)), network.horizon
 
     def forward(self, batch):
-        return (self.share * batch.carried.nan_to_num())[:, None].expand(-1, self.horizon, -1, -1)
+        return (self.share * batch.last_observed.nan_to_num())[:, None].expand(-1, self.horizon, -1, -1)
 
 
 class Picky(WindowMlp):
@@ -169,7 +169,7 @@ def test_the_next_commands_name_the_class_again(trained: Path, tmp_path: Path) -
     assert done.stdout.endswith(f"in epoch 1 of 1: socialx evaluate {again} --baselines --model own_models:WindowMlp\n")
     complete = run("train", "--resume", again, "--set", "model.kind=own_models:WindowMlp")
     more = f"socialx train --resume {again} --max-epochs 2 --model own_models:WindowMlp\n"
-    assert complete.stderr.endswith(f"complete after 1 epoch: {more}")
+    assert complete.stderr.endswith(f"complete after 1 epoch.\n  try: {more}")
     done = run("calibrate", again, *OWN)
     assert done.stdout.endswith(f"socialx predict {again} --interval 0.9 --model own_models:WindowMlp\n")
     (again / "intervals.safetensors").unlink()
@@ -268,7 +268,7 @@ def test_arguments_with_a_default_need_no_setting() -> None:
         ("own_missing:Model", "cannot be imported (No module named 'own_missing')"),
         ("own_lacking:Model", "cannot be imported (No module named 'no_such_package')"),
         ("own_broken:Model", "cannot be imported (invalid syntax"),
-        ("own_models:number", "no class of torch.nn.Module"),
+        ("own_models:number", "names no torch.nn.Module"),
         (
             "own_models:Greedy",
             "takes beams, which is no setting of the model.\n  try: give it a default, or use encoder, patch, width",

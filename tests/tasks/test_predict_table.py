@@ -318,7 +318,7 @@ def test_dates_with_two_answers_are_refused_with_commands_that_work(here: Path) 
 def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
     np.save(here / "speeds.npy", table().fillna(0).to_numpy())
     error = command("predict", "zero-shot", "--data", "speeds.npy", "--meta-csv", "places.csv").stderr.rstrip()
-    way = "socialx convert auto speeds.npy --meta-csv places.csv --start 'YYYY-MM-DD HH:MM:SS' --freq 5min"
+    way = "socialx convert auto speeds.npy --meta-csv places.csv --first-time 'YYYY-MM-DD HH:MM:SS' --freq 5min"
     assert f"add {way} --output-h5 speeds.h5" in error
 
 
