@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -17,28 +18,30 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, Field, create_model
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 import socialx
 from socialx.core.errors import SocialxError
 from socialx.drawing.page import digest, files, render
 from socialx.scoring.free_flow import free_flow_of
 from socialx.serving.guard import Guard, Metrics
-from socialx.serving.latest import Latest, dumped, said
+from socialx.serving.latest import LATE_STEPS, Latest, dumped, said
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
 from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.build import Problem
-from socialx.tasks.predict import Band
+from socialx.tasks.predict import Band, duration
 
 Refusals = dict[int | str, dict[str, Any]]
 EVERY_S = 3.0  # how often the data file and the run are looked at
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
 FOLDER = Path(__file__).parent
 STYLES, SCRIPT = files("page.css", "map_page.css", folder=FOLDER), files("map_page.js", folder=FOLDER)
-# Of the page with the map: its own style and script by their hashes, and nothing else.
+# Of the page with the map: its own style and script by their hashes, the server of the streets, and nothing else.
 POLICY = (
     f"default-src 'none'; style-src '{digest(STYLES)}'; script-src '{digest(SCRIPT)}'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; img-src data:"
 )
 
 
@@ -67,6 +70,17 @@ class LatestAnswer(ForecastAnswer):
     now: dict[str, list[list[float | None]]]
 
 
+class CurveAnswer(BaseModel):
+    """The readings of a sensor around the latest forecast; null where nothing was read or is known."""
+
+    sensor: str
+    times: list[str] = Field(description="some lookbacks, and the horizon")
+    observed: list[float | None]
+    usual: list[float | None] = Field(description="what is usual at this time of the week")
+    latest: ForecastAnswer
+    earlier: ForecastAnswer | None = Field(description="one horizon before, where the file has a row then")
+
+
 class Sensor(BaseModel):
     """A sensor of the run; without a position both numbers are null."""
 
@@ -92,8 +106,11 @@ class NetworkAnswer(BaseModel):
 
 
 Health = create_model("Health", __doc__="The server runs.", status=(str, ...), version=(str, ...))
-READY = "Whether requests are answered; trouble: why the data file or the run, as it is now, is not used."
-Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), trouble=(str, ...))
+READY = (
+    "Whether requests are answered; trouble: why the data file or the run, as it is now, is not used, or that the last "
+    "row is late; last_data: how old it is."
+)
+Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), trouble=(str, ...), last_data=(str | None, ...))
 Refusal = create_model("Refusal", __doc__="Why a request is refused.", detail=(str, ...))
 
 
@@ -102,7 +119,7 @@ class Service:
     """All that the endpoints share.
 
     run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
-    data file and the run are looked at.  origins: pages that may ask.  free_flow: of each sensor in the file that was
+    data file and the run are looked at.  origins: pages that may ask.  tiles: as ``read_tiles`` gives them.  free_flow: of each sensor in the file that was
     read first, float32 [N]; None for what is no speed.  newer: the service of a run that took the place of this one;
     None: there is none.  trouble: why it is not used.
     """
@@ -117,6 +134,7 @@ class Service:
     follow: bool = False
     token: str | None = None
     origins: tuple[str, ...] = ()
+    tiles: str = ""
     timeout_s: float = 10.0
     most_bytes: int = 4 << 20
     coming: int = 0  # bytes of the bodies that have not come to their end
@@ -127,11 +145,11 @@ class Service:
     def forecast_from_data(self, follow: bool) -> None:
         """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
         latest = Latest(self.problem, self.run, self.problem.data.store.path, self.band)
-        issue = latest.read()
-        latest.keep(issue, self.worker.forward(issue.batch))
+        issued = latest.read()
+        latest.keep(issued, [self.worker.forward(issue.batch) for issue in issued])
         self.follow, self.latest = follow, latest
         if "speed" in self.problem.data.targets[0]:
-            self.free_flow = free_flow_of(issue.problem.data)[:, 0]
+            self.free_flow = free_flow_of(latest.problem.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
         """Sensors with their positions and free-flow speeds, sizes and units."""
@@ -229,6 +247,14 @@ class Service:
         return await asyncio.to_thread(lambda: dumped(issue.forecast(self.run, values, self.band).as_dict()))
 
 
+class Compressed(GZipMiddleware):
+    """Compresses what a browser comes for; a forecast of posted readings would wait for it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await (super().__call__ if scope.get("method") == "GET" else self.app)(scope, receive, send)
+
+
 def make_service(problem: Problem, run: str, places: int) -> Service:
     """A service of a trained run under a name; its model forecasts as many windows at a time as a batch has."""
     problem.model.eval()
@@ -253,6 +279,7 @@ def make_app(service: Service) -> FastAPI:
     _add_forecasts(app, service)
     _add_states(app, service)
     paths = {getattr(route, "path", "") for route in app.routes}
+    app.add_middleware(Compressed)
     app.add_middleware(Guard, token=service.token, metrics=service.metrics, paths=paths, origins=service.origins)
     if service.origins:  # outside of the guard: a browser sends no token with the question whether it may ask
         app.add_middleware(
@@ -289,11 +316,19 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     missing: Refusals = {status: {"model": Refusal} for status in (401, 404)}
 
     @app.get("/forecast/latest", response_model=LatestAnswer, responses=missing)
-    async def latest() -> Response:
-        """The forecast after the last row of the server's data file."""
+    async def latest(short: bool = False) -> Response:
+        """Return the forecast after the last row of the server's data file; short: in tenths and without intervals."""
         if service.latest is None:
             raise HTTPException(404, "the file of this server has no history to forecast from")
-        return _json(service.latest.answer)
+        return _json(service.latest.short if short else service.latest.answer)
+
+    @app.get("/curve", response_model=CurveAnswer, responses=missing)
+    async def curve(sensor: str) -> Response:
+        """Return what was read by a sensor around the latest forecast, what is usual, and the forecast before."""
+        ids = service.problem.data.sensors.ids
+        if service.latest is None or service.latest.curves is None or sensor not in ids:
+            raise HTTPException(404, "the server has no such sensor, or no history to forecast from")
+        return _json(service.latest.curves.of_sensor(sensor, ids.index(sensor)))
 
     @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})
     async def sensors() -> Response:
@@ -314,22 +349,33 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Whether requests are answered, and whether the data file could be read."""
         stopped = any(task.done() for task in service.tasks)
         stuck = service.worker.stuck(service.timeout_s)
-        trouble = "; ".join(filter(None, (service.trouble, service.latest.trouble if service.latest else "")))
+        latest, troubles, last_data = service.latest, [service.trouble], None
+        if latest is not None:
+            troubles += [latest.trouble, f"the last row is older than {LATE_STEPS} steps" if latest.late else ""]
+            last_data = f"{duration(latest.age_s)} ago"
+        trouble = "; ".join(filter(None, troubles))
         if stopped or stuck:
             trouble = "a part of the server has stopped" if stopped else "the model does not answer"
-        content = {"ready": not (stopped or stuck), "trouble": trouble}
+        content = {"ready": not (stopped or stuck), "trouble": trouble, "last_data": last_data}
         return Response(dumped(content), 503 if stopped or stuck else 200, media_type=JSON)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
     async def metrics() -> Response:
         """Counts and times in the text format of Prometheus."""
         latest = service.latest
-        age_s = None if latest is None else time.time() - latest.made
-        text = service.metrics.text(service.worker.taken, age_s, None if latest is None else latest.covered)
+        gauges: dict[str, float | None] = {}
+        if latest is not None:
+            gauges["socialx_latest_forecast_age_seconds"] = time.time() - latest.made
+            gauges["socialx_last_data_age_seconds"] = latest.age_s
+            gauges["socialx_interval_coverage_ratio"] = latest.covered
+        text = service.metrics.text(service.worker.taken, gauges)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    document = page(service.token is not None, service.latest is not None, service.follow)
+    document = page(service.token is not None, service.latest is not None, service.follow, service.tiles)
     headers = {"content-security-policy": POLICY}
+    if service.tiles:  # whose servers ask which page shows their tiles
+        origin = urlsplit(service.tiles)
+        headers |= {"content-security-policy": f"{POLICY} {origin.scheme}://{origin.netloc}", "referrer-policy": "origin"}
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> Response:
@@ -337,13 +383,14 @@ def _add_states(app: FastAPI, service: Service) -> None:
         return HTMLResponse(document, headers=headers)
 
 
-def page(token: bool, latest: bool, follow: bool) -> str:
-    """The page with the map, whose script asks the server that it came from, and nobody else.
+def page(token: bool, latest: bool, follow: bool, tiles: str = "") -> str:
+    """The page with the map, whose script asks the server that it came from, and that of the tiles if there are any.
 
     It asks for a token, has a forecast to show, and looks for newer ones, or not.
     """
     marks = {"token": token, "latest": latest, "follow": follow}
     view = {"title": "socialx: traffic forecast", **{name: "yes" if mark else "no" for name, mark in marks.items()}}
+    view["tiles"] = tiles
     return render("map_page.html.j2", view, STYLES, SCRIPT, FOLDER)
 
 

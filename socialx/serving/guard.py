@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -22,6 +23,7 @@ from socialx.settings.layers import BEARER
 TOKEN = re.compile(r"[!-~]{16,1024}")
 TOKEN_BYTES = 4096
 ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
+TILES = re.compile(ORIGIN.pattern + r"/[!-~]+")
 OPEN = ("/", "/health", "/ready")  # without a token: none of them holds data
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # bounds of the histograms
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -57,6 +59,15 @@ def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
     return tuple(origins)
 
 
+def read_tiles(tiles: str) -> str:
+    """The address of map tiles and, after a space, whose they are.  Raises SettingsError for anything else."""
+    address, _, owner = tiles.strip().partition(" ")
+    if not TILES.fullmatch(address) or not all(f"{{{name}}}" in address for name in "xyz"):
+        example = Argument("tiles", "https://tile.openstreetmap.org/{z}/{x}/{y}.png \u00a9 OpenStreetMap contributors")
+        raise SettingsError(Argument("tiles", tiles), "not the address of map tiles", f"for example {example}")
+    return f"{address} {owner.strip() or f'Map tiles of {urlsplit(address).netloc}'}"
+
+
 @dataclass
 class Histogram:
     """How many values lie at or below each of ascending bounds, and their sum."""
@@ -88,11 +99,8 @@ class Metrics:
     seconds: dict[str, Histogram] = field(default_factory=lambda: defaultdict(lambda: Histogram(SECONDS)))
     batches: Histogram = field(default_factory=lambda: Histogram(SIZES))
 
-    def text(self, queue: int, age_s: float | None, covered: float | None) -> str:
-        """All of it in the text format of Prometheus.
-
-        age_s: of the latest forecast.  covered: as of ``Latest``.  None where there is none.
-        """
+    def text(self, queue: int, gauges: Mapping[str, float | None]) -> str:
+        """All of it in the text format of Prometheus; of the gauges those that are not None."""
         lines = ["# TYPE socialx_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'socialx_requests_total{{path="{path}",status="{status}"}} {count}')
@@ -101,7 +109,6 @@ class Metrics:
             lines += seconds.lines("socialx_request_seconds", f'path="{path}"')
         lines += ["# TYPE socialx_batch_size histogram", *self.batches.lines("socialx_batch_size")]
         lines += ["# TYPE socialx_queue_length gauge", f"socialx_queue_length {queue}"]
-        gauges = {"socialx_latest_forecast_age_seconds": age_s, "socialx_interval_coverage_ratio": covered}
         for name, value in gauges.items():
             if value is not None:
                 lines += [f"# TYPE {name} gauge", f"{name} {value:.3f}"]

@@ -21,13 +21,39 @@ from socialx.core.disk import version_of
 from socialx.core.errors import SocialxError
 from socialx.data.calendar import DAY_S, following
 from socialx.files.store.store import open_store
-from socialx.files.store.time_axis import JITTER_S
+from socialx.files.store.time_axis import JITTER_S, as_text
 from socialx.scoring.drift import LEVEL
+from socialx.forecast.forecast import Forecast, Observed
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Problem
-from socialx.tasks.predict import Band, issues, requested_times
+from socialx.tasks.predict import SHOWN_HISTORIES, Band, age_seconds, duration, issues, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
+LATE_STEPS = 3  # a last row that is older than so many steps is trouble
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """The latest forecast, the readings around it, the usual readings at the same times, and the forecast before it.
+
+    usual: float32 [R,N] of the first target, NaN where nothing is known.  earlier: of one horizon ago; None where the
+    file has no row there.
+    """
+
+    observed: Observed
+    usual: np.ndarray
+    latest: Forecast
+    earlier: Forecast | None = None
+
+    def of_sensor(self, sensor: str, column: int) -> bytes:
+        """Return the curve of the sensor in a column as JSON."""
+        lines = {"observed": self.observed.values[:, column, 0], "usual": self.usual[:, column]}
+        content: dict[str, Any] = {"sensor": sensor, "times": [as_text(int(s)) for s in self.observed.times.astype(int)]}
+        for name, values in lines.items():
+            content[name] = [None if value != value else round(value, 3) for value in values.tolist()]
+        for name, forecast in (("latest", self.latest), ("earlier", self.earlier)):
+            content[name] = None if forecast is None else forecast.select([sensor]).as_dict()
+        return dumped(content)
 
 
 @dataclass(eq=False)
@@ -39,14 +65,19 @@ class Latest:
     path: Path
     band: Band | None = None
     answer: bytes = b""  # the forecast as JSON
+    short: bytes = b""  # the same in tenths and without intervals
+    curves: Curves | None = None
     made: float = 0.0  # when, in seconds since 1970
     trouble: str = ""  # why the file, as it is now, was not read; empty where it was
     _version: tuple[int, ...] = ()
     _due: dict[int, list[np.ndarray]] = field(default_factory=dict)  # issued -> both ends of its 50 % intervals [P,N]
     _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings
 
-    def read(self) -> Issue:
-        """Open the file as it is now.  Raises SocialxError where it has no history for this run."""
+    def read(self) -> list[Issue]:
+        """Open the file as it is now -> the issue after its last row, and that one horizon earlier where it has a row.
+
+        Raises SocialxError where it has no history for this run.
+        """
         data = self.problem.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
         for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
@@ -58,21 +89,30 @@ class Latest:
         problem = replace(self.problem, data=replace(data, stores=stores))
         histories = problem.data.histories(JITTER_S, problem.data.past_now)
         issued = issues(problem, histories, requested_times(problem, histories))
-        return Issue.of(problem, histories, issued)
+        earlier = issued - 60 * histories.step_minutes * histories.horizon
+        times = [issued, earlier] if (histories.rows_at(earlier) >= 0).all() else [issued]
+        return [Issue.of(problem, histories, time) for time in times]
 
-    def keep(self, issue: Issue, values: np.ndarray) -> None:
-        """ForecastAnswer with this from now on.  values: float32 [1,P,N,G]."""
+    def keep(self, issued: list[Issue], values: list[np.ndarray]) -> None:
+        """Answer with these forecasts from now on.  values: float32 [1,P,N,G] of each issue, the latest first."""
+        issue, histories, data = issued[0], issued[0].histories, issued[0].problem.data
         if self.band is not None:
             self._score(issue)
-            ends = self.band.intervals.around(torch.from_numpy(values), LEVEL)
+            ends = self.band.intervals.around(torch.from_numpy(values[0]), LEVEL)
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
-        forecast = issue.forecast(self.run, values, self.band)
+        forecast, *earlier = (one.forecast(self.run, given, self.band) for one, given in zip(issued, values, strict=True))
         rows = np.searchsorted(forecast.observed.times, forecast.origin)
         now = forecast.observed.values[rows].astype(object)  # readings of the last row [1,N,G]
         now[now != now] = None
         readings = {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)}
-        self.answer = dumped({**forecast.as_dict(), "now": readings})
-        self.problem, self.made, self._version = issue.problem, time.time(), issue.problem.data.store.version
+        content = {**forecast.as_dict(), "now": readings}
+        self.answer, short = dumped(content), replace(forecast, lower=None, upper=None)
+        tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
+        self.short = dumped({**tenths, "now": readings})
+        times, observed = histories.around(issue.time, SHOWN_HISTORIES * histories.history)
+        usual = (data.past_now or data.past()).at(times, np.repeat(issue.time, len(times))).readings[0, ..., 0]
+        self.curves = Curves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
+        self.problem, self.made, self._version = issue.problem, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
         """Count the readings in the 50 % intervals of the forecasts whose horizon has ended."""
@@ -92,12 +132,24 @@ class Latest:
         inside, count = (sum(each[place] for each in self._scored) for place in (1, 2))
         return inside / count if count else None
 
+    @property
+    def age_s(self) -> int:
+        """The seconds since the last row; of a file without a zone, whose hour is a guess, a day less."""
+        store = self.problem.data.store
+        return max(0, age_seconds(store.timezone, int(store.seconds[-1])) - (0 if store.timezone else DAY_S))
+
+    @property
+    def late(self) -> bool:
+        """Whether the last row is older than three steps."""
+        return self.age_s > 60 * LATE_STEPS * self.problem.data.store.step_minutes
+
     async def look(self, ask: Ask) -> None:
         """Forecast again if the file was changed; what cannot be read is kept as trouble, beside the older forecast."""
         try:
             if version_of(self.path) != self._version:
-                issue = await asyncio.to_thread(self.read)
-                await asyncio.to_thread(self.keep, issue, await ask(issue.batch))
+                issued = await asyncio.to_thread(self.read)
+                values = await asyncio.gather(*(ask(issue.batch) for issue in issued))
+                await asyncio.to_thread(self.keep, issued, values)
             self.trouble = ""
         except (SocialxError, OSError) as error:
             self.trouble = said(error)

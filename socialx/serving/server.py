@@ -45,6 +45,7 @@ def serve(
     port: Annotated[int, Help("0: a free one", "N")] = 8000,
     token_file: Annotated[str | Path | None, Help("requests need this token; or set $SOCIALX_TOKEN", "FILE")] = None,
     allow_origin: Annotated[Sequence[str], Help("pages of this origin may ask; may be repeated", "URL")] = (),
+    tiles: Annotated[str | None, Help("streets below the map: a server of XYZ tiles, then its owner", "URL")] = None,
     queue: Annotated[int, Help("requests that may wait; further ones are answered 429", "N")] = 64,
     timeout: Annotated[float, Help("requests that take longer are answered 504", "SECONDS")] = 10.0,
     max_body: Annotated[float, Help("requests that are longer are answered 413", "MIB")] = 4.0,
@@ -62,7 +63,7 @@ def serve(
         import uvicorn
 
         from socialx.serving.endpoints import make_app
-        from socialx.serving.guard import read_origins, read_token
+        from socialx.serving.guard import read_origins, read_tiles, read_token
     except ImportError as error:
         found = f"serving needs the packages fastapi and uvicorn ({error.name} is not installed)"
         raise SocialxError("serve", found, "pip install 'socialx[serve]'") from None
@@ -72,7 +73,7 @@ def serve(
     with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
         with listening(progress):
             token = read_token(None if token_file is None else Path(token_file), os.environ)
-            origins = read_origins(allow_origin)
+            origins, streets = read_origins(allow_origin), read_tiles(tiles) if tiles else ""
             path = run.path if isinstance(run, Run) else Path(run)
             layers = Layers.of(settings, {**sections, "data": data})
             named = layers.of_call("data.path")
@@ -80,7 +81,7 @@ def serve(
                 raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
             served = Served(path, layers, follow, interval, queue, progress)
             service = served.make(path)
-            service.token, service.origins = token, origins
+            service.token, service.origins, service.tiles = token, origins, streets
             service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
             if follow:
                 service.newer = served.newer
