@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.core.disk import replacing
+from socialx.core.disk import atomic_write
 from socialx.core.errors import Command, SocialxError
 from socialx.data.geo import to_plane
 from socialx.drawing.canvas import DOT, DPI, SMALL, VERMILION, title
@@ -188,7 +188,7 @@ def places(sensors: Sensors, path: Path) -> dict[str, Place]:
     """Where each sensor of a file is, by id; those without a position are left out.  Refuses a file without any."""
     known = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
     if not known.any():
-        raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta="LOCATIONS.csv"))
+        raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta_csv="LOCATIONS.csv"))
     return {
         sensors.ids[place]: (float(sensors.longitude[place]), float(sensors.latitude[place]))
         for place in np.flatnonzero(known)
@@ -211,5 +211,5 @@ def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[st
 def write_features(path: Path, features: Iterable[Mapping[str, Any]]) -> None:
     """Write a feature per line, whole or not at all."""
     lines = ",\n".join(json.dumps(each, allow_nan=False) for each in features)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n', encoding="utf-8")

@@ -30,7 +30,7 @@ from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import LATE_STEPS, Latest, dumped, said
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
 from socialx.serving.worker import QueueFullError, Worker
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 from socialx.tasks.predict import Band, duration
 
 Refusals = dict[int | str, dict[str, Any]]
@@ -100,17 +100,17 @@ class NetworkAnswer(BaseModel):
     feature: str
     unit: str
     step_minutes: int
-    history: int
+    lookback: int
     horizon: int
     sensors: list[Sensor]
 
 
 Health = create_model("Health", __doc__="The server runs.", status=(str, ...), version=(str, ...))
 READY = (
-    "Whether requests are answered; trouble: why the data file or the run, as it is now, is not used, or that the last "
+    "Whether requests are answered; reason: why the data file or the run, as it is now, is not used, or that the last "
     "row is late; last_data: how old it is."
 )
-Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), trouble=(str, ...), last_data=(str | None, ...))
+Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), reason=(str, ...), last_data=(str | None, ...))
 Refusal = create_model("Refusal", __doc__="Why a request is refused.", detail=(str, ...))
 
 
@@ -119,12 +119,12 @@ class Service:
     """All that the endpoints share.
 
     run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
-    data file and the run are looked at.  origins: pages that may ask.  tiles: as ``read_tiles`` gives them.  free_flow: of each sensor in the file that was
-    read first, float32 [N]; None for what is no speed.  newer: the service of a run that took the place of this one;
-    None: there is none.  trouble: why it is not used.
+    data file and the run are looked at.  origins: pages that may ask.  tiles: what ``read_tiles`` returns.  free_flow:
+    of each sensor in the file that was read first, float32 [N]; None for what is no speed.  newer: the service of a run
+    that took the place of this one; None: there is none.  reason: why it is not used.
     """
 
-    problem: Problem
+    experiment: Experiment
     run: str
     worker: Worker
     metrics: Metrics
@@ -140,20 +140,20 @@ class Service:
     coming: int = 0  # bytes of the bodies that have not come to their end
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     newer: Callable[[], Service | None] = lambda: None
-    trouble: str = ""
+    reason: str = ""
 
     def forecast_from_data(self, follow: bool) -> None:
         """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
-        latest = Latest(self.problem, self.run, self.problem.data.store.path, self.band)
+        latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
         issued = latest.read()
         latest.keep(issued, [self.worker.forward(issue.batch) for issue in issued])
         self.follow, self.latest = follow, latest
-        if "speed" in self.problem.data.targets[0]:
-            self.free_flow = free_flow_of(latest.problem.data)[:, 0]
+        if "speed" in self.experiment.data.targets[0]:
+            self.free_flow = free_flow_of(latest.experiment.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
         """Sensors with their positions and free-flow speeds, sizes and units."""
-        data = self.problem.data
+        data = self.experiment.data
         store, sensors = data.store, data.sensors
         places = [
             (lat, lon) if np.isfinite([lat, lon]).all() else (None, None)
@@ -169,7 +169,7 @@ class Service:
             "feature": data.targets[0],
             "unit": store.unit,
             "step_minutes": store.step_minutes,
-            "history": data.history,
+            "lookback": data.lookback,
             "horizon": data.horizon,
             "sensors": [
                 {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
@@ -204,11 +204,11 @@ class Service:
         try:
             other = await asyncio.to_thread(self.newer)
         except (SocialxError, OSError) as error:
-            self.trouble = f"the newer run: {said(error)}"
+            self.reason = f"the newer run: {said(error)}"
             return
-        self.trouble = ""
+        self.reason = ""
         if other is not None:
-            self.problem, self.run, self.worker.forward = other.problem, other.run, other.worker.forward
+            self.experiment, self.run, self.worker.forward = other.experiment, other.run, other.worker.forward
             self.band, self.latest, self.free_flow = other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
@@ -239,8 +239,8 @@ class Service:
 
     async def answer(self, kind: str, body: bytes) -> bytes:
         """The forecast for the readings of a body, as JSON.  Raises SocialxError for one that is refused."""
-        problem = self.problem if self.latest is None else self.latest.problem
-        issue = await asyncio.to_thread(issue_of, problem, kind, body)
+        experiment = self.experiment if self.latest is None else self.latest.experiment
+        issue = await asyncio.to_thread(issue_of, experiment, kind, body)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
@@ -255,14 +255,14 @@ class Compressed(GZipMiddleware):
         await (super().__call__ if scope.get("method") == "GET" else self.app)(scope, receive, send)
 
 
-def make_service(problem: Problem, run: str, places: int) -> Service:
+def make_service(experiment: Experiment, run: str, places: int) -> Service:
     """A service of a trained run under a name; its model forecasts as many windows at a time as a batch has."""
-    problem.model.eval()
-    device, metrics = problem.precision.device, Metrics()
+    experiment.model.eval()
+    device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
-    most = problem.settings.loader.batch_size
-    worker = Worker(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
-    return Service(problem, run, worker, metrics)
+    most = experiment.settings.loader.batch_size
+    worker = Worker(partial(experiment.precision.infer, experiment.model), most, places, metrics.batches.add, begins)
+    return Service(experiment, run, worker, metrics)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -325,7 +325,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     @app.get("/curve", response_model=CurveAnswer, responses=missing)
     async def curve(sensor: str) -> Response:
         """Return what was read by a sensor around the latest forecast, what is usual, and the forecast before."""
-        ids = service.problem.data.sensors.ids
+        ids = service.experiment.data.sensors.ids
         if service.latest is None or service.latest.curves is None or sensor not in ids:
             raise HTTPException(404, "the server has no such sensor, or no history to forecast from")
         return _json(service.latest.curves.of_sensor(sensor, ids.index(sensor)))
@@ -349,14 +349,14 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Whether requests are answered, and whether the data file could be read."""
         stopped = any(task.done() for task in service.tasks)
         stuck = service.worker.stuck(service.timeout_s)
-        latest, troubles, last_data = service.latest, [service.trouble], None
+        latest, reasons, last_data = service.latest, [service.reason], None
         if latest is not None:
-            troubles += [latest.trouble, f"the last row is older than {LATE_STEPS} steps" if latest.late else ""]
+            reasons += [latest.reason, f"the last row is older than {LATE_STEPS} steps" if latest.late else ""]
             last_data = f"{duration(latest.age_s)} ago"
-        trouble = "; ".join(filter(None, troubles))
+        reason = "; ".join(filter(None, reasons))
         if stopped or stuck:
-            trouble = "a part of the server has stopped" if stopped else "the model does not answer"
-        content = {"ready": not (stopped or stuck), "trouble": trouble, "last_data": last_data}
+            reason = "a part of the server has stopped" if stopped else "the model does not answer"
+        content = {"ready": not (stopped or stuck), "reason": reason, "last_data": last_data}
         return Response(dumped(content), 503 if stopped or stuck else 200, media_type=JSON)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
@@ -375,7 +375,10 @@ def _add_states(app: FastAPI, service: Service) -> None:
     headers = {"content-security-policy": POLICY}
     if service.tiles:  # whose servers ask which page shows their tiles
         origin = urlsplit(service.tiles)
-        headers |= {"content-security-policy": f"{POLICY} {origin.scheme}://{origin.netloc}", "referrer-policy": "origin"}
+        headers |= {
+            "content-security-policy": f"{POLICY} {origin.scheme}://{origin.netloc}",
+            "referrer-policy": "origin",
+        }
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> Response:

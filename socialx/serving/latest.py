@@ -17,19 +17,19 @@ import numpy as np
 import torch
 
 from socialx.core.batch import Batch
-from socialx.core.disk import version_of
+from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
 from socialx.data.calendar import DAY_S, following
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S, as_text
-from socialx.scoring.drift import LEVEL
 from socialx.forecast.forecast import Forecast, Observed
+from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
-from socialx.tasks.build import Problem
-from socialx.tasks.predict import SHOWN_HISTORIES, Band, age_seconds, duration, issues, requested_times
+from socialx.tasks.build import Experiment
+from socialx.tasks.predict import SHOWN_HISTORIES, Band, age_seconds, issues, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
-LATE_STEPS = 3  # a last row that is older than so many steps is trouble
+LATE_STEPS = 3  # a last row that is older than so many steps is late
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,10 @@ class Curves:
     def of_sensor(self, sensor: str, column: int) -> bytes:
         """Return the curve of the sensor in a column as JSON."""
         lines = {"observed": self.observed.values[:, column, 0], "usual": self.usual[:, column]}
-        content: dict[str, Any] = {"sensor": sensor, "times": [as_text(int(s)) for s in self.observed.times.astype(int)]}
+        content: dict[str, Any] = {
+            "sensor": sensor,
+            "times": [as_text(int(s)) for s in self.observed.times.astype(int)],
+        }
         for name, values in lines.items():
             content[name] = [None if value != value else round(value, 3) for value in values.tolist()]
         for name, forecast in (("latest", self.latest), ("earlier", self.earlier)):
@@ -60,7 +63,7 @@ class Curves:
 class Latest:
     """A data file of the run's network and the latest forecast from it; a file that cannot be read changes nothing."""
 
-    problem: Problem
+    experiment: Experiment
     run: str
     path: Path
     band: Band | None = None
@@ -68,7 +71,7 @@ class Latest:
     short: bytes = b""  # the same in tenths and without intervals
     curves: Curves | None = None
     made: float = 0.0  # when, in seconds since 1970
-    trouble: str = ""  # why the file, as it is now, was not read; empty where it was
+    reason: str = ""  # why the file, as it is now, was not read; empty where it was
     _version: tuple[int, ...] = ()
     _due: dict[int, list[np.ndarray]] = field(default_factory=dict)  # issued -> both ends of its 50 % intervals [P,N]
     _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings
@@ -78,7 +81,7 @@ class Latest:
 
         Raises SocialxError where it has no history for this run.
         """
-        data = self.problem.data
+        data = self.experiment.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
         for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
             names = ("unit", "step_minutes", "timezone", "local_zone", "missing")
@@ -86,21 +89,23 @@ class Latest:
             if differ := [f"{name} {now}, not {before}" for name, (now, before) in pairs.items() if now != before]:
                 found = f"it is another kind of file now ({'; '.join(differ)})"
                 raise SocialxError(store.path, found, "start the server again")
-        problem = replace(self.problem, data=replace(data, stores=stores))
-        histories = problem.data.histories(JITTER_S, problem.data.past_now)
-        issued = issues(problem, histories, requested_times(problem, histories))
-        earlier = issued - 60 * histories.step_minutes * histories.horizon
-        times = [issued, earlier] if (histories.rows_at(earlier) >= 0).all() else [issued]
-        return [Issue.of(problem, histories, time) for time in times]
+        experiment = replace(self.experiment, data=replace(data, stores=stores))
+        context = experiment.data.context(JITTER_S, experiment.data.past_now)
+        issued = issues(experiment, context, requested_times(experiment, context))
+        earlier = issued - 60 * context.step_minutes * context.horizon
+        times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
+        return [Issue.of(experiment, context, time) for time in times]
 
     def keep(self, issued: list[Issue], values: list[np.ndarray]) -> None:
         """Answer with these forecasts from now on.  values: float32 [1,P,N,G] of each issue, the latest first."""
-        issue, histories, data = issued[0], issued[0].histories, issued[0].problem.data
+        issue, context, data = issued[0], issued[0].context, issued[0].experiment.data
         if self.band is not None:
             self._score(issue)
             ends = self.band.intervals.around(torch.from_numpy(values[0]), LEVEL)
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
-        forecast, *earlier = (one.forecast(self.run, given, self.band) for one, given in zip(issued, values, strict=True))
+        forecast, *earlier = (
+            one.forecast(self.run, given, self.band) for one, given in zip(issued, values, strict=True)
+        )
         rows = np.searchsorted(forecast.observed.times, forecast.origin)
         now = forecast.observed.values[rows].astype(object)  # readings of the last row [1,N,G]
         now[now != now] = None
@@ -109,18 +114,18 @@ class Latest:
         self.answer, short = dumped(content), replace(forecast, lower=None, upper=None)
         tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
         self.short = dumped({**tenths, "now": readings})
-        times, observed = histories.around(issue.time, SHOWN_HISTORIES * histories.history)
+        times, observed = context.around(issue.time, SHOWN_HISTORIES * context.lookback)
         usual = (data.past_now or data.past()).at(times, np.repeat(issue.time, len(times))).readings[0, ..., 0]
         self.curves = Curves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
-        self.problem, self.made, self._version = issue.problem, time.time(), data.store.version
+        self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
         """Count the readings in the 50 % intervals of the forecasts whose horizon has ended."""
-        histories, now = issue.histories, int(issue.time[0])
-        for issued in [each for each in self._due if each + 60 * histories.step_minutes * histories.horizon <= now]:
+        context, now = issue.context, int(issue.time[0])
+        for issued in [each for each in self._due if each + 60 * context.step_minutes * context.horizon <= now]:
             low, high = self._due.pop(issued)
-            rows = histories.rows_at(following(issued, histories.step_minutes, histories.horizon))
-            truth, valid = (part[..., next(iter(histories.targets))] for part in histories.read(rows))  # [P,N]
+            rows = context.rows_at(following(issued, context.step_minutes, context.horizon))
+            truth, valid = (part[..., next(iter(context.targets))] for part in context.read(rows))  # [P,N]
             inside = valid & (low <= truth) & (truth <= high)
             self._scored.append((issued, int(inside.sum()), int(valid.sum())))
         while self._scored and self._scored[0][0] < now - DAY_S:
@@ -135,24 +140,24 @@ class Latest:
     @property
     def age_s(self) -> int:
         """The seconds since the last row; of a file without a zone, whose hour is a guess, a day less."""
-        store = self.problem.data.store
+        store = self.experiment.data.store
         return max(0, age_seconds(store.timezone, int(store.seconds[-1])) - (0 if store.timezone else DAY_S))
 
     @property
     def late(self) -> bool:
         """Whether the last row is older than three steps."""
-        return self.age_s > 60 * LATE_STEPS * self.problem.data.store.step_minutes
+        return self.age_s > 60 * LATE_STEPS * self.experiment.data.store.step_minutes
 
     async def look(self, ask: Ask) -> None:
-        """Forecast again if the file was changed; what cannot be read is kept as trouble, beside the older forecast."""
+        """Forecast again if the file was changed; what cannot be read is kept as reason, beside the older forecast."""
         try:
-            if version_of(self.path) != self._version:
+            if file_signature(self.path) != self._version:
                 issued = await asyncio.to_thread(self.read)
                 values = await asyncio.gather(*(ask(issue.batch) for issue in issued))
                 await asyncio.to_thread(self.keep, issued, values)
-            self.trouble = ""
+            self.reason = ""
         except (SocialxError, OSError) as error:
-            self.trouble = said(error)
+            self.reason = said(error)
 
 
 def said(error: SocialxError | OSError) -> str:

@@ -249,8 +249,9 @@ function ruler() {
 // --- the curve of a sensor ------------------------------------------------------------------------------------------
 
 async function choose(column, scroll = true) {
+  mark(chosen, false);
   chosen = column;
-  mark();
+  mark(chosen, true);
   if (dots.length) label();
   const id = network.sensors[column].id, answer = await get(`curve?sensor=${encodeURIComponent(id)}`).catch(error => error);
   if (chosen !== column) return;
@@ -261,9 +262,9 @@ async function choose(column, scroll = true) {
   if (scroll) byId("chosen").scrollIntoView({block: "nearest"});
 }
 
-function mark() {
-  for (const dot of dots) dot.circle.classList.toggle("chosen", dot.column === chosen);
-  for (const [column, row] of rows) row.classList.toggle("chosen", column === chosen);
+function mark(column, marked) {
+  dots.find(dot => dot.column === column)?.circle.classList.toggle("chosen", marked);
+  rows.get(column)?.classList.toggle("chosen", marked);
 }
 
 // The lines of the curve, each with its values at the times of the curve, and the bands with their lower and upper ends.
@@ -429,8 +430,8 @@ function draw() {
 async function check() {
   const state = await get("ready"), zone = network.timezone ? ` (${network.timezone})` : "";
   byId("age").textContent = `Last data: ${state.last_data}, ${clock(0)}${zone}.`
-    + (state.trouble ? ` Trouble: ${state.trouble}.` : "");
-  byId("age").classList.toggle("late", state.trouble !== "");
+    + (state.reason ? ` ${state.reason[0].toUpperCase()}${state.reason.slice(1)}.` : "");
+  byId("age").classList.toggle("late", state.reason !== "");
 }
 
 async function load() {
