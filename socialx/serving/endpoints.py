@@ -1,4 +1,4 @@
-"""The endpoints: what each takes, what it answers, and what it refuses."""
+"""Answer HTTP requests: forecasts, the sensors, the state of the server, and a page with a map."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from socialx.core.errors import SocialxError
 from socialx.drawing.page import digest, files, render
 from socialx.scoring.free_flow import free_flow_of
 from socialx.serving.guard import Guard, Metrics
-from socialx.serving.latest import LATE_STEPS, Latest, dumped, said
-from socialx.serving.posted import CSV, JSON, LastHour, issue_of
+from socialx.serving.latest import LATE_STEPS, Latest, error_text, to_json
+from socialx.serving.posted import CSV, JSON, LastHour, read_issue
 from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.build import Experiment
 from socialx.tasks.predict import Band, duration
 
 Refusals = dict[int | str, dict[str, Any]]
-EVERY_S = 3.0  # how often the data file and the run are looked at
+EVERY_S = 3.0  # seconds between two checks of data file and run
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
 FOLDER = Path(__file__).parent
 STYLES, SCRIPT = files("page.css", "map_page.css", folder=FOLDER), files("map_page.js", folder=FOLDER)
@@ -46,7 +46,7 @@ POLICY = (
 
 
 class ForecastAnswer(BaseModel):
-    """A forecast: of each target one list per issue, step and sensor."""
+    """Describe a forecast: for each target a list per issue, step and sensor."""
 
     schema_: str = Field(alias="schema")
     run: str
@@ -65,24 +65,24 @@ class ForecastAnswer(BaseModel):
 
 
 class LatestAnswer(ForecastAnswer):
-    """The forecast of the server's data file, and the readings of its last row."""
+    """Describe the forecast after the last row of the data file, and the observations of the row."""
 
-    now: dict[str, list[list[float | None]]]
+    last_observed: dict[str, list[list[float | None]]]
 
 
 class CurveAnswer(BaseModel):
-    """The readings of a sensor around the latest forecast; null where nothing was read or is known."""
+    """Describe a sensor around the latest forecast; null for missing values."""
 
     sensor: str
     times: list[str] = Field(description="some lookbacks, and the horizon")
     observed: list[float | None]
-    usual: list[float | None] = Field(description="what is usual at this time of the week")
+    usual: list[float | None] = Field(description="climatology: mean at the time of the week")
     latest: ForecastAnswer
-    earlier: ForecastAnswer | None = Field(description="one horizon before, where the file has a row then")
+    earlier: ForecastAnswer | None = Field(description="issued a horizon before; null if the file starts later")
 
 
 class Sensor(BaseModel):
-    """A sensor of the run; without a position both numbers are null."""
+    """Describe a sensor; latitude and longitude are null for an unknown location."""
 
     id: str
     latitude: float | None
@@ -91,12 +91,12 @@ class Sensor(BaseModel):
 
 
 class NetworkAnswer(BaseModel):
-    """What a request must know of the run."""
+    """Describe the run for a client."""
 
     run: str
     dataset: str
     timezone: str | None
-    local_zone: str | None = Field(description="by whose clock people live, where times are in UTC")
+    local_zone: str | None = Field(description="zone of the local clock, if times are in UTC")
     feature: str
     unit: str
     step_minutes: int
@@ -105,23 +105,28 @@ class NetworkAnswer(BaseModel):
     sensors: list[Sensor]
 
 
-Health = create_model("Health", __doc__="The server runs.", status=(str, ...), version=(str, ...))
+Health = create_model("Health", __doc__="State that the server runs.", status=(str, ...), version=(str, ...))
 READY = (
-    "Whether requests are answered; reason: why the data file or the run, as it is now, is not used, or that the last "
-    "row is late; last_data: how old it is."
+    "State whether the server answers; reason: why the present data file or run is unused, or that the last row is "
+    "late; last_data: age of the last row."
 )
 Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), reason=(str, ...), last_data=(str | None, ...))
-Refusal = create_model("Refusal", __doc__="Why a request is refused.", detail=(str, ...))
+Refusal = create_model("Refusal", __doc__="Give the reason of a refusal.", detail=(str, ...))
 
 
 @dataclass(eq=False)
 class Service:
-    """All that the endpoints share.
+    """Hold the state that all endpoints share.
 
-    run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
-    data file and the run are looked at.  origins: pages that may ask.  tiles: what ``read_tiles`` returns.  free_flow:
-    of each sensor in the file that was read first, float32 [N]; None for what is no speed.  newer: the service of a run
-    that took the place of this one; None: there is none.  reason: why it is not used.
+    Args:
+        run: the name of the run in answers.
+        band: the prediction intervals of every answer, or None.
+        follow: whether data file and run are checked for changes.
+        origins: web origins whose pages may ask.
+        tiles: address and attribution as from ``read_tiles``.
+        free_flow: free-flow speed per sensor in the first data file, float32 [N]; None for other quantities.
+        newer: returns the service of a newer run, or None.
+        reason: why the newer run is unused.
     """
 
     experiment: Experiment
@@ -143,7 +148,7 @@ class Service:
     reason: str = ""
 
     def forecast_from_data(self, follow: bool) -> None:
-        """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
+        """Forecast from the data file, once or, with ``follow``, after every change."""
         latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
         issued = latest.read()
         latest.keep(issued, [self.worker.forward(issue.batch) for issue in issued])
@@ -152,7 +157,7 @@ class Service:
             self.free_flow = free_flow_of(latest.experiment.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
-        """Sensors with their positions and free-flow speeds, sizes and units."""
+        """Return sensors with locations and free-flow speeds, sizes and units."""
         data = self.experiment.data
         store, sensors = data.store, data.sensors
         places = [
@@ -160,7 +165,7 @@ class Service:
             for lat, lon in zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
         ]
         free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
-        known = zip(sensors.ids, places, free, strict=True)
+        rows = zip(sensors.ids, places, free, strict=True)
         return {
             "run": self.run,
             "dataset": store.dataset_name,
@@ -173,13 +178,13 @@ class Service:
             "horizon": data.horizon,
             "sensors": [
                 {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
-                for vdid, (lat, lon), speed in known
+                for vdid, (lat, lon), speed in rows
             ],
         }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The model computes, and the data file is followed, until the block ends."""
+        """Run the model and follow the data file during the block."""
         self.tasks = [asyncio.create_task(self.worker.run())]
         if self.latest is not None and self.follow:
             self.tasks.append(asyncio.create_task(self._follow()))
@@ -189,7 +194,7 @@ class Service:
         await asyncio.wait(self.tasks)
 
     async def _follow(self) -> None:
-        """Look at the run and the file every few seconds until this is cancelled."""
+        """Check run and file every few seconds until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.renew()
@@ -197,14 +202,11 @@ class Service:
                 await self.latest.look(self.worker.ask)
 
     async def renew(self) -> None:
-        """Forecast with the run that took this one's place; one that cannot be read or does not fit changes nothing.
-
-        Requests that wait are answered by it.
-        """
+        """Forecast with a newer run, also for waiting requests; an unreadable or unfit run changes ``reason`` alone."""
         try:
             other = await asyncio.to_thread(self.newer)
         except (SocialxError, OSError) as error:
-            self.reason = f"the newer run: {said(error)}"
+            self.reason = f"the newer run: {error_text(error)}"
             return
         self.reason = ""
         if other is not None:
@@ -212,9 +214,9 @@ class Service:
             self.band, self.latest, self.free_flow = other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
-        """The content type and the body of a request.  Raises HTTPException for one that is refused.
+        """Return content type and body of a request.
 
-        All bodies that are on their way together hold no more bytes than the queue of whole ones: QueueFullError.
+        Raises HTTPException for a refused body, and QueueFullError if all incoming bodies exceed the queue in bytes.
         """
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind not in (JSON, CSV):
@@ -238,25 +240,25 @@ class Service:
         return kind, bytes(body)
 
     async def answer(self, kind: str, body: bytes) -> bytes:
-        """The forecast for the readings of a body, as JSON.  Raises SocialxError for one that is refused."""
+        """Return the forecast for the readings in a body, as JSON.  Raise SocialxError for a refused body."""
         experiment = self.experiment if self.latest is None else self.latest.experiment
-        issue = await asyncio.to_thread(issue_of, experiment, kind, body)
+        issue = await asyncio.to_thread(read_issue, experiment, kind, body)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
-            raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
-        return await asyncio.to_thread(lambda: dumped(issue.forecast(self.run, values, self.band).as_dict()))
+            raise SocialxError("readings", "the forecast of such large numbers overflows", "send plain numbers")
+        return await asyncio.to_thread(lambda: to_json(issue.forecast(self.run, values, self.band).as_dict()))
 
 
 class Compressed(GZipMiddleware):
-    """Compresses what a browser comes for; a forecast of posted readings would wait for it."""
+    """Compress the answers to a browser; posted readings get a forecast without the delay."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve a request."""
         await (super().__call__ if scope.get("method") == "GET" else self.app)(scope, receive, send)
 
 
 def make_service(experiment: Experiment, run: str, places: int) -> Service:
-    """A service of a trained run under a name; its model forecasts as many windows at a time as a batch has."""
+    """Return a service for a trained run; the model forecasts up to ``loader.batch_size`` windows at a time."""
     experiment.model.eval()
     device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
@@ -266,7 +268,7 @@ def make_service(experiment: Experiment, run: str, places: int) -> Service:
 
 
 def make_app(service: Service) -> FastAPI:
-    """The server as an ASGI application."""
+    """Return the server as an ASGI application."""
     app = FastAPI(
         title="socialx serve",
         description="Forecasts of a trained run, from the readings of the last hour.",
@@ -293,7 +295,7 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _add_forecasts(app: FastAPI, service: Service) -> None:
-    """What a client comes for."""
+    """Add the endpoints with forecasts."""
     refusals: Refusals = {status: {"model": Refusal} for status in (400, 401, 413, 415, 422, 429, 504)}
     schema = {JSON: {"schema": LastHour.model_json_schema()}, CSV: {"schema": {"type": "string"}}}
     body = {"requestBody": {"required": True, "content": schema}}
@@ -324,29 +326,29 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
 
     @app.get("/curve", response_model=CurveAnswer, responses=missing)
     async def curve(sensor: str) -> Response:
-        """Return what was read by a sensor around the latest forecast, what is usual, and the forecast before."""
+        """Return observations of a sensor around the latest forecast, the climatology, and the forecast before."""
         ids = service.experiment.data.sensors.ids
         if service.latest is None or service.latest.curves is None or sensor not in ids:
-            raise HTTPException(404, "the server has no such sensor, or no history to forecast from")
+            raise HTTPException(404, "the run lacks this sensor, or the file lacks a lookback")
         return _json(service.latest.curves.of_sensor(sensor, ids.index(sensor)))
 
     @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})
     async def sensors() -> Response:
-        """The sensors of the run with their positions, and the sizes and units that a request has to keep."""
-        return _json(dumped(service.network()))
+        """Return the sensors with locations, and the sizes and units of a request."""
+        return _json(to_json(service.network()))
 
 
 def _add_states(app: FastAPI, service: Service) -> None:
-    """What an operator and a browser come for."""
+    """Add the endpoints with states, and the page."""
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
-        """The server runs."""
-        return _json(dumped({"status": "ok", "version": socialx.__version__}))
+        """Return the version of the running server."""
+        return _json(to_json({"status": "ok", "version": socialx.__version__}))
 
     @app.get("/ready", response_model=Ready, responses={503: {"model": Ready}})
     async def ready() -> Response:
-        """Whether requests are answered, and whether the data file could be read."""
+        """Return whether the server answers, and how old the data is."""
         stopped = any(task.done() for task in service.tasks)
         stuck = service.worker.stuck(service.timeout_s)
         latest, reasons, last_data = service.latest, [service.reason], None
@@ -357,17 +359,17 @@ def _add_states(app: FastAPI, service: Service) -> None:
         if stopped or stuck:
             reason = "a part of the server has stopped" if stopped else "the model does not answer"
         content = {"ready": not (stopped or stuck), "reason": reason, "last_data": last_data}
-        return Response(dumped(content), 503 if stopped or stuck else 200, media_type=JSON)
+        return Response(to_json(content), 503 if stopped or stuck else 200, media_type=JSON)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
     async def metrics() -> Response:
-        """Counts and times in the text format of Prometheus."""
+        """Return counts and times in the text format of Prometheus."""
         latest = service.latest
         gauges: dict[str, float | None] = {}
         if latest is not None:
             gauges["socialx_latest_forecast_age_seconds"] = time.time() - latest.made
             gauges["socialx_last_data_age_seconds"] = latest.age_s
-            gauges["socialx_interval_coverage_ratio"] = latest.covered
+            gauges["socialx_interval_coverage_ratio"] = latest.coverage
         text = service.metrics.text(service.worker.taken, gauges)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
@@ -382,14 +384,18 @@ def _add_states(app: FastAPI, service: Service) -> None:
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> Response:
-        """A page with a map."""
+        """Return the page with the map."""
         return HTMLResponse(document, headers=headers)
 
 
 def page(token: bool, latest: bool, follow: bool, tiles: str = "") -> str:
-    """The page with the map, whose script asks the server that it came from, and that of the tiles if there are any.
+    """Return the page with the map; the script asks this server, and the server with the tiles if named.
 
-    It asks for a token, has a forecast to show, and looks for newer ones, or not.
+    Args:
+        token: whether the page asks for a token.
+        latest: whether the server has a forecast to show.
+        follow: whether the page looks for newer forecasts.
+        tiles: address and attribution as from ``read_tiles``.
     """
     marks = {"token": token, "latest": latest, "follow": follow}
     view = {"title": "socialx: traffic forecast", **{name: "yes" if mark else "no" for name, mark in marks.items()}}

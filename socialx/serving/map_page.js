@@ -36,7 +36,7 @@ async function get(path) {
 
 const step = () => +byId("ahead").value;
 const ahead = () => latest.forecast[network.feature][0];
-const valuesAt = at => at ? ahead()[at - 1] : latest.now[network.feature][0];
+const valuesAt = at => at ? ahead()[at - 1] : latest.last_observed[network.feature][0];
 const moment = at => at ? `+${at * network.step_minutes} min` : "last data";
 const clock = at => (at ? latest.times[0][at - 1] : latest.origin[0]).slice(0, 16);
 
@@ -449,7 +449,7 @@ async function load() {
       latest = next;
       lowest = network.sensors.map((_, column) => least(values.map(row => row[column])));
       scale = shares() ? {low: 0.4, high: 1, step: 0.1}
-        : classes([...next.now[network.feature][0], ...values.flat()].filter(isNumber));
+        : classes([...next.last_observed[network.feature][0], ...values.flat()].filter(isNumber));
       byId("ahead").max = values.length;
       byId("last").textContent = `+${values.length * network.step_minutes} min`;
       byId("ask").hidden = true;

@@ -54,7 +54,7 @@ def append(path: Path, time: str, values: list[float]) -> None:
 def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Service, run: Path) -> None:
     path = followed.latest.path
     found = latest_of(followed)
-    now = found.pop("now")
+    now = found.pop("last_observed")
     assert found == {**api.predict(run, path).as_dict(), "run": "small"}
     store = open_store(path)
     readings = np.where(store.valid[-1], store.values[-1].astype(object), None)
@@ -73,7 +73,7 @@ def test_an_appended_row_is_forecast_from(followed: Service, run: Path) -> None:
     assert latest.reason == ""
     found = latest_of(followed)
     assert found["origin"] == ["2012-05-04 09:20:00"]
-    assert found["now"] == {"avg_speed": [[60.0, None, None, 50.5]]}
+    assert found["last_observed"] == {"avg_speed": [[60.0, None, None, 50.5]]}
     values = np.array(found["forecast"]["avg_speed"])
     np.testing.assert_allclose(values, api.predict(run, latest.path).values[..., 0], rtol=1e-6)
 
@@ -192,7 +192,7 @@ def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> N
 
 
 def test_what_cannot_be_served_is_refused_at_once(run: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="no file to follow"):
+    with pytest.raises(SettingsError, match="needs a file"):
         api.serve(run, follow=True)
     with pytest.raises(SocialxError, match="no such file"):
         api.serve(run, tmp_path / "nothing.h5")

@@ -148,7 +148,7 @@ def test_the_slider_moves_colours_texts_and_the_table(followed: Service) -> None
     answer = json.loads(followed.latest.short)
     speeds = np.array([10.0, 30.0, 50.0, 70.0])
     ahead = np.linspace(speeds, speeds[::-1], 13)[1:].round(1)
-    answer["now"]["avg_speed"] = [[None, *speeds[1:]]]
+    answer["last_observed"]["avg_speed"] = [[None, *speeds[1:]]]
     answer["forecast"]["avg_speed"] = [ahead.tolist()]
     followed.latest.short = json.dumps(answer).encode()
     with live(followed) as shown:
@@ -274,7 +274,11 @@ def test_two_thousand_sensors_answer_at_once(followed: Service) -> None:
     places = zip(ids, *(rng.normal(middle, 0.2, count).round(5).tolist() for middle in (34, -118)), strict=True)
     network["sensors"] = [{"id": i, "latitude": lat, "longitude": lon, "free_flow": 65.0} for i, lat, lon in places]
     ahead = np.clip(45 + rng.normal(0, 12, count) + rng.normal(0, 2, (12, count)).cumsum(0), 5, 75).round(1)
-    answer |= {"sensors": ids, "now": {"avg_speed": ahead[:1].tolist()}, "forecast": {"avg_speed": [ahead.tolist()]}}
+    answer |= {
+        "sensors": ids,
+        "last_observed": {"avg_speed": ahead[:1].tolist()},
+        "forecast": {"avg_speed": [ahead.tolist()]},
+    }
     answer["input_status"] = [["complete"] * count]
     followed.latest.short = json.dumps(answer, separators=(",", ":")).encode()
     curve = followed.latest.curves.of_sensor(followed.experiment.data.sensors.ids[0], 0)

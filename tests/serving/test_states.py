@@ -151,10 +151,10 @@ def test_where_a_token_comes_from(tmp_path: Path) -> None:
             read_token(path, {})
         with pytest.raises(SettingsError, match="16 to 1,024 printable"):
             read_token(None, {BEARER: bad})
-    with pytest.raises(SettingsError, match="cannot be read"):
+    with pytest.raises(SettingsError, match="token is unreadable"):
         read_token(tmp_path / "nothing", {})
     path.write_bytes(b"x" * 5000)
-    with pytest.raises(SettingsError, match="cannot be read"):
+    with pytest.raises(SettingsError, match="token is unreadable"):
         read_token(path, {})
 
 

@@ -28,7 +28,7 @@ MANY = 200_000
 
 def refusal(experiment: Experiment, body: bytes, kind: str = "application/json") -> SocialxError:
     with pytest.raises(SocialxError) as caught:
-        posted.issue_of(experiment, kind, body)
+        posted.read_issue(experiment, kind, body)
     return caught.value
 
 
@@ -105,7 +105,7 @@ def test_an_hour_that_the_clock_skips_is_refused(experiment: Experiment, hour: R
     before = [f"2012-03-11 01:{5 * k:02d}" for k in range(12)]
     after = [f"2012-03-11T10:{5 * k:02d}Z" for k in range(12)]
     for times in (before, after):
-        posted.issue_of(experiment, "application/json", json.dumps({**hour, "times": times}).encode())
+        posted.read_issue(experiment, "application/json", json.dumps({**hour, "times": times}).encode())
 
 
 def test_no_answer_sends_a_client_to_the_host_that_it_named(client: TestClient) -> None:
@@ -121,7 +121,7 @@ def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(experime
     first = next(iter(hour["readings"]))
     times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
     body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
-    issue = posted.issue_of(experiment, "application/json", body)
+    issue = posted.read_issue(experiment, "application/json", body)
     assert issue.context.reported(issue.batch).tolist() == [[True, False, False, False]]
 
 
@@ -173,5 +173,5 @@ def test_the_file_as_it_is_now_says_what_was_read_before(followed: Service, hour
     with TestClient(make_app(followed)) as client:
         client.portal.call(followed.latest.look, followed.worker.ask)
         assert client.post("/forecast", json=request).status_code == 200
-    issue = posted.issue_of(followed.latest.experiment, "application/json", json.dumps(request).encode())
+    issue = posted.read_issue(followed.latest.experiment, "application/json", json.dumps(request).encode())
     assert issue.batch.last_observed[0, 1, 0] == 33

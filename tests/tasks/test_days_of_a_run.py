@@ -180,7 +180,7 @@ BEFORE = {
 def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, whole: Path, tmp_path: Path) -> None:
     """After an answer for tomorrow, for which it has counted today as far as it was."""
     from socialx.serving.latest import Latest
-    from socialx.serving.posted import issue_of
+    from socialx.serving.posted import read_issue
     from socialx.settings.layers import ConfigLayers
     from socialx.tasks.trained_model import load_trained
 
@@ -195,7 +195,7 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
         latest.keep(issued, [experiment.precision.infer(experiment.model.eval(), issue.batch) for issue in issued])
         times = [f"2012-05-09 08:{minute:02}" for minute in range(0, 60, 5)]
         body = {"times": times, "readings": {name: [60.0] * 12 for name in experiment.data.sensors.ids}}
-        posted = issue_of(latest.experiment, "application/json", json.dumps(body).encode())
+        posted = read_issue(latest.experiment, "application/json", json.dumps(body).encode())
         return tuple(experiment.precision.infer(experiment.model, each.batch) for each in (issued[0], posted))
 
     before = forecasts()
