@@ -55,7 +55,7 @@ def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
             example = Argument("allow_origin", "https://dashboard.example")
-            raise SettingsError(origin, f"{Argument('allow_origin')} needs a web origin", f"for example {example}")
+            raise SettingsError("", f"{Argument('allow_origin', origin)} is not a web origin", f"for example {example}")
     return tuple(origins)
 
 
@@ -64,7 +64,7 @@ def read_tiles(tiles: str) -> str:
     address, _, owner = tiles.strip().partition(" ")
     if not TILES.fullmatch(address) or not all(f"{{{name}}}" in address for name in "xyz"):
         example = Argument("tiles", "https://tile.openstreetmap.org/{z}/{x}/{y}.png \u00a9 OpenStreetMap contributors")
-        raise SettingsError(tiles, f"{Argument('tiles')} needs an address of map tiles", f"for example {example}")
+        raise SettingsError("", f"{Argument('tiles', tiles)} is not an address of map tiles", f"for example {example}")
     return f"{address} {owner.strip() or f'Map tiles of {urlsplit(address).netloc}'}"
 
 

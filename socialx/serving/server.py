@@ -69,7 +69,7 @@ def serve(
         raise SocialxError("serve", missing, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
-            raise SettingsError(value, f"{Argument(name)} is out of range", f"choose at least {least}")
+            raise SettingsError("", f"{Argument(name, value)} is out of range", f"choose at least {least}")
     with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
         with subscribe(progress):
             token = read_token(None if token_file is None else Path(token_file), os.environ)
@@ -78,9 +78,7 @@ def serve(
             layers = ConfigLayers.of(settings, {**sections, "data": data})
             named = layers.of_call("data.path")
             if follow and not named:
-                raise SettingsError(
-                    "serve", f"{Argument('follow')} needs a data file", f"add {Argument('data.path', 'FILE.h5')}"
-                )
+                raise SettingsError("", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}")
             served = Served(path, layers, follow, interval, queue, progress)
             service = served.make(path)
             service.token, service.origins, service.tiles = token, origins, streets
@@ -189,7 +187,7 @@ def _listen(host: str, port: int) -> socket.socket:
         helps = f"choose another with {Argument('host')} or {Argument('port')}"
         raise SettingsError(f"{host} port {port}", f"the address is unusable ({reason})", helps) from None
     except OverflowError:
-        raise SettingsError(port, f"{Argument('port')} is out of range", "choose 0 to 65535") from None
+        raise SettingsError("", f"{Argument('port', port)} is out of range", "choose 0 to 65535") from None
 
 
 def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None:

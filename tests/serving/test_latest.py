@@ -155,7 +155,7 @@ DAMAGE = {
     "empty": (lambda path: path.write_bytes(b""), "empty"),
     "gone": (Path.unlink, "No such file"),
     "another network": (other_network, "lacks"),
-    "another unit": (other_unit, "another kind of file"),
+    "another unit": (other_unit, "another kind"),
     "no reading": (without_readings, "no sensor has a reading"),
 }
 

@@ -62,7 +62,7 @@ def test_rows_of_another_length_are_refused_before_a_number_is_looked_at(
     def look(*_: object, **__: object) -> None:
         raise AssertionError("numbers were looked at")
 
-    monkeypatch.setattr(posted, "_checked", look)
+    monkeypatch.setattr(posted, "_validate", look)
     first = next(iter(hour["readings"]))
     wide = {**hour, "readings": {first: [""] * 1000}}
     assert f"{first} has 1000" in str(refusal(experiment, json.dumps(wide).encode()))
@@ -101,7 +101,7 @@ def test_an_hour_that_the_clock_skips_is_refused(experiment: Experiment, hour: R
     assert experiment.data.store.timezone == "America/Los_Angeles"
     times = [f"2012-03-11 02:{5 * k:02d}" for k in range(12)]
     text = str(refusal(experiment, json.dumps({**hour, "times": times}).encode()))
-    assert "12 of 12 times do not exist in America/Los_Angeles" in text
+    assert "12 of 12 times are skipped by the clock of America/Los_Angeles" in text
     before = [f"2012-03-11 01:{5 * k:02d}" for k in range(12)]
     after = [f"2012-03-11T10:{5 * k:02d}Z" for k in range(12)]
     for times in (before, after):
