@@ -85,7 +85,7 @@ class TrainState:
         """What a checkpoint holds; ValueError where that is no progress."""
         if set(content) != {each.name for each in fields(cls)}:
             raise ValueError("its progress has other names")
-        counts = ("epoch", "batch", "loss_steps", "sharded", "ranks")
+        counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
         whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
         epoch, best = content["epoch"], content["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):

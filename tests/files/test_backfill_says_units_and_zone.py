@@ -20,7 +20,7 @@ from tests.older_files import OLDER, meta
 def file_of(folder: Path, **options: Any) -> Path:
     """What convert writes without a unit and a zone."""
     frames.network().to_csv(folder / "city.csv")
-    told = {"meta": frames.places_of(frames.IDS, folder / "places.csv")} | options
+    told = {"meta_csv": frames.places_of(frames.IDS, folder / "places.csv")} | options
     socialx.convert("csv", folder / "city.csv", folder / "city.h5", overwrite=True, **told)
     return folder / "city.h5"
 

@@ -22,7 +22,7 @@ from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import refusal, shown, speeds, timestamps, write_csv, write_locations
 
-CLOCK = {"start": "2012-05-01 00:00", "step_s": 300}
+CLOCK = {"first_time": "2012-05-01 00:00", "step_s": 300}
 TIMES = timestamps(60, "2012-05-01T00:00:00")
 
 
@@ -71,7 +71,7 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
         refusal(
             lambda kind=kind: read(kind, data), "have no dates", "add --first-time 'YYYY-MM-DD HH:MM:SS' --freq 5min"
         )
-        refusal(lambda kind=kind: read(kind, data, start=CLOCK["start"]), "--freq 5min")
+        refusal(lambda kind=kind: read(kind, data, first_time=CLOCK["first_time"]), "--freq 5min")
 
 
 def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:

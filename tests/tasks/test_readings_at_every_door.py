@@ -173,7 +173,7 @@ def test_a_code_within_the_range_is_told_where_inspect_tells_it(excerpt: Path, t
     assert any(remark.partition(":")[0].partition(" stands")[0] in line for line in forecast.notes)
     assert any("far from all others" in line for line in told_by(socialx.predict, "zero-shot", path))
     table = table_of(path, tmp_path / "odd.csv")
-    options = {"meta": LOCATIONS, "units": "mph", "overwrite": True}
+    options = {"meta_csv": LOCATIONS, "units": "mph", "overwrite": True}
     done = socialx.convert("auto", table, tmp_path / "again.h5", **options)
     assert any("far from all others" in str(message) for message in done.notes)
     assert socialx.predict("zero-shot", excerpt).notes == ()

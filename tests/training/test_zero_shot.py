@@ -139,7 +139,7 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     table.to_csv(tmp_path / "a.csv")
     places = "id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n"
     (tmp_path / "at.csv").write_text(places)
-    given = {"meta": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
+    given = {"meta_csv": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
     socialx.convert("auto", tmp_path / "a.csv", wider, **given)
     error = refused("predict", "zero-shot", "--data", wider)
     assert "a step of 30 min, and the run forecasts steps of 5, 10, 15 min" in error
@@ -253,7 +253,7 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
     table = pd.DataFrame(rng.uniform(40, 60, (len(times), 3)), times, ["S1", "S2", "S3"])
     table.to_csv(tmp_path / "a.csv")
     (tmp_path / "at.csv").write_text("id,lat,lon\nS1,34.1,-118.3\nS2,34.2,-118.3\nS3,34.2,-118.2\n")
-    given = {"meta": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
+    given = {"meta_csv": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "a.h5", **given)
     forecast = socialx.predict(run, tmp_path / "a.h5")
     assert forecast.step_minutes == minutes
