@@ -25,7 +25,7 @@ import socialx
 from benchmarks.walk import order
 from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
-from socialx.cli.flags import name_of_type, words_of
+from socialx.cli.flags import metavar, words_of
 from socialx.files.sources.recognition import FORMATS
 from socialx.settings.layers import PRESETS, as_typed
 from socialx.settings.schema import BY_NAME, KEYS, Settings, flag_of
@@ -200,7 +200,7 @@ def kind(key: str, field: FieldInfo) -> str:
         return f"{'several of ' if several else ''}`{'|'.join(words)}`"
     if field.annotation is bool:
         return ""
-    name = name_of_type(field.annotation)
+    name = metavar(key)
     limits = {
         limit: getattr(part, limit)
         for part in field.metadata
@@ -245,7 +245,8 @@ def told_by_help(command: str) -> tuple[str, str, list[tuple[str, str]]]:
     if result.exit_code:
         sys.exit(f"{command}: {result.output}")
     usage, summary, *_ = result.stdout.split("\n\n")
-    text = re.sub(r"^  -h, --help.*\n", "", result.stdout, flags=re.MULTILINE).split("\n  -c, --config FILE")[0] + "\n"
+    shared = "-c, --config|--set KEY|-v, --verbose|-q, --quiet|--help-all|-h, --help"
+    text = re.sub(rf"^  (?:{shared}).*\n(?: {{10}}.*\n)*", "", result.stdout, flags=re.MULTILINE)
     options = [re.split(r"\s{2,}", part.strip()) for part in re.findall(r"^  -.*\n(?: {10}.*\n)*", text, re.MULTILINE)]
     shown = [(flag, re.sub(r" \[x>=\d\]$", "", " ".join(effect))) for flag, *effect in options]
     return (

@@ -46,7 +46,7 @@ def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
         raise SettingsError(where, f"the token is unreadable ({reason})", "name a file with a token") from None
     if token is not None and not TOKEN.fullmatch(token.strip()):
         reason = "a token has 16 to 1,024 printable ASCII characters without spaces"
-        raise SettingsError(where, reason, "for example: openssl rand -hex 32 > FILE")
+        raise SettingsError(where, reason, "openssl rand -hex 32 > FILE")
     return None if token is None else token.strip()
 
 
@@ -55,7 +55,9 @@ def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
             example = Argument("allow_origin", "https://dashboard.example")
-            raise SettingsError("", f"{Argument('allow_origin', origin)} is not a web origin", f"for example {example}")
+            raise SettingsError(
+                "", f"{Argument('allow_origin', origin)} is not a web origin", f"write for example {example}"
+            )
     return tuple(origins)
 
 
@@ -64,7 +66,9 @@ def read_tiles(tiles: str) -> str:
     address, _, owner = tiles.strip().partition(" ")
     if not TILES.fullmatch(address) or not all(f"{{{name}}}" in address for name in "xyz"):
         example = Argument("tiles", "https://tile.openstreetmap.org/{z}/{x}/{y}.png \u00a9 OpenStreetMap contributors")
-        raise SettingsError("", f"{Argument('tiles', tiles)} is not an address of map tiles", f"for example {example}")
+        raise SettingsError(
+            "", f"{Argument('tiles', tiles)} is not an address of map tiles", f"write for example {example}"
+        )
     return f"{address} {owner.strip() or f'Map tiles of {urlsplit(address).netloc}'}"
 
 

@@ -89,7 +89,7 @@ def serve(
             if not named:
                 shown = "the map and /forecast/latest show the end of the run's own file"
                 newer = f"choose a newer file with {Argument('data.path', 'FILE.h5')}"
-                note(Message(service.experiment.data.store.path, shown, newer))
+                note(Message("", shown, newer))
             _tell(listener, path, service.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
@@ -200,4 +200,4 @@ def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     header = '-H "Authorization: Bearer $SOCIALX_TOKEN" ' if token else ""
     path = "forecast/latest" if latest else "sensors"
-    note(Message(run, f"serving at {address}/", f"curl {header}{address}/{path}"))
+    note(Message("", f"{run} is served at {address}/", f"curl {header}{address}/{path}"))

@@ -285,7 +285,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
         of_networks[name] = sum(maes) / len(scores)
     if len(of_networks) > 1:
-        note(Message("validation MAE", ", ".join(f"{name} {mae:.3f}" for name, mae in of_networks.items())))
+        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in of_networks.items())}")
     return sum(of_networks.values()) / len(of_networks)
 
 

@@ -72,7 +72,7 @@ def test_what_is_not_a_plain_file_is_refused_before_it_is_opened(tmp_path: Path)
             ):
                 done = socialx(*command)
                 assert done.exit_code == 1
-                assert f"error: {odd}: {found}" in done.stderr.splitlines()[-1]
+                assert f"error: {odd}: {found}" in done.stderr
 
 
 @pytest.mark.timeout(60)

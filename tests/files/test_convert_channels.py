@@ -240,7 +240,9 @@ def test_largest(tmp_path: Path, divided: int, dtype: type) -> None:
         assert np.abs(values - flow).max() < 1e-3
         assert ((values == 0) == (flow == 0)).all()
         assert recognised(given) == ["largest-npz"]
-    refusal(lambda: contents("largest-npz", tmp_path, first_time="2019-01-02 00:00:00"), "on a Tuesday", "is a Wednesday")
+    refusal(
+        lambda: contents("largest-npz", tmp_path, first_time="2019-01-02 00:00:00"), "on a Tuesday", "is a Wednesday"
+    )
 
 
 @pytest.mark.parametrize(("mean", "std"), [(np.nan, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, [1.0, 2.0]), (0.0, np.inf)])
@@ -373,7 +375,7 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     )
     assert found.missing == missing
     if "missing" not in said:
-        told = "0 is a reading, as of all counts: --missing 0 if it stands for none"
+        told = "0 is treated as a reading (--missing 0 if it stands for none)"
         if missing == 0:
-            told = "0 counts as no reading, as in the published data sets: --missing none if 0 is one"
+            told = "0 is treated as missing (--missing none to keep zeros)"
         assert told in shown(found.notes)

@@ -77,7 +77,9 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
 def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:
     found = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
     assert found.sensors.ids == ("0", "1", "2", "3", "4")
-    assert any("no sensor ids, so they are 0 to 4: --ids FILE gives them" in note for note in shown(found.notes))
+    assert any(
+        "no sensor ids, so they are 0 to 4.\n  try: --ids FILE gives them" in note for note in shown(found.notes)
+    )
     short = text(tmp_path / "ids.txt", "1,2\n")
     refusal(lambda: read("csv", tmp_path / "V.csv", ids=short, **CLOCK), "2 ids for the 5 sensors")
 

@@ -201,7 +201,7 @@ def test_a_file_of_ours_is_called_so(tmp_path: Path, name: str, flags: str, kind
     result = socialx("convert", kind, path, "--output-h5", tmp_path / "out.h5")
     assert result.exit_code == 1
     assert f"a socialx file ({name}: " in result.stderr
-    assert f"nothing to convert: socialx backfill '{path}' {flags}".rstrip() + "\n" in result.stderr
+    assert f"nothing to convert.\n  try: socialx backfill '{path}' {flags}".rstrip() + "\n" in result.stderr
 
 
 # ---- which file is written

@@ -54,7 +54,9 @@ def test_every_task_refuses_a_code_in_a_file(data: Path, run: Path, tmp_path: Pa
     page = ["--output", tmp_path / "page.html"] if task == "report" else []
     line = refused(task, run, "--data", path, *page)
     limit = "avg_speed below 0" if code < 0 else "avg_speed above 124.3 mph"
-    assert line.startswith(f"error: {path}: {limit} ({sensor} has {code:g} at {time}): if {code:g} means no reading")
+    assert line.startswith(
+        f"error: {path}: {limit} ({sensor} has {code:g} at {time}).\n  try: if {code:g} means no reading"
+    )
     assert line.endswith(f"convert again with --missing 0,{code:g}\n")
 
 

@@ -61,14 +61,14 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
         "--data",
         data,
         "--zero-shot",
-        "--adaptive-adjacency-rank",
-        "4",
+        "--set",
+        "pooling.adaptive_adjacency_rank=4",
         "--max-epochs",
         "1",
         "--run-dir",
         tmp_path / "n",
     )
-    assert "no effect on this model: --adaptive-adjacency-rank" in " ".join(note.stderr.split())
+    assert "no effect on this model: --set pooling.adaptive_adjacency_rank" in " ".join(note.stderr.split())
 
 
 def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folde
 def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path) -> None:
     for at, days in (("2012-05-03 10:00", "0 days"), ("2012-05-04 10:00", "1 day")):
         said = " ".join(works("predict", run, "--data", data, "--at", at).stderr.split())
-        assert f"{days} of it known before the first forecast: forecasts are better with 7 or more" in said
+        assert f"zero-shot forecast with {days} of history, and forecasts are better with 7 or more" in said
 
 
 # ---- the run that comes with the package
