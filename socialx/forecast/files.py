@@ -179,7 +179,11 @@ def _from_table(path: Path, about: Scored) -> Entries:
             times = pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601"))
         except ValueError as error:
             zones = "Mixed timezones" in str(error)  # pandas advises what nobody can do here
-            wrong = "times with several offsets from UTC" if zones else f"{in_short(error)} is unlike 2012-05-23 16:00"
+            wrong = (
+                "times with several offsets from UTC"
+                if zones
+                else f"{in_short(error)} is not a time like 2012-05-23 16:00"
+            )
             raise SocialxError(path, f"the column {name} has a mistake: {wrong}", AS_WRITTEN) from None
         if times.tz is not None:
             if about.timezone is None:
