@@ -317,7 +317,7 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
         (["--output", there], 1, "exists already.\n  try: add --overwrite to replace it"),
         (["--output", tmp_path / "f.xlsx"], 2, "the suffix '.xlsx' is unknown.\n  try: choose .csv, .parquet, .h5"),
         (["--plot", tmp_path / "f.jpg"], 2, "a picture cannot end in '.jpg'"),
-        (["--output", tmp_path], 2, "no format ends in ''"),
+        (["--output", tmp_path], 2, "the suffix '' is unknown"),
     ):
         result = socialx("predict", run, *arguments)
         assert result.exit_code == code, result.stderr
