@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from socialx.data.windows import SPLITS
 from socialx.scoring.metrics import BY
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --enable-logging=stderr --hide-scrollbars --virtual-time-budget=5000 "
-    "--window-size=1200,2400 --dump-dom"
-)
-WIDTHS = (360, 1200)
-# Every frame sends what it measured to the page around it: a window of Chromium cannot be as narrow as a telephone.
-PROBE = """addEventListener("load", () => {
+SCREENS = ((390, 844), (1280, 800))  # a phone and a desktop
+SCHEMES = ("light", "dark")
+ACCESSIBLE = tuple(zip(SCREENS, SCHEMES, strict=True))  # where axe is asked
+SERIOUS = ("serious", "critical")
+FINDINGS = ("outside", "cut", "small", "tight", "faint", "axe")
+AXE = Path(str(getattr(find_spec("axe_playwright_python"), "origin", ""))).parent
+# What can be measured on a page: boxes, texts with their sizes and colours, what is pressed, and what is cut.
+PROBE = """() => {
+const all = name => [...document.querySelectorAll(name)].filter(e => e.checkVisibility({visibilityProperty: true}));
 const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.left, r.right]; };
-const all = name => [...document.querySelectorAll(name)];
-all("details").forEach(each => each.open = true);
-parent.postMessage({inner: innerWidth, scroll: document.documentElement.scrollWidth,
-  svgs: all("svg").filter(e => !e.closest("[hidden]")).map(box), text: document.body.innerText,
-  labels: all(".plot text").filter(e => !e.closest(".wide")).map(box),
-  parts: all("h1,h2,h3,p,td,th,dd,code,.gain,.key").map(box),
-  sizes: all("main :not(svg *)").map(e => parseFloat(getComputedStyle(e).fontSize)),
-  drawn: all("svg.plot text").map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)}, "*"); });
+const name = e => `${e.tagName} ${e.id || e.className.baseVal || e.className} ${e.textContent.slice(0, 30)}`;
+const style = e => getComputedStyle(e);
+document.querySelectorAll("details").forEach(e => e.open = true);
+const texts = all("body *").filter(e => !e.closest("title,desc,script,noscript")
+  && [...e.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
+const size = e => parseFloat(style(e).fontSize) * (e.closest("svg") ? e.getScreenCTM().a : 1);
+const ground = e => /, 0\\)/.test(style(e).backgroundColor) ? ground(e.parentElement) : style(e).backgroundColor;
+const colours = e => JSON.stringify([e.closest("svg") ? style(e).fill : style(e).color, ground(e)]);
+return {faint: [], axe: [], scroll: document.documentElement.scrollWidth, text: document.body.innerText,
+  svgs: all("svg").map(box), labels: all(".plot text").filter(e => !e.closest(".wide")).map(box),
+  outside: all("body :not(svg *)").filter(e => box(e)[2] < 0 || box(e)[3] > innerWidth + 0.5).map(name),
+  cut: all("body :not(svg, svg *)").filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1).map(name),
+  small: texts.filter(e => size(e) < 11.9).map(name),
+  tight: all("a,button,input,select,summary").filter(e => Math.min(...box(e).slice(0, 2)) < 39.9).map(name),
+  colours: [...new Set(texts.map(colours))]}; }
 """
-AROUND = """<!doctype html><meta charset="utf-8"><script>
-addEventListener("message", event => {
-  const frame = [...document.querySelectorAll("iframe")].find(each => each.contentWindow === event.source);
-  const made = document.createElement("pre");
-  made.textContent = JSON.stringify([frame.id, event.data]);
-  document.body.append(made);
-});</script><body>"""
 
 
 class Outline(HTMLParser):
@@ -136,42 +140,28 @@ def refuse_network(text: str) -> None:
     assert "default-src 'none'" in text
 
 
-def with_script(text: str, script: str) -> str:
-    """The page with one more script, and with a policy that lets all of them run."""
-    allowed = re.sub(
-        r"default-src 'none'; [^\"]*", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'", text
-    )
-    return allowed.replace("</body>", f"<script>{script}</script></body>")
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A headless browser; the test is skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+    with playwright.sync_playwright() as started:
+        yield started.chromium.launch(executable_path=CHROMIUM)
 
 
-def opened(url: str, folder: Path, *more: str) -> str:
-    """The document at an address after its scripts; a line in the console fails."""
-    command = [str(CHROMIUM), *QUIET.split(), *more, f"--user-data-dir={folder / 'user'}", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    return done.stdout
-
-
-def written(document: str) -> list[Any]:
-    """What its scripts wrote into <pre> elements as JSON."""
-    return [json.loads(html.unescape(found)) for found in re.findall("<pre>(.*?)</pre>", document, re.DOTALL)]
-
-
-def around(*addresses: str) -> str:
-    """A page with each address in frames of two widths, which writes what their scripts send."""
-    frames = [
-        f'<iframe id="{address} {width}" src="{address}" width="{width}" height="900"></iframe>'
-        for address in addresses
-        for width in WIDTHS
-    ]
-    return AROUND + "".join(frames)
-
-
-def sent(document: str, *addresses: str) -> dict[tuple[str, int], Any]:
-    """What the frames of ``around`` sent, by address and width; all of them did."""
-    found = {(name.split()[0], int(name.split()[1])): seen for name, seen in written(document)}
-    assert set(found) == {(address, width) for address in addresses for width in WIDTHS}
-    return found
+@contextmanager
+def opened(browser: Any, address: str, screen: tuple[int, int] = SCREENS[1], scheme: str = "light") -> Iterator[Any]:
+    """A page at an address; an error in a script and a breach of its policy fail."""
+    width, height = screen
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=True)
+    shown, said = context.new_page(), []
+    shown.on("console", lambda line: said.append(line.text))
+    shown.on("pageerror", lambda error: said.append(str(error)))
+    shown.goto(address)
+    yield shown
+    context.close()
+    assert not said
 
 
 def uncut(boxes: list[list[float]], width: int) -> bool:
@@ -179,18 +169,29 @@ def uncut(boxes: list[list[float]], width: int) -> bool:
     return all(wide == 0 or (left >= 0 and right <= width) for wide, _, left, right in boxes)
 
 
-def drawn(pages: Mapping[str, str], folder: Path, script: str = PROBE) -> Iterator[tuple[str, int, Any]]:
-    """Each page in frames of two widths and what PROBE measured there; each once more as it is, with its own policy."""
-    probes = {f"{name}-probe.html": name for name in pages}
-    for probe, name in probes.items():
-        Path(folder, f"{name}.html").write_text(pages[name], "utf-8")
-        Path(folder, probe).write_text(with_script(pages[name], script), "utf-8")
-    outside = Path(folder, "around.html")
-    outside.write_text(around(*probes) + "".join(f'<iframe src="{name}.html"></iframe>' for name in pages))
-    for (probe, width), seen in sent(opened(outside.as_uri(), folder), *probes).items():
-        assert seen["scroll"] <= seen["inner"] == width, (probe, width)
-        assert all(wide > 0 and high > 0 for wide, high, _, _ in seen["svgs"]), (probe, width)
-        assert uncut(seen["labels"], width), (probe, width)
-        assert min(seen["sizes"]) >= 12, (probe, width)
-        assert min(seen["drawn"]) >= 11, (probe, width)
-        yield probes[probe], width, seen
+def measured(shown: Any, width: int, accessible: bool) -> Any:
+    """What PROBE measured on a page on which all can be seen, read and pressed; accessible: axe is asked too."""
+    seen = shown.evaluate(PROBE)
+    for pair in map(json.loads, seen["colours"]):
+        ink, ground = ("".join(f"{int(part):02x}" for part in re.findall(r"[\d.]+", colour)[:3]) for colour in pair)
+        if contrast(ink, ground) < 4.5:
+            seen["faint"].append(pair)
+    if accessible:
+        shown.evaluate(Path(AXE, "axe.min.js").read_text("utf-8"))
+        found = shown.evaluate("axe.run(document)")["violations"]
+        seen["axe"] = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in SERIOUS]
+    assert {name: seen[name] for name in FINDINGS if seen[name]} == {}
+    assert seen["scroll"] <= width
+    assert all(wide > 0 and high > 0 for wide, high, _, _ in seen["svgs"])
+    assert uncut(seen["labels"], width)
+    return seen
+
+
+def drawn(pages: Mapping[str, str], folder: Path) -> Iterator[tuple[str, int, Any]]:
+    """Each page on two screens in two schemes, with its own policy, and what PROBE measured there."""
+    with chromium() as browser:
+        for (name, text), screen, scheme in product(pages.items(), SCREENS, SCHEMES):
+            path = Path(folder, f"{name}.html")
+            path.write_text(text, "utf-8")
+            with opened(browser, path.as_uri(), screen, scheme) as shown:
+                yield name, screen[0], measured(shown, screen[0], (screen, scheme) in ACCESSIBLE)

@@ -136,7 +136,7 @@ def test_a_loaded_model_refuses_other_shapes(run: Path) -> None:
         (lambda data, run: socialx.train(data, max_epochs="many"), "max_epochs"),
         (lambda data, run: socialx.evaluate("nowhere"), "nowhere"),
         (lambda data, run: socialx.predict(run, at="yesterday"), "not a time"),
-        (lambda data, run: socialx.predict(run, sensors=["S1"]), "1 of 1 sensors are not in the forecast"),
+        (lambda data, run: socialx.predict(run, sensors=["S1"]), "the forecast lacks 1 of 1 sensors"),
         (lambda data, run: socialx.predict(data), str),
         (lambda data, run: socialx.load_run("nowhere"), "nowhere"),
         (lambda data, run: socialx.load_model("nowhere"), "nowhere"),

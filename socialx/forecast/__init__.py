@@ -1,1 +1,1 @@
-"""A forecast as data, in files, in tables and as a picture."""
+"""Hold a forecast as data, and write files, tables and pictures."""

@@ -1,4 +1,4 @@
-"""A forecast as data: which sensor reads what at which time, how well it was informed, and how it leaves the house."""
+"""Hold a forecast with observations and input status, and write files, tables and pictures."""
 
 # Shape letters: W issues, P horizon steps, N sensors, G targets, R observed rows
 
@@ -27,7 +27,7 @@ REMARKS = {PARTIAL: "history incomplete", MISSING: "no reading in the history", 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Readings around a forecast: times datetime64[s] [R], values float32 [R,N,G], NaN where there is no reading."""
+    """Hold observations around a forecast: times datetime64[s] [R], values float32 [R,N,G], NaN for missing values."""
 
     times: np.ndarray
     values: np.ndarray
@@ -35,15 +35,20 @@ class Observed:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forecast(ResultRepr):
-    """Forecasts of N sensors, issued at W times, for P steps each; all times are wall times of the file.
+    """Hold forecasts for N sensors from W forecast origins over P steps; all times are wall times of the file.
 
-    origin datetime64[s] [W]: time of the last row that was read.  times datetime64[s] [W,P]; values float32
-    [W,P,N,G] in ``units``, one for each of the ``targets``.  readings int64 [W,N]: how many of the ``lookback`` rows
-    have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
-    observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
-    interval: the level of the prediction intervals, such as 0.9, and lower, upper float32 [W,P,N,G]: their ends; None
-    where no intervals were asked for.  notes: what makes the numbers doubtful.  inputs: files that were read, which no
-    output replaces.
+    Args:
+        origin: time of the last row read, datetime64[s] [W].
+        times: target times, datetime64[s] [W,P].
+        values: forecasts float32 [W,P,N,G] in ``units``, per target.
+        readings: lookback rows with a valid observation of the first target, int64 [W,N].
+        reported: whether the sensor had a valid observation until the origin, bool [W,N].
+        observed: observations around these times, later rows included.
+        timezone: None if the file lacks a zone.
+        interval: level of the prediction intervals, such as 0.9; None without intervals.
+        lower, upper: ends of the prediction intervals, float32 [W,P,N,G].
+        notes: reasons to doubt the numbers.
+        inputs: files that were read; outputs never replace them.
     """
 
     sensors: tuple[str, ...]
@@ -68,32 +73,33 @@ class Forecast(ResultRepr):
 
     @property
     def unit(self) -> str:
-        """Of the first target."""
+        """Unit of the first target."""
         return self.units[0]
 
     @property
     def marks(self) -> np.ndarray:
-        """How well each forecast was informed, text [W,N].
+        """Input status of each forecast, text [W,N].
 
-        complete: every row of the history has a reading; partial: some rows; missing: none, the last known reading is
-        older; never: the sensor never reported, and the forecast starts from the mean of the training data.
+        complete: every lookback row has an observation; partial: some rows; missing: the last observation is older than
+        the lookback; never: the sensor is silent so far, and the forecast starts from the mean of the training data.
         """
         return np.select(
             [~self.reported, self.readings == 0, self.readings < self.lookback], [NEVER, MISSING, PARTIAL], COMPLETE
         )
 
     def select(self, sensors: str | Sequence[str]) -> Forecast:
-        """The same of some sensors, in this order; a text is one, or several with commas.
+        """Return the forecast of some sensors in the given order; a text holds ids with commas between.
 
-        Raises SettingsError for an id that it does not have.
+        Raises SettingsError for an unknown id.
         """
         sensors = names_in(sensors)
-        place = {vdid: column for column, vdid in enumerate(self.sensors)}
-        lost = [vdid for vdid in sensors if vdid not in place]
+        columns_by_id = {vdid: column for column, vdid in enumerate(self.sensors)}
+        lost = [vdid for vdid in sensors if vdid not in columns_by_id]
         if lost or not sensors:
-            found = f"{len(lost)} of {len(sensors)} sensors are not in the forecast" if lost else "no sensor is named"
-            raise SettingsError(Argument("sensors"), found, f"it has {', '.join(self.sensors[:5])}, ...", sample=lost)
-        columns = [place[vdid] for vdid in sensors]
+            lacking = f"the forecast lacks {len(lost)} of {len(sensors)} sensors" if lost else "the list is empty"
+            known_ids = f"choose from {', '.join(self.sensors[:5])}, ..."
+            raise SettingsError("", f"{Argument('sensors')}: {lacking}", known_ids, sample=lost)
+        columns = [columns_by_id[vdid] for vdid in sensors]
         observed = Observed(self.observed.times, self.observed.values[:, columns])
         return replace(
             self,
@@ -107,20 +113,20 @@ class Forecast(ResultRepr):
         )
 
     def largest_changes(self, count: int) -> tuple[str, ...]:
-        """The ids of the sensors whose forecast moves most from their last reading, over all issues."""
-        now = self.at_issue()  # [W,N]
-        change = np.abs(self.values[..., 0] - now[:, None])  # [W,P,N]
+        """Return the ids of the sensors with the largest change from the last observation, over all origins."""
+        last = self.at_issue()  # [W,N]
+        change = np.abs(self.values[..., 0] - last[:, None])  # [W,P,N]
         largest = np.nan_to_num(change, nan=-1.0).max(axis=(0, 1))
         order = np.argsort(-largest, kind="stable")[:count]
         return tuple(self.sensors[column] for column in order)
 
     def at_issue(self) -> np.ndarray:
-        """The reading at each issue time, first target, float32 [W,N]; NaN where there is none."""
+        """Return the observation at each forecast origin, first target, float32 [W,N], NaN for missing values."""
         rows = np.searchsorted(self.observed.times, self.origin)
         return self.observed.values[rows, :, 0]
 
     def headline(self) -> str:
-        """One line: what is forecast, for how many sensors, from when and for how long."""
+        """Return a line with target, number of sensors, origin and horizon."""
         w, p, n, _ = self.values.shape
         zone = self.timezone or "zone not stored"
         minutes = self.step_minutes * p
@@ -135,14 +141,14 @@ class Forecast(ResultRepr):
         return f"{quantity} of {sensors}, {issued} ({zone}), {steps}{level}{marked}"
 
     def table(self) -> list[dict[str, Any]]:
-        """The last issue for the first sensors: a row each, a column for each time."""
+        """Return the last forecast of the first sensors: a row per sensor, a column per time."""
         times = [str(time)[11:16] for time in self.times[-1]]
         shown = zip(self.sensors[:ROWS], self.values[-1, :, :ROWS, 0].T.tolist(), strict=True)
         return [{"sensor": sensor, **dict(zip(times, values, strict=True))} for sensor, values in shown]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the arrays as lists, times as text."""
-        found = {
+        """Return a dict for JSON: arrays as lists, times as texts."""
+        content = {
             "schema": "socialx.forecast/2",
             "run": self.run,
             "dataset": self.dataset,
@@ -155,16 +161,16 @@ class Forecast(ResultRepr):
             "input_status": self.marks.tolist(),
         }
         if self.notes:
-            found["notes"] = list(self.notes)
+            content["notes"] = list(self.notes)
         if self.interval is not None:
-            found["interval"] = self.interval
+            content["interval"] = self.interval
         for name, values in self._numbers().items():
-            by_target = {target: values[..., place].tolist() for place, target in enumerate(self.targets)}
-            found[name] = by_target
-        return found
+            by_target = {target: values[..., number].tolist() for number, target in enumerate(self.targets)}
+            content[name] = by_target
+        return content
 
     def to_frame(self) -> pd.DataFrame:
-        """A tidy table: one row per issue, sensor and time.
+        """Return a tidy table: a row per origin, sensor and time.
 
         Columns: origin, sensor, time, lead_minutes, forecast, unit, input_status (``marks``); with several
         targets also target, before forecast; with intervals also lower and upper, after it.
@@ -183,7 +189,7 @@ class Forecast(ResultRepr):
             "time": spread(self.times, w, 1, p, 1),
             "lead_minutes": spread(minutes, 1, 1, p, 1),
             "target": spread(np.array(self.targets), 1, 1, 1, g),
-            **{name: each.transpose(0, 2, 1, 3).ravel() for name, each in self._numbers().items()},
+            **{name: values.transpose(0, 2, 1, 3).ravel() for name, values in self._numbers().items()},
             "unit": spread(np.array(self.units), 1, 1, 1, g),
             "input_status": spread(self.marks, w, n, 1, 1),
         }
@@ -192,12 +198,12 @@ class Forecast(ResultRepr):
         return pd.DataFrame(columns)
 
     def _numbers(self) -> dict[str, np.ndarray]:
-        """The arrays [W,P,N,G] by the name of their column."""
+        """Return the arrays [W,P,N,G] by column name."""
         ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
         return {"forecast": self.values, **ends}
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write it as .csv, .parquet or .h5, by the suffix, whole or not at all."""
+        """Write the forecast as .csv, .parquet or .h5 by the suffix, atomically."""
         path = Path(path)
         check_suffix(path)
         {".csv": self.to_csv, ".parquet": self.to_parquet, ".h5": self.to_hdf5}[path.suffix.lower()](path, overwrite)
@@ -220,7 +226,7 @@ class Forecast(ResultRepr):
     def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], origin [W], sensors [N], readings [W,N].
 
-        With intervals it also has lower and upper [W,P,N,G].
+        Intervals add lower and upper [W,P,N,G].
         """
         from socialx.forecast.files import write_forecast
 
@@ -229,20 +235,20 @@ class Forecast(ResultRepr):
             write_forecast(temporary, self)
 
     def panels(self, sensors: str | Sequence[str]) -> list[Panel]:
-        """What a table or a picture shows of some sensors, one after the other."""
+        """Return the panels of a table or a picture for some sensors."""
         from socialx.forecast.picture import Panel
 
         shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)
         panels = []
-        for place, (vdid, mark) in enumerate(zip(shown.sensors, shown.marks[-1].tolist(), strict=True)):
-            ends = (None if end is None else end[:, :, place, 0] for end in (shown.lower, shown.upper))
+        for column, (vdid, mark) in enumerate(zip(shown.sensors, shown.marks[-1].tolist(), strict=True)):
+            ends = (None if end is None else end[:, :, column, 0] for end in (shown.lower, shown.upper))
             panel = Panel(
                 vdid,
                 seconds,
-                shown.observed.values[:, place, 0],
+                shown.observed.values[:, column, 0],
                 shown.origin.astype(np.int64),
                 shown.times.astype(np.int64),
-                shown.values[:, :, place, 0],
+                shown.values[:, :, column, 0],
                 "" if mark == COMPLETE else mark,
                 REMARKS.get(mark, ""),
                 *ends,
@@ -251,7 +257,7 @@ class Forecast(ResultRepr):
         return panels
 
     def plot(self, path: str | Path, sensors: str | Sequence[str] | None = None) -> None:
-        """Draw history, forecast and, where the file has it, truth of some sensors into a .png, .svg or .pdf.
+        """Draw lookback, forecast and later observations of some sensors into a .png, .svg or .pdf.
 
         sensors: None takes the six with the largest expected change.
         """
@@ -267,6 +273,6 @@ class Forecast(ResultRepr):
 
 
 def check_suffix(path: Path) -> None:
-    """Raise SettingsError for a file name that no format of a forecast has."""
+    """Raise SettingsError for a suffix other than .csv, .parquet and .h5."""
     if path.suffix.lower() not in SUFFIXES:
-        raise SettingsError(path, f"no format ends in {path.suffix!r}", f"name it {', '.join(SUFFIXES)}")
+        raise SettingsError(path, f"the suffix {path.suffix!r} is unknown", f"choose {', '.join(SUFFIXES)}")

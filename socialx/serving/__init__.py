@@ -1,1 +1,1 @@
-"""A trained run as a server: forecasts over HTTP, by a model that stays in memory."""
+"""Serve a trained run: forecasts over HTTP by a model in memory."""

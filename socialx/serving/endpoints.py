@@ -1,4 +1,4 @@
-"""The endpoints: what each takes, what it answers, and what it refuses."""
+"""Answer HTTP requests: forecasts, the sensors, the state of the server, and a page with a map."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -17,33 +18,35 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, Field, create_model
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 import socialx
 from socialx.core.errors import SocialxError
 from socialx.drawing.page import digest, files, render
 from socialx.scoring.free_flow import free_flow_of
 from socialx.serving.guard import Guard, Metrics
-from socialx.serving.latest import Latest, dumped, said
-from socialx.serving.posted import CSV, JSON, LastHour, issue_of
+from socialx.serving.latest import LATE_STEPS, Latest, error_text, to_json
+from socialx.serving.posted import CSV, JSON, LastHour, read_issue
 from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import Band
+from socialx.tasks.predict import Band, duration
 
 Refusals = dict[int | str, dict[str, Any]]
-EVERY_S = 3.0  # how often the data file and the run are looked at
+EVERY_S = 3.0  # seconds between two checks of data file and run
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
 FOLDER = Path(__file__).parent
 STYLES, SCRIPT = files("page.css", "map_page.css", folder=FOLDER), files("map_page.js", folder=FOLDER)
-# Of the page with the map: its own style and script by their hashes, and nothing else.
+# Of the page with the map: its own style and script by their hashes, the server of the streets, and nothing else.
 POLICY = (
     f"default-src 'none'; style-src '{digest(STYLES)}'; script-src '{digest(SCRIPT)}'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; img-src data:"
 )
 
 
 class ForecastAnswer(BaseModel):
-    """A forecast: of each target one list per issue, step and sensor."""
+    """Describe a forecast: for each target a list per issue, step and sensor."""
 
     schema_: str = Field(alias="schema")
     run: str
@@ -62,13 +65,24 @@ class ForecastAnswer(BaseModel):
 
 
 class LatestAnswer(ForecastAnswer):
-    """The forecast of the server's data file, and the readings of its last row."""
+    """Describe the forecast after the last row of the data file, and the observations of the row."""
 
-    now: dict[str, list[list[float | None]]]
+    last_observed: dict[str, list[list[float | None]]]
+
+
+class CurveAnswer(BaseModel):
+    """Describe a sensor around the latest forecast; null for missing values."""
+
+    sensor: str
+    times: list[str] = Field(description="some lookbacks, and the horizon")
+    observed: list[float | None]
+    usual: list[float | None] = Field(description="climatology: mean at the time of the week")
+    latest: ForecastAnswer
+    earlier: ForecastAnswer | None = Field(description="issued a horizon before; null if the file starts later")
 
 
 class Sensor(BaseModel):
-    """A sensor of the run; without a position both numbers are null."""
+    """Describe a sensor; latitude and longitude are null for an unknown location."""
 
     id: str
     latitude: float | None
@@ -77,12 +91,12 @@ class Sensor(BaseModel):
 
 
 class NetworkAnswer(BaseModel):
-    """What a request must know of the run."""
+    """Describe the run for a client."""
 
     run: str
     dataset: str
     timezone: str | None
-    local_zone: str | None = Field(description="by whose clock people live, where times are in UTC")
+    local_zone: str | None = Field(description="zone of the local clock, if times are in UTC")
     feature: str
     unit: str
     step_minutes: int
@@ -91,20 +105,28 @@ class NetworkAnswer(BaseModel):
     sensors: list[Sensor]
 
 
-Health = create_model("Health", __doc__="The server runs.", status=(str, ...), version=(str, ...))
-READY = "Whether requests are answered; reason: why the data file or the run, as it is now, is not used."
-Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), reason=(str, ...))
-Refusal = create_model("Refusal", __doc__="Why a request is refused.", detail=(str, ...))
+Health = create_model("Health", __doc__="State that the server runs.", status=(str, ...), version=(str, ...))
+READY = (
+    "State whether the server answers; reason: why the present data file or run is unused, or that the last row is "
+    "late; last_data: age of the last row."
+)
+Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), reason=(str, ...), last_data=(str | None, ...))
+Refusal = create_model("Refusal", __doc__="Give the reason of a refusal.", detail=(str, ...))
 
 
 @dataclass(eq=False)
 class Service:
-    """All that the endpoints share.
+    """Hold the state that all endpoints share.
 
-    run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
-    data file and the run are looked at.  origins: pages that may ask.  free_flow: of each sensor in the file that was
-    read first, float32 [N]; None for what is no speed.  newer: the service of a run that took the place of this one;
-    None: there is none.  reason: why it is not used.
+    Args:
+        run: the name of the run in answers.
+        band: the prediction intervals of every answer, or None.
+        follow: whether data file and run are checked for changes.
+        origins: web origins whose pages may ask.
+        tiles: address and attribution as from ``read_tiles``.
+        free_flow: free-flow speed per sensor in the first data file, float32 [N]; None for other quantities.
+        newer: returns the service of a newer run, or None.
+        reason: why the newer run is unused.
     """
 
     experiment: Experiment
@@ -117,6 +139,7 @@ class Service:
     follow: bool = False
     token: str | None = None
     origins: tuple[str, ...] = ()
+    tiles: str = ""
     timeout_s: float = 10.0
     most_bytes: int = 4 << 20
     coming: int = 0  # bytes of the bodies that have not come to their end
@@ -125,16 +148,16 @@ class Service:
     reason: str = ""
 
     def forecast_from_data(self, follow: bool) -> None:
-        """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
+        """Forecast from the data file, once or, with ``follow``, after every change."""
         latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
-        issue = latest.read()
-        latest.keep(issue, self.worker.forward(issue.batch))
+        issued = latest.read()
+        latest.keep(issued, [self.worker.forward(issue.batch) for issue in issued])
         self.follow, self.latest = follow, latest
         if "speed" in self.experiment.data.targets[0]:
-            self.free_flow = free_flow_of(issue.experiment.data)[:, 0]
+            self.free_flow = free_flow_of(latest.experiment.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
-        """Sensors with their positions and free-flow speeds, sizes and units."""
+        """Return sensors with locations and free-flow speeds, sizes and units."""
         data = self.experiment.data
         store, sensors = data.store, data.sensors
         places = [
@@ -142,7 +165,7 @@ class Service:
             for lat, lon in zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
         ]
         free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
-        known = zip(sensors.ids, places, free, strict=True)
+        rows = zip(sensors.ids, places, free, strict=True)
         return {
             "run": self.run,
             "dataset": store.dataset_name,
@@ -155,13 +178,13 @@ class Service:
             "horizon": data.horizon,
             "sensors": [
                 {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
-                for vdid, (lat, lon), speed in known
+                for vdid, (lat, lon), speed in rows
             ],
         }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The model computes, and the data file is followed, until the block ends."""
+        """Run the model and follow the data file during the block."""
         self.tasks = [asyncio.create_task(self.worker.run())]
         if self.latest is not None and self.follow:
             self.tasks.append(asyncio.create_task(self._follow()))
@@ -171,7 +194,7 @@ class Service:
         await asyncio.wait(self.tasks)
 
     async def _follow(self) -> None:
-        """Look at the run and the file every few seconds until this is cancelled."""
+        """Check run and file every few seconds until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.renew()
@@ -179,14 +202,11 @@ class Service:
                 await self.latest.look(self.worker.ask)
 
     async def renew(self) -> None:
-        """Forecast with the run that took this one's place; one that cannot be read or does not fit changes nothing.
-
-        Requests that wait are answered by it.
-        """
+        """Forecast with a newer run, also for waiting requests; an unreadable or unfit run changes ``reason`` alone."""
         try:
             other = await asyncio.to_thread(self.newer)
         except (SocialxError, OSError) as error:
-            self.reason = f"the newer run: {said(error)}"
+            self.reason = f"the newer run: {error_text(error)}"
             return
         self.reason = ""
         if other is not None:
@@ -194,9 +214,9 @@ class Service:
             self.band, self.latest, self.free_flow = other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
-        """The content type and the body of a request.  Raises HTTPException for one that is refused.
+        """Return content type and body of a request.
 
-        All bodies that are on their way together hold no more bytes than the queue of whole ones: QueueFullError.
+        Raises HTTPException for a refused body, and QueueFullError if all incoming bodies exceed the queue in bytes.
         """
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind not in (JSON, CSV):
@@ -220,17 +240,25 @@ class Service:
         return kind, bytes(body)
 
     async def answer(self, kind: str, body: bytes) -> bytes:
-        """The forecast for the readings of a body, as JSON.  Raises SocialxError for one that is refused."""
+        """Return the forecast for the readings in a body, as JSON.  Raise SocialxError for a refused body."""
         experiment = self.experiment if self.latest is None else self.latest.experiment
-        issue = await asyncio.to_thread(issue_of, experiment, kind, body)
+        issue = await asyncio.to_thread(read_issue, experiment, kind, body)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
-            raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
-        return await asyncio.to_thread(lambda: dumped(issue.forecast(self.run, values, self.band).as_dict()))
+            raise SocialxError("readings", "the forecast of such large numbers overflows", "send plain numbers")
+        return await asyncio.to_thread(lambda: to_json(issue.forecast(self.run, values, self.band).as_dict()))
+
+
+class Compressed(GZipMiddleware):
+    """Compress the answers to a browser; posted readings get a forecast without the delay."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        await (super().__call__ if scope.get("method") == "GET" else self.app)(scope, receive, send)
 
 
 def make_service(experiment: Experiment, run: str, places: int) -> Service:
-    """A service of a trained run under a name; its model forecasts as many windows at a time as a batch has."""
+    """Return a service for a trained run; the model forecasts up to ``loader.batch_size`` windows at a time."""
     experiment.model.eval()
     device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
@@ -240,7 +268,7 @@ def make_service(experiment: Experiment, run: str, places: int) -> Service:
 
 
 def make_app(service: Service) -> FastAPI:
-    """The server as an ASGI application."""
+    """Return the server as an ASGI application."""
     app = FastAPI(
         title="socialx serve",
         description="Forecasts of a trained run, from the readings of the last hour.",
@@ -253,6 +281,7 @@ def make_app(service: Service) -> FastAPI:
     _add_forecasts(app, service)
     _add_states(app, service)
     paths = {getattr(route, "path", "") for route in app.routes}
+    app.add_middleware(Compressed)
     app.add_middleware(Guard, token=service.token, metrics=service.metrics, paths=paths, origins=service.origins)
     if service.origins:  # outside of the guard: a browser sends no token with the question whether it may ask
         app.add_middleware(
@@ -266,7 +295,7 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _add_forecasts(app: FastAPI, service: Service) -> None:
-    """What a client comes for."""
+    """Add the endpoints with forecasts."""
     refusals: Refusals = {status: {"model": Refusal} for status in (400, 401, 413, 415, 422, 429, 504)}
     schema = {JSON: {"schema": LastHour.model_json_schema()}, CSV: {"schema": {"type": "string"}}}
     body = {"requestBody": {"required": True, "content": schema}}
@@ -289,61 +318,88 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     missing: Refusals = {status: {"model": Refusal} for status in (401, 404)}
 
     @app.get("/forecast/latest", response_model=LatestAnswer, responses=missing)
-    async def latest() -> Response:
-        """The forecast after the last row of the server's data file."""
+    async def latest(short: bool = False) -> Response:
+        """Return the forecast after the last row of the server's data file; short: in tenths and without intervals."""
         if service.latest is None:
             raise HTTPException(404, "the file of this server has no history to forecast from")
-        return _json(service.latest.answer)
+        return _json(service.latest.short if short else service.latest.answer)
+
+    @app.get("/curve", response_model=CurveAnswer, responses=missing)
+    async def curve(sensor: str) -> Response:
+        """Return observations of a sensor around the latest forecast, the climatology, and the forecast before."""
+        ids = service.experiment.data.sensors.ids
+        if service.latest is None or service.latest.curves is None or sensor not in ids:
+            raise HTTPException(404, "the run lacks this sensor, or the file lacks a lookback")
+        return _json(service.latest.curves.of_sensor(sensor, ids.index(sensor)))
 
     @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})
     async def sensors() -> Response:
-        """The sensors of the run with their positions, and the sizes and units that a request has to keep."""
-        return _json(dumped(service.network()))
+        """Return the sensors with locations, and the sizes and units of a request."""
+        return _json(to_json(service.network()))
 
 
 def _add_states(app: FastAPI, service: Service) -> None:
-    """What an operator and a browser come for."""
+    """Add the endpoints with states, and the page."""
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
-        """The server runs."""
-        return _json(dumped({"status": "ok", "version": socialx.__version__}))
+        """Return the version of the running server."""
+        return _json(to_json({"status": "ok", "version": socialx.__version__}))
 
     @app.get("/ready", response_model=Ready, responses={503: {"model": Ready}})
     async def ready() -> Response:
-        """Whether requests are answered, and whether the data file could be read."""
+        """Return whether the server answers, and how old the data is."""
         stopped = any(task.done() for task in service.tasks)
         stuck = service.worker.stuck(service.timeout_s)
-        reason = "; ".join(filter(None, (service.reason, service.latest.reason if service.latest else "")))
+        latest, reasons, last_data = service.latest, [service.reason], None
+        if latest is not None:
+            reasons += [latest.reason, f"the last row is older than {LATE_STEPS} steps" if latest.late else ""]
+            last_data = f"{duration(latest.age_s)} ago"
+        reason = "; ".join(filter(None, reasons))
         if stopped or stuck:
             reason = "a part of the server has stopped" if stopped else "the model does not answer"
-        content = {"ready": not (stopped or stuck), "reason": reason}
-        return Response(dumped(content), 503 if stopped or stuck else 200, media_type=JSON)
+        content = {"ready": not (stopped or stuck), "reason": reason, "last_data": last_data}
+        return Response(to_json(content), 503 if stopped or stuck else 200, media_type=JSON)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
     async def metrics() -> Response:
-        """Counts and times in the text format of Prometheus."""
+        """Return counts and times in the text format of Prometheus."""
         latest = service.latest
-        age_s = None if latest is None else time.time() - latest.made
-        text = service.metrics.text(service.worker.taken, age_s, None if latest is None else latest.covered)
+        gauges: dict[str, float | None] = {}
+        if latest is not None:
+            gauges["socialx_latest_forecast_age_seconds"] = time.time() - latest.made
+            gauges["socialx_last_data_age_seconds"] = latest.age_s
+            gauges["socialx_interval_coverage_ratio"] = latest.coverage
+        text = service.metrics.text(service.worker.taken, gauges)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    document = page(service.token is not None, service.latest is not None, service.follow)
+    document = page(service.token is not None, service.latest is not None, service.follow, service.tiles)
     headers = {"content-security-policy": POLICY}
+    if service.tiles:  # whose servers ask which page shows their tiles
+        origin = urlsplit(service.tiles)
+        headers |= {
+            "content-security-policy": f"{POLICY} {origin.scheme}://{origin.netloc}",
+            "referrer-policy": "origin",
+        }
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> Response:
-        """A page with a map."""
+        """Return the page with the map."""
         return HTMLResponse(document, headers=headers)
 
 
-def page(token: bool, latest: bool, follow: bool) -> str:
-    """The page with the map, whose script asks the server that it came from, and nobody else.
+def page(token: bool, latest: bool, follow: bool, tiles: str = "") -> str:
+    """Return the page with the map; the script asks this server, and the server with the tiles if named.
 
-    It asks for a token, has a forecast to show, and looks for newer ones, or not.
+    Args:
+        token: whether the page asks for a token.
+        latest: whether the server has a forecast to show.
+        follow: whether the page looks for newer forecasts.
+        tiles: address and attribution as from ``read_tiles``.
     """
     marks = {"token": token, "latest": latest, "follow": follow}
     view = {"title": "socialx: traffic forecast", **{name: "yes" if mark else "no" for name, mark in marks.items()}}
+    view["tiles"] = tiles
     return render("map_page.html.j2", view, STYLES, SCRIPT, FOLDER)
 
 

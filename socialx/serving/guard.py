@@ -1,4 +1,4 @@
-"""What every request passes: the token, the security headers, and the counts that /metrics tells."""
+"""Check the token, add the security headers, and count requests for /metrics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -22,6 +23,7 @@ from socialx.settings.layers import BEARER
 TOKEN = re.compile(r"[!-~]{16,1024}")
 TOKEN_BYTES = 4096
 ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
+TILES = re.compile(ORIGIN.pattern + r"/[!-~]+")
 OPEN = ("/", "/health", "/ready")  # without a token: none of them holds data
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # bounds of the histograms
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -35,46 +37,59 @@ HEADERS = {
 
 
 def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
-    """The token of a file, else of the environment; None where there is none.  Raises SettingsError for a bad one."""
-    where: object = BEARER if path is None else Argument("token_file", path)
+    """Return the token from a file, else from the environment, or None.  Raise SettingsError for a malformed token."""
+    where: object = BEARER if path is None else path
     try:
         token = environment.get(BEARER) if path is None else read_text(path, TOKEN_BYTES)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SettingsError(where, f"cannot be read ({reason})", "name a file with a token") from None
+        raise SettingsError(where, f"the token is unreadable ({reason})", "name a file with a token") from None
     if token is not None and not TOKEN.fullmatch(token.strip()):
         reason = "a token has 16 to 1,024 printable ASCII characters without spaces"
-        raise SettingsError(where, reason, "for example: openssl rand -hex 32 > FILE")
+        raise SettingsError(where, reason, "openssl rand -hex 32 > FILE")
     return None if token is None else token.strip()
 
 
 def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
-    """Origins as browsers write them.  Raises SettingsError for anything else, and for ``*``, which is everybody."""
+    """Return web origins as browsers write them.  Raise SettingsError for other texts, and for ``*``."""
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
             example = Argument("allow_origin", "https://dashboard.example")
-            raise SettingsError(Argument("allow_origin", origin), "not an origin", f"for example {example}")
+            raise SettingsError(
+                "", f"{Argument('allow_origin', origin)} is not a web origin", f"write for example {example}"
+            )
     return tuple(origins)
+
+
+def read_tiles(tiles: str) -> str:
+    """Return the address of map tiles, a space and the attribution.  Raise SettingsError for other texts."""
+    address, _, owner = tiles.strip().partition(" ")
+    if not TILES.fullmatch(address) or not all(f"{{{name}}}" in address for name in "xyz"):
+        example = Argument("tiles", "https://tile.openstreetmap.org/{z}/{x}/{y}.png \u00a9 OpenStreetMap contributors")
+        raise SettingsError(
+            "", f"{Argument('tiles', tiles)} is not an address of map tiles", f"write for example {example}"
+        )
+    return f"{address} {owner.strip() or f'Map tiles of {urlsplit(address).netloc}'}"
 
 
 @dataclass
 class Histogram:
-    """How many values lie at or below each of ascending bounds, and their sum."""
+    """Count values at or below each of some ascending bounds, and add the values up."""
 
     bounds: Sequence[float]
     counts: Counter[int] = field(default_factory=Counter)
     total: float = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value."""
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def lines(self, name: str, label: str = "") -> Iterator[str]:
-        """In the text format of Prometheus, where every bucket holds those before it."""
-        for place, bound in enumerate([*self.bounds, "+Inf"]):
+        """Yield the lines in the text format of Prometheus, with cumulative buckets."""
+        for number, bound in enumerate([*self.bounds, "+Inf"]):
             both = ",".join(filter(None, (label, f'le="{bound}"')))
-            yield f"{name}_bucket{{{both}}} {sum(self.counts[each] for each in range(place + 1))}"
+            yield f"{name}_bucket{{{both}}} {sum(self.counts[bucket] for bucket in range(number + 1))}"
         braces = f"{{{label}}}" if label else ""
         yield f"{name}_sum{braces} {self.total}"
         yield f"{name}_count{braces} {self.counts.total()}"
@@ -82,17 +97,14 @@ class Histogram:
 
 @dataclass
 class Metrics:
-    """Requests by path and status, how long they took, and how many were forecast together."""
+    """Count requests by path and status, durations, and batch sizes."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     seconds: dict[str, Histogram] = field(default_factory=lambda: defaultdict(lambda: Histogram(SECONDS)))
     batches: Histogram = field(default_factory=lambda: Histogram(SIZES))
 
-    def text(self, queue: int, age_s: float | None, covered: float | None) -> str:
-        """All of it in the text format of Prometheus.
-
-        age_s: of the latest forecast.  covered: as of ``Latest``.  None where there is none.
-        """
+    def text(self, queue: int, gauges: Mapping[str, float | None]) -> str:
+        """Return all metrics in the text format of Prometheus; gauges with None are left out."""
         lines = ["# TYPE socialx_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'socialx_requests_total{{path="{path}",status="{status}"}} {count}')
@@ -101,7 +113,6 @@ class Metrics:
             lines += seconds.lines("socialx_request_seconds", f'path="{path}"')
         lines += ["# TYPE socialx_batch_size histogram", *self.batches.lines("socialx_batch_size")]
         lines += ["# TYPE socialx_queue_length gauge", f"socialx_queue_length {queue}"]
-        gauges = {"socialx_latest_forecast_age_seconds": age_s, "socialx_interval_coverage_ratio": covered}
         for name, value in gauges.items():
             if value is not None:
                 lines += [f"# TYPE {name} gauge", f"{name} {value:.3f}"]
@@ -110,9 +121,11 @@ class Metrics:
 
 @dataclass
 class Guard:
-    """Refuses requests without the token, adds the security headers, and counts.
+    """Refuse requests without the token, add the security headers, and count.
 
-    paths: those that have a name.  origins: pages of these may read the answers.
+    Args:
+        paths: paths with a metric; further paths count as ``other``.
+        origins: web origins whose pages may read the answers.
     """
 
     app: ASGIApp
@@ -122,14 +135,14 @@ class Guard:
     origins: Collection[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 500
         named = Headers(scope=scope).get("origin") in self.origins
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -148,7 +161,7 @@ class Guard:
             )
         refusal = JSONResponse({"detail": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
         try:
-            await (self.app if allowed else refusal)(scope, receive, send_guarded)
+            await (self.app if allowed else refusal)(scope, receive, send_with_headers)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
             self.metrics.requests[path, status] += 1

@@ -1,4 +1,4 @@
-"""The forecast after the last row of a file, made again whenever the file was changed."""
+"""Forecast after the last row of a file, again after every change."""
 
 # Shape letters: P horizon steps, N sensors, G targets
 
@@ -21,95 +21,152 @@ from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
 from socialx.data.calendar import DAY_S, following
 from socialx.files.store.store import open_store
-from socialx.files.store.time_axis import JITTER_S
+from socialx.files.store.time_axis import JITTER_S, as_text
+from socialx.forecast.forecast import Forecast, Observed
 from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import Band, issues, requested_times
+from socialx.tasks.predict import SHOWN_HISTORIES, Band, age_seconds, issues, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
+LATE_STEPS = 3  # a last row older than so many steps is late
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Hold observations around the latest forecast, the climatology at the same times, and the forecast before.
+
+    usual: climatology float32 [R,N] for the first target, NaN for gaps.  earlier: the forecast issued a horizon before,
+    None if the file has another start.
+    """
+
+    observed: Observed
+    usual: np.ndarray
+    latest: Forecast
+    earlier: Forecast | None = None
+
+    def of_sensor(self, sensor: str, column: int) -> bytes:
+        """Return the curve of the sensor in a column as JSON."""
+        lines = {"observed": self.observed.values[:, column, 0], "usual": self.usual[:, column]}
+        content: dict[str, Any] = {
+            "sensor": sensor,
+            "times": [as_text(int(s)) for s in self.observed.times.astype(int)],
+        }
+        for name, values in lines.items():
+            content[name] = [None if value != value else round(value, 3) for value in values.tolist()]
+        for name, forecast in (("latest", self.latest), ("earlier", self.earlier)):
+            content[name] = None if forecast is None else forecast.select([sensor]).as_dict()
+        return to_json(content)
 
 
 @dataclass(eq=False)
 class Latest:
-    """A data file of the run's network and the latest forecast from it; a file that cannot be read changes nothing."""
+    """Keep the latest forecast from a data file; an unreadable file leaves the older forecast in place."""
 
     experiment: Experiment
     run: str
     path: Path
     band: Band | None = None
-    answer: bytes = b""  # the forecast as JSON
-    made: float = 0.0  # when, in seconds since 1970
-    reason: str = ""  # why the file, as it is now, was not read; empty where it was
+    answer: bytes = b""  # ForecastAnswer as JSON
+    short: bytes = b""  # in tenths and without intervals, for the page
+    curves: Curves | None = None
+    made: float = 0.0  # seconds since 1970
+    reason: str = ""  # why the present file is unread, else empty
     _version: tuple[int, ...] = ()
     _due: dict[int, list[np.ndarray]] = field(default_factory=dict)  # issued -> both ends of its 50 % intervals [P,N]
     _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings
 
-    def read(self) -> Issue:
-        """Open the file as it is now.  Raises SocialxError where it has no history for this run."""
+    def read(self) -> list[Issue]:
+        """Open the present file -> the lookbacks of the last row and, if the file reaches back, of a horizon before.
+
+        Raises SocialxError for a file without a lookback for the run.
+        """
         data = self.experiment.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
         for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
             names = ("unit", "step_minutes", "timezone", "local_zone", "missing")
             pairs = {name: (getattr(store, name), getattr(first, name)) for name in names}
-            if differ := [f"{name} {now}, not {before}" for name, (now, before) in pairs.items() if now != before]:
-                found = f"it is another kind of file now ({'; '.join(differ)})"
-                raise SocialxError(store.path, found, "start the server again")
+            if differ := [f"{name} {new}, not {old}" for name, (new, old) in pairs.items() if new != old]:
+                changed = f"the file is of another kind than at the start ({'; '.join(differ)})"
+                raise SocialxError(store.path, changed, "start the server again")
         experiment = replace(self.experiment, data=replace(data, stores=stores))
         context = experiment.data.context(JITTER_S, experiment.data.past_now)
         issued = issues(experiment, context, requested_times(experiment, context))
-        return Issue.of(experiment, context, issued)
+        earlier = issued - 60 * context.step_minutes * context.horizon
+        times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
+        return [Issue.of(experiment, context, time) for time in times]
 
-    def keep(self, issue: Issue, values: np.ndarray) -> None:
-        """ForecastAnswer with this from now on.  values: float32 [1,P,N,G]."""
+    def keep(self, issued: list[Issue], values: list[np.ndarray]) -> None:
+        """Answer with new forecasts; ``values`` has the model output float32 [1,P,N,G] per issue, the latest first."""
+        issue, context, data = issued[0], issued[0].context, issued[0].experiment.data
         if self.band is not None:
             self._score(issue)
-            ends = self.band.intervals.around(torch.from_numpy(values), LEVEL)
+            ends = self.band.intervals.around(torch.from_numpy(values[0]), LEVEL)
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
-        forecast = issue.forecast(self.run, values, self.band)
+        forecast, *earlier = (
+            one.forecast(self.run, given, self.band) for one, given in zip(issued, values, strict=True)
+        )
         rows = np.searchsorted(forecast.observed.times, forecast.origin)
-        now = forecast.observed.values[rows].astype(object)  # readings of the last row [1,N,G]
-        now[now != now] = None
-        readings = {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)}
-        self.answer = dumped({**forecast.as_dict(), "now": readings})
-        self.experiment, self.made, self._version = issue.experiment, time.time(), issue.experiment.data.store.version
+        last = forecast.observed.values[rows].astype(object)  # [1,N,G]
+        last[last != last] = None
+        readings = {name: last[..., target].tolist() for target, name in enumerate(forecast.targets)}
+        content = {**forecast.as_dict(), "last_observed": readings}
+        self.answer, short = to_json(content), replace(forecast, lower=None, upper=None)
+        tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
+        self.short = to_json({**tenths, "last_observed": readings})
+        times, observed = context.around(issue.time, SHOWN_HISTORIES * context.lookback)
+        usual = (data.past_now or data.past()).at(times, np.repeat(issue.time, len(times))).readings[0, ..., 0]
+        self.curves = Curves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
+        self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
-        """Count the readings in the 50 % intervals of the forecasts whose horizon has ended."""
-        context, now = issue.context, int(issue.time[0])
-        for issued in [each for each in self._due if each + 60 * context.step_minutes * context.horizon <= now]:
+        """Count observations inside the 50 % intervals of forecasts whose horizon has ended."""
+        context, origin = issue.context, int(issue.time[0])
+        for issued in [start for start in self._due if start + 60 * context.step_minutes * context.horizon <= origin]:
             low, high = self._due.pop(issued)
             rows = context.rows_at(following(issued, context.step_minutes, context.horizon))
             truth, valid = (part[..., next(iter(context.targets))] for part in context.read(rows))  # [P,N]
             inside = valid & (low <= truth) & (truth <= high)
             self._scored.append((issued, int(inside.sum()), int(valid.sum())))
-        while self._scored and self._scored[0][0] < now - DAY_S:
+        while self._scored and self._scored[0][0] < origin - DAY_S:
             self._scored.popleft()
 
     @property
-    def covered(self) -> float | None:
-        """The share of the readings of the last day in their 50 % intervals; None where there is none."""
-        inside, count = (sum(each[place] for each in self._scored) for place in (1, 2))
+    def coverage(self) -> float | None:
+        """The share of the last day's observations inside the 50 % intervals; None before the first score."""
+        inside, count = (sum(score[column] for score in self._scored) for column in (1, 2))
         return inside / count if count else None
 
+    @property
+    def age_s(self) -> int:
+        """Seconds since the last row; a file without a zone gets a day off, because the hour is a guess."""
+        store = self.experiment.data.store
+        return max(0, age_seconds(store.timezone, int(store.seconds[-1])) - (0 if store.timezone else DAY_S))
+
+    @property
+    def late(self) -> bool:
+        """Whether the last row is older than ``LATE_STEPS`` steps."""
+        return self.age_s > 60 * LATE_STEPS * self.experiment.data.store.step_minutes
+
     async def look(self, ask: Ask) -> None:
-        """Forecast again if the file was changed; what cannot be read is kept as reason, beside the older forecast."""
+        """Forecast again after a change; an unreadable file becomes ``reason`` beside the older forecast."""
         try:
             if file_signature(self.path) != self._version:
-                issue = await asyncio.to_thread(self.read)
-                await asyncio.to_thread(self.keep, issue, await ask(issue.batch))
+                issued = await asyncio.to_thread(self.read)
+                values = await asyncio.gather(*(ask(issue.batch) for issue in issued))
+                await asyncio.to_thread(self.keep, issued, values)
             self.reason = ""
         except (SocialxError, OSError) as error:
-            self.reason = said(error)
+            self.reason = error_text(error)
 
 
-def said(error: SocialxError | OSError) -> str:
-    """What an error found, without paths."""
+def error_text(error: SocialxError | OSError) -> str:
+    """Return the text of an error without paths."""
     if isinstance(error, OSError):
-        return error.strerror or "it cannot be read"
+        return error.strerror or "the file is unreadable"
     return "; ".join(message.what for message in error.messages)
 
 
-def dumped(content: dict[str, Any]) -> bytes:
-    """Strict JSON, whose numbers are finite."""
+def to_json(content: dict[str, Any]) -> bytes:
+    """Return strict JSON with finite numbers."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""``serve``: a run in memory behind an address, until it is interrupted."""
+"""Serve a run at an address until interrupted: ``socialx serve``."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def serve(
     port: Annotated[int, Help("0: a free one", "N")] = 8000,
     token_file: Annotated[str | Path | None, Help("requests need this token; or set $SOCIALX_TOKEN", "FILE")] = None,
     allow_origin: Annotated[Sequence[str], Help("pages of this origin may ask; may be repeated", "URL")] = (),
+    tiles: Annotated[str | None, Help("streets below the map: a server of XYZ tiles, then its owner", "URL")] = None,
     queue: Annotated[int, Help("requests that may wait; further ones are answered 429", "N")] = 64,
     timeout: Annotated[float, Help("requests that take longer are answered 504", "SECONDS")] = 10.0,
     max_body: Annotated[float, Help("requests that are longer are answered 413", "MIB")] = 4.0,
@@ -55,39 +56,40 @@ def serve(
 ) -> None:
     """Answer requests for forecasts over HTTP until the process is interrupted.
 
-    data: a file of the run's network, by default the run's own, whose latest forecast is at /forecast/latest.
+    data: a file with the sensors of the run, by default the file of the run; /forecast/latest has the latest forecast.
 
-    Raises SettingsError for an argument or an address that cannot be used, and SocialxError as ``predict`` does.
+    Raises SettingsError for a wrong argument or an occupied address, and SocialxError as ``predict`` does.
     """
     try:
         import uvicorn
 
         from socialx.serving.endpoints import make_app
-        from socialx.serving.guard import read_origins, read_token
+        from socialx.serving.guard import read_origins, read_tiles, read_token
     except ImportError as error:
-        found = f"serving needs the packages fastapi and uvicorn ({error.name} is not installed)"
-        raise SocialxError("serve", found, "pip install 'socialx[serve]'") from None
+        missing = f"serving needs the packages fastapi and uvicorn ({error.name} is missing)"
+        raise SocialxError("serve", missing, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
-            raise SettingsError(Argument(name, value), "out of range", f"at least {least}")
+            raise SettingsError("", f"{Argument(name, value)} is out of range", f"choose at least {least}")
     with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
         with subscribe(progress):
             token = read_token(None if token_file is None else Path(token_file), os.environ)
-            origins = read_origins(allow_origin)
+            origins, streets = read_origins(allow_origin), read_tiles(tiles) if tiles else ""
             path = run.path if isinstance(run, Run) else Path(run)
             layers = ConfigLayers.of(settings, {**sections, "data": data})
             named = layers.of_call("data.path")
             if follow and not named:
-                raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
+                raise SettingsError("", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}")
             served = Served(path, layers, follow, interval, queue, progress)
             service = served.make(path)
-            service.token, service.origins = token, origins
+            service.token, service.origins, service.tiles = token, origins, streets
             service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
             if follow:
                 service.newer = served.newer
             if not named:
-                found = "the map and /forecast/latest show the end of the run's own file"
-                note(Message("", found, f"{Argument('data.path', 'FILE.h5')} for a newer one"))
+                shown = "the map and /forecast/latest show the end of the run's own file"
+                newer = f"choose a newer file with {Argument('data.path', 'FILE.h5')}"
+                note(Message("", shown, newer))
             _tell(listener, path, service.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
@@ -107,9 +109,9 @@ def serve(
 
 @dataclass(eq=False)
 class Served:
-    """The run that is served, of which another one may take the place in its folder, or behind a link to that.
+    """Load the run in a folder or behind a link, and reload after a change.
 
-    version: of the folder whose run forecasts.  refused: versions of folder and file that gave no service, and why.
+    version: signature of the folder in service.  refused: signatures of a folder and a file that failed, and the error.
     """
 
     folder: Path
@@ -123,7 +125,7 @@ class Served:
     experiment: Experiment | None = None
 
     def make(self, folder: Path) -> Service:
-        """The service of the run in a folder.  Raises SocialxError as ``predict`` does."""
+        """Return the service for the run in a folder.  Raise SocialxError as ``predict`` does."""
         from socialx.serving.endpoints import make_service
 
         version = folder_of(self.folder).version
@@ -143,61 +145,58 @@ class Served:
         return service
 
     def newer(self) -> Service | None:
-        """The service of a run that took the place of the one that forecasts; None: it is the same.
+        """Return the service for a newer run, or None for an unchanged folder.
 
-        Raises SocialxError or OSError for one that cannot be read, and SocialxError for one that does not fit.
+        Raises SocialxError or OSError for an unreadable run, and SocialxError for another network.
         """
         run = folder_of(self.folder)
-        now = run.version
-        if now == self.version:
+        version = run.version
+        if version == self.version:
             return None
-        files = now, file_signature(Path(str(self.layers.of_call("data.path"))))
+        files = version, file_signature(Path(str(self.layers.of_call("data.path"))))
         if self.refused and self.refused[0] == files:
             raise self.refused[1]
         try:
             with subscribe(self.progress):
                 service = self.make(run.path.resolve())
-                note(Message(self.folder, f"the forecasts are of {service.run} now"))
+                note(Message(self.folder, f"{service.run} makes the forecasts now"))
                 return service
         except SocialxError as error:
             self.refused = files, error
             raise
 
     def _refuse_other(self, experiment: Experiment) -> None:
-        """Raise SocialxError where clients and requests that wait would meet another network or other windows."""
+        """Raise SocialxError for a run with another network or other windows: clients rely on both."""
         if self.experiment is None:
             return
         names = ("network", "inputs", "targets", "step_minutes", "lookback", "horizon")
-        now, then = experiment.protocol, self.experiment.protocol
-        differ = [name for name in names if getattr(now, name) != getattr(then, name)]
-        differ += (
-            ["climatology"]
-            if bool(experiment.data.train_climatology_days) != bool(self.experiment.data.train_climatology_days)
-            else []
-        )
+        new, old = experiment, self.experiment
+        differ = [name for name in names if getattr(new.protocol, name) != getattr(old.protocol, name)]
+        if bool(new.data.train_climatology_days) != bool(old.data.train_climatology_days):
+            differ.append("climatology")
         if differ:
-            raise SocialxError(self.folder, f"it has another {' and '.join(differ)}", "start the server again")
+            raise SocialxError(self.folder, f"the run has another {' and '.join(differ)}", "start the server again")
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address.  Raises SettingsError where it is taken or is not of this machine."""
+    """Return a listening socket.  Raise SettingsError for an occupied or foreign address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         helps = f"choose another with {Argument('host')} or {Argument('port')}"
-        raise SettingsError(f"{host} port {port}", f"it cannot be used ({reason})", helps) from None
+        raise SettingsError(f"{host} port {port}", f"the address is unusable ({reason})", helps) from None
     except OverflowError:
-        raise SettingsError(Argument("port", port), "not a port", "choose 0 to 65535") from None
+        raise SettingsError("", f"{Argument('port', port)} is out of range", "choose 0 to 65535") from None
 
 
 def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None:
-    """One line with the address and what to type next, and one where everybody may ask."""
+    """Print the address with the next command, and a warning for an open address."""
     host, port = listener.getsockname()[:2]
     if not token and not ip_address(host).is_loopback:
-        found = "whoever reaches this address can ask"
-        note(Message(host, found, f"{Argument('token_file', 'FILE')} keeps others out"))
+        everybody = "everybody who reaches the address can ask"
+        note(Message(host, everybody, f"set a token with {Argument('token_file', 'FILE')}"))
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     header = '-H "Authorization: Bearer $SOCIALX_TOKEN" ' if token else ""
     path = "forecast/latest" if latest else "sensors"

@@ -1,4 +1,4 @@
-"""One thread runs the model; requests wait for it and are forecast together, as one batch."""
+"""Run the model in a thread, and forecast waiting requests together as a batch."""
 
 # Shape letters: B windows, P horizon steps, N sensors, G targets
 
@@ -27,12 +27,12 @@ Forward = Callable[[Batch], np.ndarray]
 
 
 class QueueFullError(Exception):
-    """Every place of the queue is taken."""
+    """Signal a full queue."""
 
 
 @dataclass(frozen=True, eq=False)
 class Issue:
-    """One history that a forecast is issued from; ``time`` int64 [1] is that of its last row."""
+    """Hold the lookback of a forecast; ``time`` int64 [1] is the forecast origin in seconds."""
 
     experiment: Experiment
     context: ContextReader
@@ -41,24 +41,28 @@ class Issue:
 
     @classmethod
     def of(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
-        """The history that ends at this time."""
+        """Read the lookback until a forecast origin."""
         ((_, batch),) = context.batches(time, 1)
         return cls(experiment, context, time, batch)
 
     def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
-        """The values float32 [1,P,N,G] that the model gave for it, with all that belongs to them."""
+        """Return the model output float32 [1,P,N,G] as a forecast, with intervals if ``band`` is given."""
         context, batch = self.context, self.batch
-        known = context.readings(batch), context.reported(batch), *context.around(self.time, context.lookback)
-        forecast = as_forecast(self.experiment, run, self.time, values, *known)
+        inputs = context.readings(batch), context.reported(batch), *context.around(self.time, context.lookback)
+        forecast = as_forecast(self.experiment, run, self.time, values, *inputs)
         return forecast if band is None else band.around(forecast, values)
 
 
 @dataclass(eq=False)
 class Worker:
-    """Requests that wait for a model, in places of a bounded number.
+    """Queue requests for a model.
 
-    forward: what the model computes for a batch.  most: windows of a batch.  places: requests that are let in at a
-    time.  count: is told the size of every batch.  begins: the thread of the model calls it first.
+    Args:
+        forward: maps a batch to float32 [B,P,N,G].
+        most: the largest batch size.
+        places: the largest number of waiting requests.
+        count: receives every batch size.
+        begins: the first call in the thread of the model.
     """
 
     forward: Forward
@@ -67,13 +71,13 @@ class Worker:
     count: Callable[[int], None] = lambda size: None
     begins: Callable[[], None] | None = None
     taken: int = 0
-    began: float | None = None  # when the batch at hand was begun; None: there is none
+    began: float | None = None  # start time of the current batch, None between batches
     _waiting: dict[asyncio.Future[np.ndarray], Batch] = field(default_factory=dict)
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Take a place of the queue until the block ends.  Raises QueueFullError where there is none."""
+        """Hold a place in the queue during the block.  Raise QueueFullError if the queue is full."""
         if self.taken >= self.places:
             raise QueueFullError
         self.taken += 1
@@ -83,7 +87,7 @@ class Worker:
             self.taken -= 1
 
     async def ask(self, batch: Batch) -> np.ndarray:
-        """What the model computes for one window, float32 [1,P,N,G].  Who no longer waits leaves nothing behind."""
+        """Return the model output for a window, float32 [1,P,N,G].  A cancelled request leaves the queue."""
         answer: asyncio.Future[np.ndarray] = asyncio.get_running_loop().create_future()
         self._waiting[answer] = batch
         self._arrived.set()
@@ -93,11 +97,11 @@ class Worker:
             self._waiting.pop(answer, None)
 
     def stuck(self, limit_s: float) -> bool:
-        """Whether the batch at hand takes longer than this."""
+        """Return whether the current batch takes longer than a limit."""
         return self.began is not None and time.monotonic() - self.began > limit_s
 
     async def run(self) -> None:
-        """Compute what waits, batch by batch, until this is cancelled."""
+        """Compute waiting requests, batch by batch, until cancelled."""
         loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()  # an event belongs to one loop
         if self._waiting:
             self._arrived.set()
@@ -116,13 +120,13 @@ class Worker:
                 computed = loop.run_in_executor(thread, self._compute, batches)
                 await asyncio.wait([computed])
                 self.began = None
-                for place, answer in enumerate(answers):
+                for number, answer in enumerate(answers):
                     if answer.done():  # who asked no longer waits
                         continue
                     if error := computed.exception():
                         answer.set_exception(error)
                     else:
-                        answer.set_result(computed.result()[place : place + 1])
+                        answer.set_result(computed.result()[number : number + 1])
 
     def _compute(self, batches: Sequence[Batch]) -> np.ndarray:
         return self.forward(Batch(*(torch.cat(parts) for parts in zip(*batches, strict=True))))

@@ -22,7 +22,7 @@ from socialx.core.progress import Callback, subscribe
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.files.store.time_axis import Time
-from socialx.forecast.files import READ_SUFFIXES, check_scored, saving
+from socialx.forecast.files import READ_SUFFIXES, check_scored, scored_writer
 from socialx.inspection.report import stuck_sensors
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.drift import DailyCoverage
@@ -226,4 +226,4 @@ def _start_among(scored: ScoredSplit) -> str:
 def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
     """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
     known = about(scored.data, scored.split, scored.places, run)
-    return ForecastWriter(stack.enter_context(saving(path, known)), len(known.origin))
+    return ForecastWriter(stack.enter_context(scored_writer(path, known)), len(known.origin))

@@ -299,11 +299,9 @@ def issues(
     if not has_row.all():
         note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"))
     issued = times[has_row]
-    now_s = int(datetime.now(known_zone(store.timezone) or UTC).replace(tzinfo=UTC).timestamp())
-    days = (now_s - int(issued[-1])) / DAY_S
-    if argument is None and days > 1:
-        ago = f"{days / YEAR_DAYS:.1f} years" if days > YEAR_DAYS else f"{days:.0f} days"
-        note(Message(store.path, f"its last row is {ago} old ({as_text(int(issued[-1]))})"))
+    age_s = age_seconds(store.timezone, int(issued[-1]))
+    if argument is None and age_s > DAY_S:
+        note(Message(store.path, f"its last row is {duration(age_s)} old ({as_text(int(issued[-1]))})"))
     lookback = np.unique(context.seconds_until(issued, context.lookback))
     rows = context.rows_at(lookback)
     if (rows < 0).any():
@@ -320,6 +318,20 @@ def issues(
         earlier = "" if last is None else f"the last reading is from {Argument('at', as_text(last))}"
         raise SocialxError(store.path, f"no sensor has a reading in the {context.lookback} rows until {until}", earlier)
     return issued
+
+
+def age_seconds(zone: str | None, second: int) -> int:
+    """Return the seconds from a wall time in a zone until now, at least 0; a file without a zone counts in UTC."""
+    present = datetime.now(known_zone(zone) or UTC).replace(tzinfo=UTC)
+    return max(0, int(present.timestamp()) - second)
+
+
+def duration(seconds: int) -> str:
+    """Return a duration in words: in years, else in whole days, hours or minutes."""
+    if seconds > YEAR_DAYS * DAY_S:
+        return f"{seconds / YEAR_DAYS / DAY_S:.1f} years"
+    size, unit = next((pair for pair in ((DAY_S, "day"), (3600, "hour")) if seconds >= pair[0]), (60, "minute"))
+    return counted(round(seconds / size), unit)
 
 
 def _last_with_a_reading(store: Store, second: int) -> int | None:

@@ -163,28 +163,31 @@ def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda f: f.rename(columns={"forecast": "speed"}), "no column forecast"),
-        (lambda f: f.drop(columns="lead_minutes"), "no column lead_minutes or time"),
-        (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "4 of 4 sensors are not in"),
+        (lambda f: f.rename(columns={"forecast": "speed"}), "column forecast is missing"),
+        (lambda f: f.drop(columns="lead_minutes"), "column lead_minutes or time is missing"),
+        (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "lacks 4 of 4 sensors"),
         (lambda f: f.assign(unit="km/h"), "in km/h, and .* is in mph"),
-        (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "1, 2, 3 min ahead is no step of"),
-        (lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2), "70, 80, 90 min ahead is no step .*'horizon': 24"),
+        (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "1, 2, 3 min is outside the window"),
+        (
+            lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2),
+            "70, 80, 90 min is outside the window(.|\\n)*'horizon': 24",
+        ),
         (lambda f: pd.concat([f, f.iloc[:3]]), "3 forecasts repeat"),
-        (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "is no time like"),
-        (lambda f: f.assign(forecast="fast"), "no number"),
-        (lambda f: pd.concat([f, f["forecast"]], axis=1), "several columns forecast"),
+        (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "is not a time like"),
+        (lambda f: f.assign(forecast="fast"), "are not numbers"),
+        (lambda f: pd.concat([f, f["forecast"]], axis=1), "column forecast stands twice"),
         (lambda f: f.assign(origin=[f"{t}+0{i % 2}:00" for i, t in enumerate(f["origin"])]), "several offsets"),
         (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "1 of 4 sensors have no forecast"),
         (lambda f: f[f["lead_minutes"] == 15], "of 12 steps have no forecast"),
         (lambda f: f.assign(origin=f["origin"] + pd.Timedelta("90D")), "no forecast is issued at the windows of"),
-        (lambda f: f.iloc[:0], "no forecast"),
+        (lambda f: f.iloc[:0], "table is empty"),
         *(
-            (lambda f, bad=bad: odd(f, bad), "1 cells of the column lead_minutes are no number")
+            (lambda f, bad=bad: odd(f, bad), "1 cells in the column lead_minutes are not numbers")
             for bad in ("", "inf", "nan")
         ),
         (lambda f: odd(f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")), 60), "differ in 1 row"),
-        (lambda f: f.assign(target="flow"), "1 of 1 targets are not in the data"),
-        (lambda f: f.assign(forecast=True), "cells of the column forecast are no number"),
+        (lambda f: f.assign(target="flow"), "lacks 1 of 1 targets"),
+        (lambda f: f.assign(forecast=True), "cells in the column forecast are not numbers"),
     ],
 )
 def test_a_file_that_cannot_be_scored_is_refused(
@@ -198,8 +201,8 @@ def test_a_file_that_cannot_be_scored_is_refused(
 
 
 def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path: Path) -> None:
-    assert "it holds readings.\n  try: name it with --data" in refused("evaluate", data, "--data", data)
-    assert "no such file" in refused("evaluate", tmp_path / "nothing.csv", "--data", data)
+    assert "the file holds readings.\n  try: name readings with --data" in refused("evaluate", data, "--data", data)
+    assert "the file does not exist" in refused("evaluate", tmp_path / "nothing.csv", "--data", data)
     (tmp_path / "text.csv").write_text("")
     (tmp_path / "text.parquet").write_text("a,b")
     with h5py.File(tmp_path / "other.h5", "w") as file:
@@ -226,5 +229,5 @@ def test_truth_values_are_no_forecasts(run: Path, saved: Path, tmp_path: Path) -
     """In Parquet too, where they have a type of their own."""
     path = tmp_path / "made.parquet"
     table(saved).assign(forecast=True).to_parquet(path)
-    with pytest.raises(SocialxError, match="cells of the column forecast are no number"):
+    with pytest.raises(SocialxError, match="cells in the column forecast are not numbers"):
         api.evaluate([run, path])

@@ -243,7 +243,11 @@ def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path,
     there = tmp_path / "there.h5"
     there.write_text("mine")
     for words, code, says in (
-        ([run, "--save-forecasts", tmp_path / "x.csv"], 2, "no format ends in '.csv'.\n  try: name it .h5, .parquet"),
+        (
+            [run, "--save-forecasts", tmp_path / "x.csv"],
+            2,
+            "the suffix '.csv' is unknown.\n  try: choose .h5, .parquet",
+        ),
         ([run, "--save-forecasts", there], 1, "exists already.\n  try: add --overwrite"),
         ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "it takes the forecasts of one run"),
     ):

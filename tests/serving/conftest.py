@@ -73,7 +73,7 @@ def client_of_all(experiment: Experiment) -> Iterator[TestClient]:
 
 
 @contextmanager
-def subscribe(app: FastAPI) -> Iterator[str]:
+def running_server(app: FastAPI) -> Iterator[str]:
     """The address of a real server in a thread of its own."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)

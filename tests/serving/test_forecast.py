@@ -138,10 +138,10 @@ def first_row(row: list[Any]) -> Callable[[Request], Request]:
 
 REFUSED = {
     "unknown ids": (change(readings={"nobody": [1.0] * 12, "no_one": [2.0] * 12}), "nobody, no_one"),
-    "no reading at all": (change(readings={}), "no sensor has a reading"),
+    "no reading at all": (change(readings={}), "all sensors lack a reading"),
     "too few times": (lambda hour: {**hour, "times": hour["times"][1:]}, "11 rows"),
     "a gap": (lambda hour: {**hour, "times": [*hour["times"][:6], *hour["times"][7:], "2012-05-04 09:20:00"]}, "->"),
-    "another order": (lambda hour: {**hour, "times": hour["times"][::-1]}, "11 steps are not 5 minutes"),
+    "another order": (lambda hour: {**hour, "times": hour["times"][::-1]}, "11 steps differ from 5 minutes"),
     "too many times": (change(times=["2012-05-04 09:15"] * 300), "300 rows"),
     "no times": (change(times=["yesterday"] * 12), "not a time"),
     "times beyond the calendar": (change(times=["0001-01-01T00:00:00+14:00"] * 12), "not a time"),
@@ -175,7 +175,7 @@ def test_a_forecast_that_overflows_is_refused(
     monkeypatch.setattr("socialx.files.store.store.LARGEST_SPEED", {})  # as for a feature that has no limit
     answer = client.post("/forecast", json=first_row([3e38] * 12)(hour))
     assert (answer.status_code, list(answer.json())) == (422, ["detail"])
-    assert "the forecast overflows" in answer.json()["detail"]
+    assert "large numbers overflows" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -196,15 +196,15 @@ def test_what_is_no_json_of_plain_numbers_is_refused(body: bytes, client: TestCl
 @pytest.mark.parametrize(
     ("cells", "word"),
     [
-        ("", "no header"),
+        ("", "header is missing"),
         ("\n\n", "0 rows"),
         ("time,773869\n", "0 rows"),
-        ("time,773869\n2012-05-04 09:15\n", "1 rows do not have 2 cells"),
+        ("time,773869\n2012-05-04 09:15\n", "1 rows differ from 2 cells"),
         ("time,773869,773869\n", "twice"),
         ('time,"773869\n', "not CSV"),
         ("time,769402\n" + "2012-05-04 09:15,fast\n" * 12, "valid number"),
         ("time,769402\n" + "2012-05-04 09:15,inf\n" * 12, "finite"),
-        ("time,769402\n" + "2012-05-04 09:15,1\n" * 12, "steps are not 5 minutes"),
+        ("time,769402\n" + "2012-05-04 09:15,1\n" * 12, "steps differ from 5 minutes"),
         ("time;773869\n2012-05-04 09:15;1\n", "rows"),
         ("time,773869\n\0,1\n", ""),
         (b"time,\xff\n", "UTF-8"),

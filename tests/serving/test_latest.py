@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def append(path: Path, time: str, values: list[float]) -> None:
 def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Service, run: Path) -> None:
     path = followed.latest.path
     found = latest_of(followed)
-    now = found.pop("now")
+    now = found.pop("last_observed")
     assert found == {**api.predict(run, path).as_dict(), "run": "small"}
     store = open_store(path)
     readings = np.where(store.valid[-1], store.values[-1].astype(object), None)
@@ -72,7 +73,7 @@ def test_an_appended_row_is_forecast_from(followed: Service, run: Path) -> None:
     assert latest.reason == ""
     found = latest_of(followed)
     assert found["origin"] == ["2012-05-04 09:20:00"]
-    assert found["now"] == {"avg_speed": [[60.0, None, None, 50.5]]}
+    assert found["last_observed"] == {"avg_speed": [[60.0, None, None, 50.5]]}
     values = np.array(found["forecast"]["avg_speed"])
     np.testing.assert_allclose(values, api.predict(run, latest.path).values[..., 0], rtol=1e-6)
 
@@ -87,8 +88,46 @@ def test_the_server_looks_by_itself(followed: Service, monkeypatch: pytest.Monke
         while client.get("/forecast/latest").json()["origin"] != ["2012-05-04 09:20:00"]:
             pass
         text = client.get("/metrics").text
-        age = float(text.split("\nsocialx_latest_forecast_age_seconds ")[1])
+        age, of_data = (
+            float(re.findall(f"\nsocialx_{name}_age_seconds (.*)", text)[0])
+            for name in ("latest_forecast", "last_data")
+        )
         assert 0 <= age < 100
+        assert of_data > 14 * 365 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("age_s", "words"), [(0, "0 minutes"), (15 * 60, "15 minutes"), (16 * 60, "16 minutes"), (5 * 86_400, "5 days")]
+)
+def test_ready_says_how_old_the_data_is(
+    age_s: int, words: str, followed: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late is what is older than three steps; a file without a zone is given a day more."""
+    monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: age_s)
+    late = "the last row is older than 3 steps" if age_s > 15 * 60 else ""
+    with TestClient(make_app(followed)) as client:
+        assert client.get("/ready").json() == {"ready": True, "reason": late, "last_data": f"{words} ago"}
+    monkeypatch.setitem(vars(followed.latest.experiment.data.store), "timezone", None)
+    assert followed.latest.age_s == max(0, age_s - 86_400)
+
+
+def test_the_curve_of_a_sensor_is_what_was_read_forecast_and_usual(followed: Service, run: Path) -> None:
+    path = followed.latest.path
+    sensor = followed.experiment.data.sensors.ids[1]
+    with TestClient(make_app(followed)) as client:
+        curve = client.get("/curve", params={"sensor": sensor}).json()
+        assert client.get("/curve", params={"sensor": "nobody"}).status_code == 404
+        short = client.get("/forecast/latest", params={"short": True}).json()
+    expected = {name: api.predict(run, path, at=at) for name, at in (("latest", None), ("earlier", curve["times"][35]))}
+    for name, forecast in expected.items():
+        assert curve[name]["origin"] == forecast.as_dict()["origin"]
+        np.testing.assert_allclose(curve[name]["forecast"]["avg_speed"], forecast.values[:, :, 1:2, 0], rtol=1e-5)
+    store = open_store(path)
+    read = np.where(store.valid[-48:, 1], store.values[-48:, 1], np.nan)
+    np.testing.assert_allclose(np.array(curve["observed"], float), [*read, *[np.nan] * 12], atol=1e-3)
+    usual = store.values[:, 1][store.valid[:, 1]]
+    assert (np.array(curve["usual"], float) > usual.min()).all()
+    assert np.abs(np.array(short["forecast"]["avg_speed"]) - expected["latest"].values[..., 0]).max() < 0.0501
 
 
 def half(path: Path) -> None:
@@ -116,7 +155,7 @@ DAMAGE = {
     "empty": (lambda path: path.write_bytes(b""), "empty"),
     "gone": (Path.unlink, "No such file"),
     "another network": (other_network, "lacks"),
-    "another unit": (other_unit, "another kind of file"),
+    "another unit": (other_unit, "another kind"),
     "no reading": (without_readings, "no sensor has a reading"),
 }
 
@@ -133,7 +172,8 @@ def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed
     with TestClient(make_app(followed)) as client:
         ready = client.get("/ready")
         assert ready.status_code == 200
-        assert ready.json() == {"ready": True, "reason": latest.reason}
+        assert ready.json()["ready"]
+        assert ready.json()["reason"] == f"{latest.reason}; the last row is older than 3 steps"
         assert latest.reason
         assert str(path.parent) not in latest.reason
         assert client.get("/forecast/latest").json() == before
@@ -152,7 +192,7 @@ def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> N
 
 
 def test_what_cannot_be_served_is_refused_at_once(run: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="no file to follow"):
+    with pytest.raises(SettingsError, match="needs a file"):
         api.serve(run, follow=True)
     with pytest.raises(SocialxError, match="no such file"):
         api.serve(run, tmp_path / "nothing.h5")

@@ -175,15 +175,15 @@ def test_the_share_of_readings_in_their_intervals_is_a_metric(current: Path, liv
         assert found.lower is not None
         assert found.upper is not None
         bands.append((found.lower[0, ..., 0], found.upper[0, ..., 0]))
-        assert latest.covered is None or len(bands) > 12
+        assert latest.coverage is None or len(bands) > 12
         append(live, time, row)
-        issue = latest.read()
-        latest.keep(issue, service.worker.forward(issue.batch))
+        issued = latest.read()
+        latest.keep(issued, [service.worker.forward(issue.batch) for issue in issued])
     inside = [
         (low <= readings[first : first + 12]) & (readings[first : first + 12] <= high)
         for first, (low, high) in enumerate(bands[:3])
     ]
-    assert latest.covered == pytest.approx(np.mean(inside))
+    assert latest.coverage == pytest.approx(np.mean(inside))
     with TestClient(make_app(service)) as client:
         text = client.get("/metrics").text
     assert f"\nsocialx_interval_coverage_ratio {np.mean(inside):.3f}\n" in text

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 
 from socialx.serving.endpoints import make_app, make_service
 from socialx.tasks.build import Experiment
-from tests.serving.conftest import subscribe
+from tests.serving.conftest import running_server
 
 CHECKS = [
     not_a_server_error,
@@ -35,7 +35,7 @@ CHECKS = [
 def test_no_request_of_the_schema_ends_in_an_error_of_the_server(experiment: Experiment) -> None:
     service = make_service(experiment, "small", 64)
     service.forecast_from_data(follow=False)
-    with subscribe(make_app(service)) as url:
+    with running_server(make_app(service)) as url:
         for found in schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations():
             for mode in GenerationMode:
                 ask(found.ok(), mode)

@@ -129,10 +129,10 @@ def test_what_the_command_cannot_do_is_one_line(run: Path, tmp_path: Path) -> No
     for arguments, word in (
         (["--follow"], "add --data FILE.h5"),
         (["--port", "70000"], "choose 0 to 65535"),
-        (["--host", "nowhere.invalid"], "cannot be used"),
+        (["--host", "nowhere.invalid"], "is unusable"),
         (["--queue", "0"], "--queue 0"),
         (["--max-body", "nan"], "out of range"),
-        (["--token-file", str(tmp_path / "no")], "cannot be read"),
+        (["--token-file", str(tmp_path / "no")], "is unreadable"),
     ):
         assert word in refused("serve", run, *arguments, code=2)
     assert socialx("serve", tmp_path / "no").exit_code == 1

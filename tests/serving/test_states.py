@@ -62,7 +62,7 @@ def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it
     client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert client.get("/health").json()["status"] == "ok"
-    assert client.get("/ready").json() == {"ready": True, "reason": ""}
+    assert client.get("/ready").json() == {"ready": True, "reason": "", "last_data": None}
     answer = client.get("/forecast/latest")
     assert answer.status_code == 404
     assert "no history to forecast from" in answer.json()["detail"]
@@ -151,10 +151,10 @@ def test_where_a_token_comes_from(tmp_path: Path) -> None:
             read_token(path, {})
         with pytest.raises(SettingsError, match="16 to 1,024 printable"):
             read_token(None, {BEARER: bad})
-    with pytest.raises(SettingsError, match="cannot be read"):
+    with pytest.raises(SettingsError, match="token is unreadable"):
         read_token(tmp_path / "nothing", {})
     path.write_bytes(b"x" * 5000)
-    with pytest.raises(SettingsError, match="cannot be read"):
+    with pytest.raises(SettingsError, match="token is unreadable"):
         read_token(path, {})
 
 
@@ -197,7 +197,7 @@ def test_a_request_that_takes_too_long_is_given_up(service: Service, hour: Reque
     with TestClient(make_app(service)) as client:
         assert [client.post("/forecast", json=hour).status_code for _ in range(2)] == [504, 504]
         assert client.get("/ready").status_code == 503
-        assert client.get("/ready").json() == {"ready": False, "reason": "the model does not answer"}
+        assert client.get("/ready").json() == {"ready": False, "reason": "the model does not answer", "last_data": None}
         assert service.worker.taken == 0
         assert not service.worker._waiting
         held.set()
@@ -228,4 +228,8 @@ def test_a_part_that_has_stopped_is_told(service: Service) -> None:
         service.tasks[0].get_loop().call_soon_threadsafe(service.tasks[0].cancel)
         while not service.tasks[0].done():
             pass
-        assert client.get("/ready").json() == {"ready": False, "reason": "a part of the server has stopped"}
+        assert client.get("/ready").json() == {
+            "ready": False,
+            "reason": "a part of the server has stopped",
+            "last_data": None,
+        }

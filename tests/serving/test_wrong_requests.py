@@ -19,7 +19,7 @@ from socialx.serving import posted
 from socialx.serving.endpoints import Service, make_app
 from socialx.tasks.build import Experiment
 from tests.commands import edited
-from tests.serving.conftest import subscribe
+from tests.serving.conftest import running_server
 
 Request = dict[str, Any]
 JSON, CSV = {"content-type": "application/json"}, {"content-type": "text/csv"}
@@ -28,7 +28,7 @@ MANY = 200_000
 
 def refusal(experiment: Experiment, body: bytes, kind: str = "application/json") -> SocialxError:
     with pytest.raises(SocialxError) as caught:
-        posted.issue_of(experiment, kind, body)
+        posted.read_issue(experiment, kind, body)
     return caught.value
 
 
@@ -62,7 +62,7 @@ def test_rows_of_another_length_are_refused_before_a_number_is_looked_at(
     def look(*_: object, **__: object) -> None:
         raise AssertionError("numbers were looked at")
 
-    monkeypatch.setattr(posted, "_checked", look)
+    monkeypatch.setattr(posted, "_validate", look)
     first = next(iter(hour["readings"]))
     wide = {**hour, "readings": {first: [""] * 1000}}
     assert f"{first} has 1000" in str(refusal(experiment, json.dumps(wide).encode()))
@@ -101,11 +101,11 @@ def test_an_hour_that_the_clock_skips_is_refused(experiment: Experiment, hour: R
     assert experiment.data.store.timezone == "America/Los_Angeles"
     times = [f"2012-03-11 02:{5 * k:02d}" for k in range(12)]
     text = str(refusal(experiment, json.dumps({**hour, "times": times}).encode()))
-    assert "12 of 12 times do not exist in America/Los_Angeles" in text
+    assert "12 of 12 times are skipped by the clock of America/Los_Angeles" in text
     before = [f"2012-03-11 01:{5 * k:02d}" for k in range(12)]
     after = [f"2012-03-11T10:{5 * k:02d}Z" for k in range(12)]
     for times in (before, after):
-        posted.issue_of(experiment, "application/json", json.dumps({**hour, "times": times}).encode())
+        posted.read_issue(experiment, "application/json", json.dumps({**hour, "times": times}).encode())
 
 
 def test_no_answer_sends_a_client_to_the_host_that_it_named(client: TestClient) -> None:
@@ -121,7 +121,7 @@ def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(experime
     first = next(iter(hour["readings"]))
     times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
     body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
-    issue = posted.issue_of(experiment, "application/json", body)
+    issue = posted.read_issue(experiment, "application/json", body)
     assert issue.context.reported(issue.batch).tolist() == [[True, False, False, False]]
 
 
@@ -143,7 +143,7 @@ def half_bodies(url: str, count: int, length: int, sent: bytes = b"{") -> Iterat
 def test_bodies_without_an_end_take_no_place(service: Service, hour: Request) -> None:
     """Twice as many as there are places, from raw sockets to a real server."""
     service.worker.places, service.timeout_s = 8, 60
-    with subscribe(make_app(service)) as url, half_bodies(url, 16, 1000):
+    with running_server(make_app(service)) as url, half_bodies(url, 16, 1000):
         assert httpx.get(f"{url}/health").status_code == 200
         assert httpx.post(f"{url}/forecast", json=hour).status_code == 200
         assert service.worker.taken == 0
@@ -151,7 +151,7 @@ def test_bodies_without_an_end_take_no_place(service: Service, hour: Request) ->
 
 def test_bodies_on_their_way_hold_no_more_than_the_queue(service: Service, hour: Request) -> None:
     service.worker.places, service.most_bytes = 2, 4096
-    with subscribe(make_app(service)) as url:
+    with running_server(make_app(service)) as url:
         with half_bodies(url, 3, 4000, b" " * 3999):
             while service.coming < 2 * 3999:
                 assert httpx.get(f"{url}/health").status_code == 200
@@ -173,5 +173,5 @@ def test_the_file_as_it_is_now_says_what_was_read_before(followed: Service, hour
     with TestClient(make_app(followed)) as client:
         client.portal.call(followed.latest.look, followed.worker.ask)
         assert client.post("/forecast", json=request).status_code == 200
-    issue = posted.issue_of(followed.latest.experiment, "application/json", json.dumps(request).encode())
+    issue = posted.read_issue(followed.latest.experiment, "application/json", json.dumps(request).encode())
     assert issue.batch.last_observed[0, 1, 0] == 33

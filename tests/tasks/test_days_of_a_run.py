@@ -141,7 +141,7 @@ def test_a_server_forecasts_as_predict_does_just_after_midnight(run: Path, whole
 
     path = part_of(whole, run.parent / f"until_{minutes}.h5", slice(0, 5 * DAY + minutes // 5 + 1))
     experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": path}), split=False)
-    issue = Latest(experiment, "run", path).read()
+    issue = Latest(experiment, "run", path).read()[0]
     values = experiment.precision.infer(experiment.model.eval(), issue.batch)
     np.testing.assert_allclose(values, socialx.predict(run, path).values, rtol=1e-6)
 
@@ -180,7 +180,7 @@ BEFORE = {
 def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, whole: Path, tmp_path: Path) -> None:
     """After an answer for tomorrow, for which it has counted today as far as it was."""
     from socialx.serving.latest import Latest
-    from socialx.serving.posted import issue_of
+    from socialx.serving.posted import read_issue
     from socialx.settings.layers import ConfigLayers
     from socialx.tasks.trained_model import load_trained
 
@@ -191,12 +191,12 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
 
     def forecasts() -> tuple[np.ndarray, np.ndarray]:
         """After the last row, and for an hour of tomorrow."""
-        issue = latest.read()
-        latest.keep(issue, experiment.precision.infer(experiment.model.eval(), issue.batch))
+        issued = latest.read()
+        latest.keep(issued, [experiment.precision.infer(experiment.model.eval(), issue.batch) for issue in issued])
         times = [f"2012-05-09 08:{minute:02}" for minute in range(0, 60, 5)]
         body = {"times": times, "readings": {name: [60.0] * 12 for name in experiment.data.sensors.ids}}
-        posted = issue_of(latest.experiment, "application/json", json.dumps(body).encode())
-        return tuple(experiment.precision.infer(experiment.model, each.batch) for each in (issue, posted))
+        posted = read_issue(latest.experiment, "application/json", json.dumps(body).encode())
+        return tuple(experiment.precision.infer(experiment.model, each.batch) for each in (issued[0], posted))
 
     before = forecasts()
     path.unlink()

@@ -207,8 +207,8 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ({"start": "2012-05-04 00:00", "every": "often"}, "every='often': not a time between rows"),
         ({"start": "2012-05-04 00:02"}, "has no row at 2012-05-04 00:02:00 or any issue time after it"),
         ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "end='2013-01-01 00:00:00'"),
-        ({"sensors": ""}, "sensors: no sensor is named.\n  try: it has "),
-        ({"sensors": ["1", "773869"]}, "sensors: 2 of 2 sensors are not in the forecast (1, 773869).\n  try: it has "),
+        ({"sensors": ""}, "sensors: the list is empty.\n  try: choose from "),
+        ({"sensors": ["1", "773869"]}, "sensors: the forecast lacks 2 of 2 sensors (1, 773869).\n  try: choose from "),
     ],
 )
 def test_a_time_or_sensor_that_the_file_does_not_have(options: dict[str, object], says: str, run: Path) -> None:
@@ -315,9 +315,9 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     there.write_text("mine")
     for arguments, code, says in (
         (["--output", there], 1, "exists already.\n  try: add --overwrite to replace it"),
-        (["--output", tmp_path / "f.xlsx"], 2, "no format ends in '.xlsx'.\n  try: name it .csv, .parquet, .h5"),
+        (["--output", tmp_path / "f.xlsx"], 2, "the suffix '.xlsx' is unknown.\n  try: choose .csv, .parquet, .h5"),
         (["--plot", tmp_path / "f.jpg"], 2, "a picture cannot end in '.jpg'"),
-        (["--output", tmp_path], 2, "no format ends in ''"),
+        (["--output", tmp_path], 2, "the suffix '' is unknown"),
     ):
         result = socialx("predict", run, *arguments)
         assert result.exit_code == code, result.stderr

@@ -12,7 +12,7 @@ import pytest
 
 import socialx
 from socialx.data.calendar import DAY_S
-from socialx.serving.posted import JSON, issue_of
+from socialx.serving.posted import JSON, read_issue
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.export import export_model
 from socialx.tasks.trained_model import load_trained
@@ -141,7 +141,7 @@ def posted(date: str, ids: tuple[str, ...]) -> bytes:
 def test_a_server_knows_the_holidays_of_every_year(year: int, of_country: Path) -> None:
     experiment, _ = load_trained(of_country, ConfigLayers.of(None, {}), split=False)
     for day, like in ((f"{year}-12-25", 6), (f"{year}-07-04", 6), (f"{year}-12-20", None)):
-        batch = issue_of(experiment, JSON, posted(day, experiment.data.sensors.ids)).batch
+        batch = read_issue(experiment, JSON, posted(day, experiment.data.sensors.ids)).batch
         own = (int(np.datetime64(day, "D").astype(np.int64)) + 3) % 7
         assert set(batch.day_of_week.ravel().tolist()) == {own if like is None else like}, day
 
