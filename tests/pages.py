@@ -192,5 +192,5 @@ def drawn(pages: Mapping[str, str], folder: Path, script: str = PROBE) -> Iterat
         assert all(wide > 0 and high > 0 for wide, high, _, _ in seen["svgs"]), (probe, width)
         assert uncut(seen["labels"], width), (probe, width)
         assert min(seen["sizes"]) >= 12, (probe, width)
-        assert min(seen["drawn"]) >= 11, (probe, width)
+        assert min(seen["drawn"], default=11) >= 11, (probe, width)
         yield probes[probe], width, seen

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from socialx.core.disk import replacing
 from socialx.core.errors import SettingsError, SocialxError
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
-SIZE, DPI = (15.0, 7.2), 100  # inches, pixels per inch
+SIZE, DPI = (9.0, 10.5), 100  # inches, pixels per inch: as wide as a page shows it
 HOUR, DAY = 3_600, 86_400  # seconds
 SMALL, DOT = 10, 6.0  # points
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # in English whatever the locale
@@ -33,8 +35,8 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "socialx",
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # text that can be selected and edited
-    "font.size": 11,
-    "axes.titlesize": 12,
+    "font.size": 10.5,
+    "axes.titlesize": 11.5,
     "axes.titlelocation": "left",
 }
 
@@ -85,10 +87,25 @@ def moment(second: int) -> datetime:
     return datetime.fromtimestamp(second, UTC)
 
 
+def value_limits(values: np.ndarray) -> tuple[float, float]:
+    """Return the ends of an upright axis: 0 is one of them where values come near to it."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    bottom = min(0.0, low) if low < high / 4 else min(low, 0.8 * high)  # what hardly changes looks flat
+    room = 0.05 * (high - bottom or 1.0)
+    return bottom - (room if bottom else 0.0), high + room
+
+
 def day(second: int) -> str:
     """``Mon 5 Mar``."""
     date = moment(second)
     return f"{DAYS[date.weekday()]} {date.day} {MONTHS[date.month - 1]}"
+
+
+def headline(figure: Figure, first: str, second: str) -> None:
+    """Write the heading of a picture, and in smaller letters what it was made of."""
+    figure.suptitle(f"{first}\n", x=0.01, ha="left", fontsize=13)
+    figure.text(0.01, 1 - 0.4 / figure.get_figheight(), second, va="top", fontsize=SMALL)
 
 
 def title(axes: Axes, first: str, second: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pad": 0.02}  # the colour bars
+ERROR_COLOURS = "OrRd"  # of what is worse the more there is, apart from the scale of speeds
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
@@ -94,11 +95,12 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         places = {"s": sizes_of(valued), "c": shown.values[valued], "zorder": 3}
         dots = axes.scatter(east[valued], north[valued], **places, **shown.colours, **EDGE)
         figure.colorbar(dots, ax=axes, **shown.colour_bar, **BAR)
-    arrow = {"arrowstyle": "-|>", "facecolor": "black", "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("N", (0.98, 1.08), (0.98, 1.01), "axes fraction", arrowprops=arrow, ha="center", fontsize=SMALL)
+    above = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": SMALL}
+    axes.annotate("\u25b2\nN", (0.98, 1), (0, 3), "axes fraction", linespacing=1, **above)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
-    figure.draw_without_rendering()  # lays the figure out, so that the limits are final
+    figure.draw_without_rendering()  # lays the figure out, and again with the labels of its final limits
+    figure.draw_without_rendering()
     figure.set_layout_engine("none")
     legend, corner = axes.get_legend(), np.asarray(axes.bbox.extents)[[0, 1, 0, 1]]
     full = [(np.asarray(legend.get_window_extent().extents) - corner) * 72 / DPI] if legend else []

@@ -1,4 +1,4 @@
-"""What HTML pages share: templates that escape every text, numbers as texts, and pictures.
+"""What HTML pages share: templates that escape every text, and pictures.
 
 A page needs no network and no other file: styles and scripts stand in it.  Pictures are SVG by matplotlib, whose
 colours are those of the page, also in the dark.
@@ -10,24 +10,24 @@ import base64
 import hashlib
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from socialx.drawing.canvas import DAY, HOUR
+from socialx.drawing.canvas import DAY, HOUR, value_limits
+from socialx.drawing.terminal import DASH, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DASH, NBSP = "\u2013", "\u00a0"  # a dash stands for what is not known
+NBSP = "\u00a0"
 # These characters are no text, or turn the direction of the text behind them.
 ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 FOLDER = Path(__file__).parent
@@ -53,7 +53,7 @@ LOOK: dict[str, Any] = {
     "xaxis.labellocation": "right",
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "xtick.major.pad": 6,
+    "xtick.major.pad": 8,
     "lines.scale_dashes": False,
     "grid.color": COLOURS["Line"],
     "axes.titlecolor": COLOURS["Soft"],
@@ -107,25 +107,6 @@ def digest(text: str) -> str:
 def plain(part: object) -> str:
     """Return a text without characters that are no text."""
     return ODD.sub("\ufffd", str(part))
-
-
-def known(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number."""
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def number(value: float | None, unit: str = "", digits: int | None = None) -> str:
-    """Return a number of about three digits, or of so many after the point, with its unit; a dash if not known."""
-    if not known(value):
-        return DASH
-    if digits is None:
-        digits = sum(abs(value) < least for least in (99.95, 9.995, 0.9995)) if value != int(value) else 0
-    return f"{value:,.{digits}f}{unit}"
-
-
-def percent(share: float | None) -> str:
-    """Return a share as a percentage; a dash if it is not known."""
-    return ("<0.1%" if 0 < share < 0.0005 else f"{share:.1%}") if known(share) else DASH
 
 
 def setting(value: object) -> str:
@@ -192,11 +173,10 @@ def inline(
 
 
 def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> float:
-    """Axes for values over one day, from 0 on where none is below -> the hour at the left."""
-    hours, read = seconds % DAY / HOUR, values[np.isfinite(values)]
+    """Set axes for values over one day -> the hour at the left."""
+    hours = seconds % DAY / HOUR
     left, right = float(hours[0]), max(float(hours[-1]), float(hours[0]) + 0.1)
-    bottom, top = min(0.0, float(read.min(initial=0))), float(read.max(initial=0)) or 1.0
     ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]
-    axes.set(title=unit, xlim=(left, right), ylim=(bottom, 1.02 * top))
+    axes.set(title=unit, xlim=(left, right), ylim=value_limits(values))
     axes.set_xticks(ticks, [f"{hour:02}:00" for hour in ticks])
     return left

@@ -1,6 +1,9 @@
-"""Small parts of terminal tables: numbers, shares, bars."""
+"""Numbers and shares as texts, on a terminal and on a page, and small parts of terminal tables."""
 
 from __future__ import annotations
+
+import math
+from typing import TypeGuard
 
 from rich.console import Console
 from rich.markup import escape
@@ -8,6 +11,9 @@ from rich.table import Table
 
 # What follows the name of a file's data; None: it cannot be told.
 IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
+
+
+DASH = "-"  # stands for what is not known
 
 
 def numbers(first: str, *others: str) -> Table:
@@ -31,9 +37,18 @@ def print_line(out: Console, line: str) -> None:
     out.print(line, highlight=False, markup=False, soft_wrap=not out.is_terminal)
 
 
-def number(value: float | None, digits: int) -> str:
-    """So many digits after the point; ``-`` for what does not exist."""
-    return "-" if value is None else f"{value:.{digits}f}"
+def known(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def number(value: float | None, digits: int | None = None, unit: str = "") -> str:
+    """Return a number with so many digits after the point, about three in all for None, and its unit; else a dash."""
+    if not known(value):
+        return DASH
+    if digits is None:
+        digits = sum(abs(value) < least for least in (99.95, 9.995, 0.9995)) if value != int(value) else 0
+    return f"{value:,.{digits}f}{unit}"
 
 
 def duration(seconds: float) -> str:
@@ -75,6 +90,6 @@ def bar(share: float, width: int = 30) -> str:
     return "#" * round(share * width)
 
 
-def percent(share: float) -> str:
-    """A share with one digit; what is not nothing does not read as nothing."""
-    return f"{share:.1%}" if share >= 0.0005 or share == 0 else "<0.1%"
+def percent(share: float | None) -> str:
+    """Return a share with one digit, ``<0.1%`` for a smaller one above 0, and a dash where it is not known."""
+    return ("<0.1%" if 0 < share < 0.0005 else f"{share:.1%}") if known(share) else DASH

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain, title
-from socialx.drawing.map import Place, SensorMap, draw_map, feature, points_of, write_features
+from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, title
+from socialx.drawing.map import ERROR_COLOURS, Place, SensorMap, draw_map, feature, points_of, write_features
 from socialx.drawing.terminal import number, numbers, of_unit, print_line, print_table, reported_minutes, step_name
 from socialx.scoring.metrics import ErrorOf, maes_of
 from socialx.scoring.results import Explanation, Layer, SensorErrors
@@ -90,14 +90,15 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
     Two renders of the same are equal, to the byte.
     """
     radii = [layer for layer in explanation.layers if layer.heads]
-    panels: list[Any] = [["map", "horizon", "radii" if radii else "horizon"], ["map", "hour", "worst"]]
+    panels: list[Any] = [["map", "map"], ["horizon", "radii" if radii else "horizon"], ["hour", "worst"]]
     with picture(path) as figure:
-        axes = figure.subplot_mosaic(panels, width_ratios=(3, 1.4, 1.4))
+        axes = figure.subplot_mosaic(panels, height_ratios=(2, 1, 1))
         count = f"{explanation.count:,} forecasts" if explanation.count else "no valid target"
-        mae = "" if explanation.mae is None else f", MAE {explanation.mae:.3f} {explanation.unit}"
+        mae = "" if explanation.mae is None else f": MAE {explanation.mae:.3f} {explanation.unit}"
         name = f"{Path(explanation.run).name} on {explanation.protocol.dataset}"
         times = "" if explanation.times is None else f", {explanation.times[0][:16]} to {explanation.times[1][:16]}"
-        figure.suptitle(f"{name}: {explanation.target}, {explanation.part} part{times}, {count}{mae}", fontsize=14)
+        target = explanation.target.replace("_", " ")
+        headline(figure, f"{name}{mae}", f"{target}, {explanation.part} windows{times}, {count}")
         _draw_horizon(axes["horizon"], explanation)
         _draw_hours(axes["hour"], explanation)
         _draw_worst(axes["worst"], explanation.sensors, explanation.mae, explanation.unit)
@@ -124,7 +125,7 @@ def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
         degrees=np.array([(sensor.latitude, sensor.longitude) for sensor in explanation.sensors], float),
         values=mae,
         worst=worst,
-        colours={"vmin": low, "vmax": high, "cmap": "plasma_r"},
+        colours={"vmin": low, "vmax": high, "cmap": ERROR_COLOURS},
         colour_bar={
             "label": f"MAE, {explanation.unit}",
             "extend": "max" if (mae[scored] > high).any() else "neither",
@@ -228,7 +229,7 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
     axes.invert_yaxis()
     title(axes, "How far each head reaches", "a head is one set of attention weights")
     axes.set(xlabel="km within which neighbours count", ylabel="head", xlim=(0, None))
-    axes.legend(fontsize=SMALL - 1, loc="upper center", bbox_to_anchor=(0.5, -0.22), frameon=False)
+    axes.legend(fontsize=SMALL - 1, loc="upper center", bbox_to_anchor=(0.5, -0.28), frameon=False)
     plain(axes, "x")
 
 

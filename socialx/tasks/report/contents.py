@@ -21,6 +21,7 @@ from socialx.training.run_folder import EpochRow
 
 Ends = Callable[[Tensor], tuple[Tensor, Tensor]]
 MORNING_S, EVENING_S = 6 * 3600, 22 * 3600  # between them a road is used
+LEVEL = 0.9  # of the intervals around the forecasts of a day
 ENOUGH = 0.9  # of the rows of the fullest day: a day with fewer is not chosen
 
 

@@ -14,29 +14,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from socialx.drawing import terminal
+from socialx.core.errors import counted
 from socialx.drawing.canvas import DAYS, HOUR, day
 from socialx.drawing.map import on_plane, round_length
 from socialx.drawing.page import (
     COLOURS,
-    DASH,
     NBSP,
     Line,
     clock_axes,
     environment,
     files,
     inline,
-    known,
-    number,
     render,
     setting,
 )
-from socialx.drawing.terminal import ahead, duration, of_unit, reported_minutes
+from socialx.drawing.terminal import DASH, ahead, duration, known, number, of_unit, reported_minutes
 from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.metrics import Scores, maes_of
 from socialx.scoring.results import Explanation, SensorErrors
 from socialx.scoring.tables import OURS, key_text, ladder_rows, protocol_lines, undivided, verdicts
-from socialx.tasks.report.contents import Day, RunReport
+from socialx.tasks.report.contents import LEVEL, Day, RunReport
 from socialx.training.run_folder import EpochRow
 
 if TYPE_CHECKING:
@@ -54,13 +51,15 @@ RUNS = (
 )  # more runs have no line
 REFERENCES = (Line("C2", dashes=(6, 4)), Line("C2", dashes=(1, 5)))
 TRAINING, VALIDATION, BEST = Line("C2", dashes=(6, 4)), Line("C1", 3), Line("C3", 1.5)
-READING, FORECAST, INTERVAL = Line("Ink", 1.25), Line("C1", 2.25), Line("Area", 8)
+OBSERVED, FORECAST, INTERVAL = Line("Ink", 1.25), Line("C1", 2.25), Line("Area", 8)
+INTERVALS = f"{100 * LEVEL:g} % prediction interval"
 LEARNING = {"training MAE": TRAINING, "validation MAE": VALIDATION, "best epoch, whose weights are used": BEST}
 USUAL_STEPS = (15, 30, 45, 60)  # minutes with a label
 HOURS = range(0, 25, 6)  # with a label
 WIDE, HIGHEST, MARGIN = 640, 520, 14  # of the map, in its own units
 LEVELS = 9  # of the colours of the map
 TELLING = 0.005  # the share of errors at either end that does not stretch these colours
+LEAST_POINTS = 3  # of a chart: what has fewer is told in numbers alone
 FULL_SIZE = 250  # sensors on the map: the dots of more are smaller
 SECTIONS = ("data", "model", "pooling")  # whose settings tell what the model of a card is
 PATHS = ("data.path", "data.extra_data", "pooling.distances")  # of the machine that trained
@@ -71,7 +70,7 @@ class Curves(NamedTuple):
 
     heading: str
     remark: str
-    picture: Markup
+    picture: Markup | None
 
 
 def page(report: RunReport) -> str:
@@ -110,7 +109,7 @@ def page(report: RunReport) -> str:
         "error_tables": _error_tables(report, short),
         "days": _days(report),
         "telling_day": day(int(report.days[0].seconds[0])),
-        "day_legend": {"reading": READING, "forecast": FORECAST, **({"interval": INTERVAL} if band else {})},
+        "day_legend": {"observed": OBSERVED, "forecast": FORECAST, **({INTERVALS: INTERVAL} if band else {})},
         "map": error_map(report.explanation),
     }
     return render("run_page.html.j2", parts, STYLES, folder=FOLDER)
@@ -146,7 +145,7 @@ def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
     drawn = []
     for run in runs:
         epochs, best = run.epochs, next((row for row in run.epochs if row.epoch == run.best_epoch), None)
-        remark = f"{len(epochs)} epochs in {duration(sum(row.seconds for row in epochs))}"
+        remark = f"{counted(len(epochs), 'epoch')} in {duration(sum(row.seconds for row in epochs))}"
         if best:
             remark += f"; best epoch {best.epoch}, validation MAE {number(best.validation_mae, digits=4)} {unit}"
 
@@ -161,12 +160,13 @@ def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
             axes.xaxis.get_major_locator().set_params(integer=True, nbins=8)  # type: ignore[call-arg]
 
         name = short[run.name]
-        drawn.append(Curves(name, remark, inline(f"Learning curves of {name}", remark, draw)))
+        picture = inline(f"Learning curves of {name}", remark, draw) if len(epochs) >= LEAST_POINTS else None
+        drawn.append(Curves(name, remark, picture))
     return drawn
 
 
 def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, str]) -> list[Curves]:
-    """MAE by horizon, by hour of the day and by weekday, of the runs and the best references."""
+    """Draw MAE by horizon, hour of the day and weekday, for the runs and the best baselines, where half is known."""
     protocol, by = report.evaluation.protocol, report.evaluation.by
     last = protocol.horizon * protocol.step_minutes
     labelled = [minutes for minutes in USUAL_STEPS if minutes % protocol.step_minutes == 0]
@@ -182,11 +182,14 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
     maes = [row.mae for tables in rows.values() for table in tables.values() for row in table if known(row.mae)]
     drawn = []
     for what, heading, x in charts:
-        ranges = []
+        ranges, points = [], 0
         for name, table in rows[what].items():
             values = [row.mae for row in table if known(row.mae)]
+            points = max(points, len(values) if 2 * len(values) >= len(table) else 0)
             span = f"{min(values):.2f} to {max(values):.2f} {protocol.unit}" if values else "no valid target"
             ranges.append(f"{short[name]}: {span}")
+        if points < LEAST_POINTS:
+            continue
 
         def draw(axes: Axes, what: str = what, x: Mapping[str, Any] = x) -> None:
             for name, table in list(rows[what].items())[::-1]:  # the best run on top
@@ -223,22 +226,26 @@ def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
     drawn = []
     for word, sensor in ((word, sensor) for word, sensors in chosen.items() for sensor in sensors):
         column, pictures = report.sensors.index(sensor.id), []
-        for shown in report.days:
-            parts = (shown.truth, shown.forecast, *(shown.band or ()))
-            truth, forecast, *_ = lines = [part[:, column] for part in parts]
+        parts = [(shown.truth, shown.forecast, *(shown.band or ())) for shown in report.days]
+        all_lines = [[part[:, column] for part in of_day] for of_day in parts]
+        values = np.concatenate([line for lines in all_lines for line in lines])
+        for shown, lines in zip(report.days, all_lines, strict=True):
+            truth, forecast, *_ = lines
             errors = np.abs(truth - forecast)[np.isfinite(truth)]
             remark = f"MAE on this day {errors.mean():.2f} {unit}" if len(errors) else "no reading on this day"
 
-            def draw(axes: Axes, shown: Day = shown, lines: Sequence[np.ndarray] = lines) -> None:
-                left = clock_axes(axes, shown.seconds, np.concatenate(lines), unit)
+            def draw(
+                axes: Axes, shown: Day = shown, lines: Sequence[np.ndarray] = lines, values: np.ndarray = values
+            ) -> None:
+                left = clock_axes(axes, shown.seconds, values, unit)
                 hours = left + (shown.seconds - shown.seconds[0]) / HOUR
                 if shown.band:
                     axes.fill_between(hours, lines[2], lines[3], color=COLOURS["Area"], linewidth=0)
-                for values, line in zip(lines, (READING, FORECAST), strict=False):
-                    axes.plot(hours, values, **line.style)
+                for heights, line in zip(lines, (OBSERVED, FORECAST), strict=False):
+                    axes.plot(hours, heights, **line.style)
 
             date = day(int(shown.seconds[0]))
-            picture = inline(f"{sensor.id} on {date}", remark, draw, (300, 150))
+            picture = inline(f"{sensor.id} on {date}", remark, draw, (300, 150)) if len(errors) else None
             pictures.append(Curves("", f"{date}: {remark}", picture))
         drawn.append((f"{sensor.id}, {word}: MAE {number(sensor.mae, digits=2)} {unit}", pictures))
     return drawn
@@ -312,7 +319,7 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
     rows = []
     for label, model in evaluation.distinct.items():
         scores = model.by_minutes(target)
-        maes = (terminal.number(scores[minutes].mae, 3) for minutes in shown)
+        maes = (number(scores[minutes].mae, 3) for minutes in shown)
         rows.append([name if label == run.name else label, *maes])
     mae = {"type": "mae", "name": f"MAE{of_unit(unit)}", "value": round(evaluation[run.name].overall(target).mae, 4)}
     data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.part}

@@ -24,7 +24,7 @@ from socialx.settings.schema import Settings
 from socialx.tasks.explain import explanation_of
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
-from socialx.tasks.report.contents import Day, Ends, RecordedForecasts, RunRecord, RunReport, telling_days
+from socialx.tasks.report.contents import LEVEL, Day, Ends, RecordedForecasts, RunRecord, RunReport, telling_days
 from socialx.tasks.report.page import model_card, page
 from socialx.tasks.scored_part import ScoredPart, scored_part
 from socialx.tasks.train import Run, names_of
@@ -32,7 +32,6 @@ from socialx.training.run_folder import TRAINED, TrainedRun, folder_of
 
 MINUTES_AHEAD = 30  # of the forecasts that are compared with a day
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,39}")
-LEVEL = 0.9  # of the intervals around them
 DIVIDED = ("horizon", "hour", "weekday")  # by what the page divides errors
 
 

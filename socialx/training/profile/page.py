@@ -5,7 +5,6 @@ What was not measured is left out, and named with its reason at the end.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from socialx.drawing.page import COLOURS, DASH, NBSP, files, inline, known, number, percent, render, setting
+from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
+from socialx.drawing.terminal import DASH, known, number, percent
 from socialx.training.profile.profile import WORTH, Profile
-from socialx.training.profile.tables import busy_machine, gain_of, idle_of, phases_of, reasons_of
+from socialx.training.profile.tables import FLAT_PP, busy_machine, idle_of, phases_of, reasons_of, step_after
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,6 @@ FOLDER = Path(__file__).parent
 STYLES = files("page.css", "profile_page.css", folder=FOLDER)
 US = "\u00b5s"
 COLOUR_NUMBERS = {"span": 1, "kernel": 1, "bubble": 2, "input": 3, "transfer": 4, "hooks": 5}
-WIDE = (760, 190)  # of a picture over time
 
 
 class Chart(NamedTuple):
@@ -37,9 +36,10 @@ class Chart(NamedTuple):
 
 def page(profile: Profile) -> str:
     """Return the whole document."""
-    remarks = [line for line in (gain_of(profile), busy_machine(profile)) if line]
-    parts = {"title": f"socialx profile {profile.verdict}", "profile": profile, "remarks": remarks}
-    parts |= {
+    parts = {
+        "title": f"socialx profile {profile.verdict}",
+        "profile": profile,
+        "busy_machine": busy_machine(profile),
         "view": ProfileView(profile),
         "missing": [(why, ", ".join(of)) for why, of in reasons_of(profile).items()],
     }
@@ -55,53 +55,44 @@ class ProfileView:
     def measured(self) -> list[str]:
         """How many steps were measured, by which clock and on which device."""
         window, about = self.profile.window, self.profile.environment
-        steps = f"{window['steps']:,} steps in {number(window['seconds'], ' s')}"
+        steps = f"{window['steps']:,} steps in {number(window['seconds'], unit=' s')}"
         steps += f" after {window['warmup_steps']:,} warm-up steps"
         torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
         where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
         return [str(each) for each in (steps, f"{window['clock']} clock", *where) if each]
 
-    def shares(self) -> tuple[Markup, list[tuple[int, int, str, str, str]]]:
-        """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked.
+    def shares(self) -> list[tuple[int, int, str, str, str, float]]:
+        """Return the phases of a step as rows, then what the time without a kernel lacked.
 
-        A row has its number and its colour, or 0 for what lies across the phases, its name, share and milliseconds.
+        A row has its number and its colour, or 0 for what lies across the phases, its name, share, milliseconds, and
+        the width of its part of the bar in percent.
         """
-        rows, parts, words = [], [], []
+        rows = []
         for place, (phase, name, share, ms) in enumerate(phases_of(self.profile), 1):
-            colour = COLOUR_NUMBERS[phase]
-            parts.append((colour, 100 * share if known(share) else 0.0))
-            words.append(f"{place} {name} {percent(share)}")
-            rows.append((place, colour, name, percent(share), number(ms, digits=2)))
+            wide = 100 * share if known(share) else 0.0
+            rows.append((place, COLOUR_NUMBERS[phase], name, percent(share), number(ms, 2), wide))
         for name, share, ms in idle_of(self.profile):
-            rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
+            rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, 2), 0.0))
+        return rows
 
-        def draw(axes: Axes) -> None:
-            axes.set(position=(0, 0, 1, 1), xlim=(0, 100), ylim=(0, 1), xticks=[], yticks=[])
-            left = 0.0
-            for place, (colour, wide) in enumerate(parts, 1):
-                axes.barh(0.5, wide, 1, left, color=COLOURS[f"C{colour}"])
-                if wide >= 6:
-                    axes.text(left + wide / 2, 0.5, str(place), color=COLOURS["Card"], ha="center", va="center")
-                left += wide
-
-        return inline("Shares of a step", f"From left to right: {', '.join(words)}.", draw, (300, 60)), rows
+    def after(self) -> tuple[str, str, float] | None:
+        """Return a step after the first change: what it is, milliseconds, and the width of its bar in percent."""
+        after = step_after(self.profile)
+        return after and (after[0], number(after[2], unit=f"{NBSP}ms"), min(100.0, 100 * after[1]))
 
     def busy(self) -> Chart | None:
         """The busy share of each bin as an area, with marks where it repeats."""
         line, seen = self.profile.timeline, self.profile.fluctuation
-        if line is None or not line["busy"]:
+        if line is None or not line["busy"] or seen is None or seen["swing_pp"] < FLAT_PP:
             return None
-        below, bin_s = [], number(line["bin_s"], " s")
-        if seen:
-            mean, low, high = (percent(seen[name]) for name in ("mean", "p5", "p95"))
-            below = [f"Mean {mean}; nine of ten parts of {number(seen['bin_s'], ' s')} are between {low} and {high}."]
-        if seen and known(seen["period_s"]):
-            steps = number(seen["steps_per_period"], " steps") if known(seen["steps_per_period"]) else None
-            parts = (number(seen["period_s"], " s"), steps, seen["cause"])
+        mean, low, high = (percent(seen[name]) for name in ("mean", "p5", "p95"))
+        below = [f"Mean {mean}; nine of ten parts of {number(seen['bin_s'], unit=' s')} are between {low} and {high}."]
+        if known(seen["period_s"]):
+            steps = number(seen["steps_per_period"], unit=" steps") if known(seen["steps_per_period"]) else None
+            parts = (number(seen["period_s"], unit=" s"), steps, seen["cause"])
             below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
-        remark = (
-            f"Share of each {bin_s} in which a copy or a training step was under way, whether it computed or waited."
-        )
+        bin_s = number(line["bin_s"], unit=" s")
+        remark = f"Share of each {bin_s} in which a copy or a training step was under way, computing or waiting."
 
         def draw(axes: Axes) -> None:
             shares = 100 * np.array(line["busy"], float)
@@ -110,12 +101,12 @@ class ProfileView:
             axes.fill_between(seconds, shares, step="post", facecolor=COLOURS["Area"], edgecolor=COLOURS["C1"])
             axes.set(title="%", xlabel="seconds", xlim=(0, seconds[-1]), ylim=(0, 102), yticks=(0, 50, 100))
 
-        return Chart(remark, inline("Time in training steps", remark, draw, WIDE), below)
+        return Chart(remark, inline("Time in training steps", remark, draw), below)
 
     def steps(self) -> Chart:
         """The time of each step as a point, with lines of the 50th and the 95th percentile."""
         times, line, picture = self.profile.step_ms, self.profile.timeline, None
-        p50, p95, p99 = (number(times[name], f"{NBSP}ms") for name in ("p50", "p95", "p99"))
+        p50, p95, p99 = (number(times[name], unit=f"{NBSP}ms") for name in ("p50", "p95", "p99"))
         remark = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
         if line and any(map(known, line["step_ms"])):
             remark += " The solid line is at the half, the dashed line at 95%."
@@ -129,26 +120,29 @@ class ProfileView:
                 top = 1.05 * max(times["p95"], float(np.nanmax(ms)))
                 axes.set(title="ms", xlabel="step", xlim=(0, max(int(places[-1]), 5)), ylim=(0, top))
 
-            picture = inline("Step times", remark, draw, WIDE)
+            picture = inline("Step times", remark, draw)
         slowest = ", ".join(map(str, times["outliers"] or ()))
         return Chart(remark, picture, [f"Slowest steps, counted from 0: {slowest}."] if slowest else [])
 
     def rates(self) -> list[tuple[str, str, str]]:
         """The quantities with what was measured and a remark; what was not measured has no row."""
         get, flop, step_s = self.profile.value, "FLOP/s", self.profile.step_s
-        each = 1 / step_s if step_s else math.nan
-        flops, moved = ((get(f"throughput.{name}_per_step") or math.nan) * each for name in ("flops", "bytes"))
+        flops, moved = (self.profile.rate(name) for name in ("flops", "bytes"))
         best, copy = get("machine.matmul_flops_per_s"), get("machine.copy_bytes_per_s")
         memory, most, us = map(get, ("memory.peak_bytes", "memory.capacity_bytes", "overhead.us_per_step"))
         rows = (
-            ("windows", number(get("throughput.windows_per_s"), "/s"), number(each, " steps/s")),
+            ("windows", number(get("throughput.windows_per_s"), unit="/s"), f"{number(1 / step_s)} steps/s"),
             (
                 "sensor steps",
                 _scaled(get("throughput.sensor_steps_per_s"), "/s"),
                 "readings of one sensor in one window",
             ),
-            ("arithmetic", _scaled(flops, flop), _of(flops, best, f"{_scaled(best, flop)} in a large matrix product")),
-            ("reads and writes", _scaled(moved, "B/s"), _of(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
+            (
+                "steps compute",
+                _scaled(flops, flop),
+                _of(flops, best, f"{_scaled(best, flop)} in a large matrix product"),
+            ),
+            ("steps move", _scaled(moved, "B/s"), _of(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
             ("device busy", percent(self.profile.gpu_busy), f"SM efficiency {percent(self.profile.sm_efficiency)}"),
             ("NVML utilisation", percent(get("device.utilisation_mean")), "share of the time with any kernel"),
             ("peak memory", _scaled(memory, "B", 1024), _of(memory, most, _scaled(most, "B", 1024))),
@@ -159,7 +153,7 @@ class ProfileView:
             ),
             ("cores of other programs", number(get("host.others_used"), digits=1), "used by them meanwhile"),
             ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
-            ("overhead of the clock", number(us, f" {US}"), f"{percent(get('overhead.share'))} of a step"),
+            ("overhead of the clock", number(us, unit=f" {US}"), f"{percent(get('overhead.share'))} of a step"),
         )
         return [row for row in rows if row[1] != DASH]
 
@@ -169,7 +163,7 @@ class ProfileView:
         for each in self.profile.trials:
             unclear = "no clear difference" if each.measured.within(WORTH) else "not decided"
             word = "faster" if each.low > 1 else "slower" if each.high < 1 else unclear
-            gain, low, high = (number(gain, "x", 2) for gain in (each.gain, each.low, each.high))
+            gain, low, high = (number(gain, 2, "x") for gain in (each.gain, each.low, each.high))
             name = f"{each.setting} = {setting(each.value)}"
             if each.threads:
                 also = f"trainer.threads = {each.threads}"
@@ -187,7 +181,9 @@ def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
     if not known(value):
         return DASH
     place = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
-    return number(value / base**place, f"{NBSP}{'kMGTP'[place - 1 : place]}{'i' * (base > 1000 and place > 0)}{unit}")
+    return number(
+        value / base**place, unit=f"{NBSP}{'kMGTP'[place - 1 : place]}{'i' * (base > 1000 and place > 0)}{unit}"
+    )
 
 
 def _of(part: float | None, whole: Any, name: str) -> str:

@@ -185,6 +185,11 @@ class Finding:
         return self.rule.partition(".")[0]
 
     @property
+    def times(self) -> float | None:
+        """Return how many times as fast the patch made training where a trial says so, else at most."""
+        return self.trial.gain if self.trial is not None else self.ceiling
+
+    @property
     def gain(self) -> str:
         """What the patch brought where it was tried, or what its share alone can bring; empty where that is nothing."""
         if self.trial is not None:
@@ -240,13 +245,22 @@ class Profile(Shown):
         return {"schema": SCHEMA, "ms_per_step": self.ms_per_step, **asdict(self)}
 
     @property
+    def change(self) -> Finding | None:
+        """Return the finding to act on first: the trial that brought most, or the first finding where none is tried."""
+        costly = [finding for finding in self.findings if finding.severity != "info"]
+        if not costly or not costly[0].gain:
+            return None
+        tried = [finding for finding in costly if finding.trial is not None]
+        return costly[0] if costly[0].trial is None else max(tried, key=lambda finding: finding.times or 0.0)
+
+    @property
     def step_s(self) -> float:
         """Mean seconds of a step."""
         seconds: float = self.window["seconds"]
         return seconds / self.window["steps"]
 
     def rate(self, of: str) -> float | None:
-        """``flops`` or ``bytes`` per second of the training steps alone; None where they were not counted."""
+        """Return ``flops`` or ``bytes`` per second of the training steps alone; None where they were not counted."""
         count = self.throughput[f"{of}_per_step"]
         return None if count is None else count / (self.step_s * self.shares["span"])
 

@@ -7,22 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from rich.box import ROUNDED
 from rich.console import Console
 from rich.markup import escape
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from socialx.core.errors import counted
 from socialx.dataset import GIB
-from socialx.drawing.terminal import bar, percent
+from socialx.drawing.terminal import bar, number, percent
 from socialx.training.profile.analysis import grouped
 from socialx.training.profile.profile import Finding, Gain, Profile
 from socialx.training.profile.rules import WARN
 from socialx.training.profile.trace import short_name
 
 WIDTH = 100
+FLAT_PP = 10  # percentage points: a busy share that swings less is told without a chart
 CELLS, NAME = 60, 44  # characters of the busy curve, and of a name
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", " .:-=+*#"
 NEEDS_A_CARD = "kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"
@@ -44,7 +43,9 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
     out = console or Console()
     out.width = min(out.width, WIDTH)
     _verdict(profile, out)
-    _shares(profile, out)
+    for rank, finding in enumerate(profile.findings, 1):
+        _finding(rank, finding, out)
+    out.print()
     _busy(profile, out)
     _rates(profile, out)
     if profile.kernels:
@@ -57,8 +58,6 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
     for reason, keys in reasons.items():
         if profile.window["clock"] == "device" or "operators" not in keys:
             _line(f"not measured: {', '.join(keys)} ({reason})", out)
-    for number, finding in enumerate(profile.findings, 1):
-        _finding(number, finding, out)
 
 
 def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
@@ -79,16 +78,13 @@ def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
     return [(key, name, shares[key], step_ms * shares[key]) for key, name in names.items()]
 
 
-def gain_of(profile: Profile) -> str:
-    """What is to be gained: what the best of the tried settings brought, or what the first finding alone can bring."""
-    costly = [each for each in profile.findings if each.severity != "info"]
-    if not costly or not costly[0].gain:
-        return ""
-    tried = [(each.trial.gain, each.patch, each.gain) for each in costly if each.trial is not None]
-    if costly[0].trial is None:
-        return f"Without that alone, training would be {costly[0].ceiling:.2f}x as fast."
-    _, patch, gain = max(tried, key=lambda each: each[0])
-    return f"With {settings_text(patch)}, {gain}."
+def step_after(profile: Profile) -> tuple[str, float, float] | None:
+    """Return a row for the windows of a step after the first change: name, share of the present time, ms."""
+    change = profile.change
+    if change is None or not change.times:
+        return None
+    name = "without that cause" if change.trial is None else "with the change, tried"
+    return name, 1 / change.times, 1e3 * profile.step_s / change.times
 
 
 def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
@@ -114,35 +110,35 @@ def reasons_of(profile: Profile) -> dict[str, list[str]]:
 
 
 def _verdict(p: Profile, out: Console) -> None:
-    lines = [f"{p.verdict}  {p.summary}"] if p.verdict else []
-    lines += [line for line in (gain_of(p), busy_machine(p)) if line]
+    """The verdict, a step by cause as bars, and the one change with its gain."""
+    if p.verdict:
+        _line(f"{p.verdict}  {p.summary}", out, style="bold")
+    table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
+    table.add_column(no_wrap=True)
+    after = step_after(p)
+    for name, share, ms in (row[1:] for row in phases_of(p)):
+        table.add_row(name, percent(share), number(ms, 2), bar(share))
+    for name, share, ms in idle_of(p):
+        table.add_row(name, percent(share), number(ms, 2))
+    if after:
+        table.add_section()
+        table.add_row(after[0], percent(after[1]), number(after[2], 2), bar(after[1]))
+    out.print(table)
+    if p.change:
+        change = settings_text(p.change.patch) or p.change.advice
+        _line(f"{change}, {p.change.gain}" if change else p.change.gain, out, "change  ")
+    if text := busy_machine(p):
+        _line(text, out)
     machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
     w = p.window
     window = f"{w['steps']} steps in {w['seconds']:.2f} s after {w['warmup_steps']} warm-up steps"
-    lines.append(", ".join([window, f"{w['clock']} clock", *machine]))
-    if out.is_terminal:
-        text = Text("\n".join(lines))
-        text.highlight_words([p.verdict], "bold")
-        out.print(Panel(text, title="socialx profile", title_align="left", box=ROUNDED))
-        return
-    for line in lines:
-        _line(line, out)
-
-
-def _shares(p: Profile, out: Console) -> None:
-    table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
-    table.add_column(no_wrap=True)
-    for _, name, share, ms in phases_of(p):
-        table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
-    for name, share, ms in idle_of(p):
-        table.add_row(name, f"{share:6.1%}", f"{ms:.2f}")
-    out.print(table)
+    _line(", ".join([window, f"{w['clock']} clock", *machine]), out)
 
 
 def _busy(p: Profile, out: Console) -> None:
     """How the busy share went over the window, where it changes or repeats."""
     f, t = p.fluctuation, p.timeline
-    if f is None or t is None or f["swing_pp"] < 10:
+    if f is None or t is None or f["swing_pp"] < FLAT_PP:
         return
     shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
     _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
@@ -161,10 +157,10 @@ def _rates(p: Profile, out: Console) -> None:
     parts = [f"windows/s {t['windows_per_s']:,.1f}", f"step p50 {step['p50']:.1f} ms  p95 {step['p95']:.1f} ms"]
     if p.machine and (rate := p.rate("flops")) is not None:
         best = percent(rate / p.machine["matmul_flops_per_s"])
-        parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
+        parts.append(f"steps compute {rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
     if p.machine and (rate := p.rate("bytes")) is not None:
         best = percent(rate / p.machine["copy_bytes_per_s"])
-        parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {best} of a copy")
+        parts.append(f"steps move {rate / 1e9:,.1f} GB/s = {best} of a copy")
     if (used := get("host.cores_used")) is not None:
         others = get("host.others_used")
         others = "" if others is None else f", {others:.1f} by other programs"
@@ -233,8 +229,8 @@ def _top(what: str, tops: list[dict[str, Any]], out: Console) -> None:
     out.print(table)
 
 
-def _finding(number: int, f: Finding, out: Console) -> None:
-    head = Text(f"{number}  ")
+def _finding(rank: int, f: Finding, out: Console) -> None:
+    head = Text(f"{rank}  ")
     head.append(f.severity, COLOURS[f.severity])
     head.append(f"  {f.rule}")
     out.print()
@@ -279,12 +275,12 @@ def print_comparison(
     _line(f"the others: {gain}, 99 % interval over {rounds} rounds of new processes", out)
 
 
-def _line(text: str, out: Console, before: str = "") -> None:
+def _line(text: str, out: Console, before: str = "", style: str | None = None) -> None:
     """A text, wrapped at words behind ``before``."""
     width = max(20, out.width - 1)
     rest = " " * len(before)
     for line in textwrap.wrap(text, width, initial_indent=before, subsequent_indent=rest):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(line, highlight=False, markup=False, soft_wrap=True, style=style)
 
 
 def _share(value: float | None) -> str:
