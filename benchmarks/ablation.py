@@ -17,7 +17,7 @@ from typing import Any
 import socialx
 from benchmarks.common import METR_LA, RESULTS, head, line, parser, trained, write
 from socialx.cli.progress_bars import Show
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 
 SMALL: dict[str, Any] = {
     "data.days": 28,
@@ -33,13 +33,20 @@ MLP_WIDTH = 42  # with as many parameters as the xLSTM of the same width
 ROWS: dict[str, dict[str, Any]] = {
     "full model": {},
     "climatology off": {"model.climatology": False},
-    "pair bias off": {"pooling.pair_rank": 0},
+    "pair bias off": {"pooling.adaptive_adjacency_rank": 0},
     # The four corners of encoder and neighbours, at equal parameters apart from those of the pair bias.
-    "pooling off": {"pooling.kind": "own", "pooling.pair_rank": 0},  # the same layers over the sensor itself only
+    "pooling off": {
+        "pooling.kind": "self_only",
+        "pooling.adaptive_adjacency_rank": 0,
+    },  # the same layers over the sensor itself only
     "encoder off": {"model.encoder": "mlp"},  # the flattened window through an MLP of as many parameters
-    "encoder and pooling off": {"model.encoder": "mlp", "pooling.kind": "own", "pooling.pair_rank": 0},
-    "identities off": {"model.sensor_identity": False},
-    "pooling by mean": {"pooling.kind": "mean", "pooling.pair_rank": 0},
+    "encoder and pooling off": {
+        "model.encoder": "mlp",
+        "pooling.kind": "self_only",
+        "pooling.adaptive_adjacency_rank": 0,
+    },
+    "identities off": {"model.sensor_embedding": False},
+    "pooling by mean": {"pooling.kind": "mean", "pooling.adaptive_adjacency_rank": 0},
     "radius fixed": {"pooling.learnable_radius": False},
     "mLSTM alone": {"model.slstm_at": ""},
 }
@@ -56,14 +63,14 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     seeded = [(seed, name) for seed in range(SEEDS) for name in SEEDED]
     for seed, name in [*seeded, *((0, name) for name in ROWS if name not in SEEDED)]:
-        layers = Layers().over(shared | ROWS[name] | {"trainer.seed": seed})
-        folder = given.runs / "small" / f"{name.replace(' ', '-')}-{seed}"
+        layers = ConfigLayers().over(shared | ROWS[name] | {"trainer.seed": seed})
+        folder = given.runs / "mlp-small" / f"{name.replace(' ', '-')}-{seed}"
         results.append({"row": name, "changes": ROWS[name], **one_run(folder, layers)})
         write(RESULTS / "ablation-small.json", results)
         (RESULTS / "ablation-small.md").write_text(table(results))
 
 
-def one_run(folder: Path, layers: Layers) -> dict[str, Any]:
+def one_run(folder: Path, layers: ConfigLayers) -> dict[str, Any]:
     """Train, unless that is done, and score -> what the table needs of it."""
     run = trained(folder, layers)
     found = socialx.evaluate([run], progress=Show("evaluate"))

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.common import head, line, opened, parser
 from socialx.data import climatology
 from socialx.data.calendar import Calendar
-from socialx.data.climatology import PastDays
+from socialx.data.climatology import RollingClimatology
 from socialx.data.source import RowSource
 from socialx.dataset import Columns
 
@@ -33,13 +33,13 @@ EVERY = 2 * 288  # rows, of which the first 288 are scored
 
 def error(source: RowSource, rows: range, days: int | None) -> float:
     """The MAE of the climatology of so many days, None: of all."""
-    past, total, count = PastDays(source, most=days or 0), 0.0, 0
+    past, total, count = RollingClimatology(source, most=days or 0), 0.0, 0
     for first in rows:
         piece = slice(first, min(first + 288, rows.stop))
         values, valid = source.read(piece)
         seconds = source.seconds[piece]
-        usual = past.at(seconds, seconds - 3600, (days,)).readings[0]
-        total += float(np.abs(usual - values)[valid].sum(dtype=np.float64))
+        climatology = past.at(seconds, seconds - 3600, (days,)).readings[0]
+        total += float(np.abs(climatology - values)[valid].sum(dtype=np.float64))
         count += int(valid.sum())
     return total / count
 

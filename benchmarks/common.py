@@ -24,9 +24,9 @@ from socialx.dataset import Dataset, open_dataset
 from socialx.files.sources.holidays import holidays_of
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
-from socialx.settings.layers import ARGUMENT, Layers, flat
+from socialx.settings.layers import ARGUMENT, ConfigLayers, flat
 from socialx.settings.schema import Settings
-from socialx.training.loop import Progress
+from socialx.training.loop import TrainState
 
 RESULTS = Path(__file__).parent / "results"
 METR_LA = "METR-LA as socialx convert writes it"
@@ -79,7 +79,7 @@ def head(first: str, *others: str) -> str:
 # --------------------------------------------------------------------------------------------------------- time
 
 
-def in_turns(
+def interleaved_ab(
     ways: Ways, rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
     """Seconds of each round and the last results, by name: a noisy machine hurts all ways.  One round more warms up."""
@@ -145,12 +145,12 @@ def processes_in_turns(
 
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
-    names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12}
+    names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
     holidays_in_it = holidays and holidays_of(holidays)
-    return open_dataset(path, device=torch.device("cpu"), split="canonical", holidays=holidays_in_it, **names)
+    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=holidays_in_it, **names)
 
 
-def trained(folder: Path, layers: Layers) -> socialx.Run:
+def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:
     """A run with these settings: trained, gone on with where it was interrupted, or read where it is complete."""
     asked = layers.load()
     run = socialx.load_run(folder) if (folder / "metrics.jsonl").exists() else None
@@ -174,7 +174,7 @@ def differences(found: Settings, wanted: Settings, keys: list[str]) -> str:
 def complete(run: socialx.Run) -> bool:
     """Whether these epochs are all, or early stopping has ended the run."""
     best = run.best.epoch - 1 if run.best else -1
-    return Progress(epoch=len(run.epochs), best_epoch=best).complete(
+    return TrainState(epoch=len(run.epochs), best_epoch=best).complete(
         run.settings.trainer.max_epochs, run.settings.trainer.patience
     )
 

@@ -3,11 +3,10 @@
     python benchmarks/drift.py runs/small --data metr_la.h5
     python benchmarks/drift.py runs/first_weeks --data metr_la.h5 --grown-old 42
 
-The first command breaks 21 sensors on each of some days of the test part, in a copy of the file: five repeat their last
-reading, five read 0.8 and five 1.609 times what they should, and three pairs have exchanged their ids.  It scores that
-day alone.  The second one trains a run on the first days of the file, unless it is there, and has it forecast all weeks
-after them.
-Both write into benchmarks/results/drift.json.
+The first command breaks 21 sensors on each of some days of the test split, in a copy of the file: five repeat their
+last reading, five read 0.8 and five 1.609 times what they should, and three pairs have exchanged their ids.  It scores
+that day alone.  The second one trains a run on the first days of the file, unless it is there, and has it forecast all
+weeks after them. Both write into benchmarks/results/drift.json.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import as_text
 
 RESULT = RESULTS / "drift.json"
-DAYS = 6  # of the test part, on which detectors break
+DAYS = 6  # of the test split, on which detectors break
 
 
 def main() -> None:
@@ -50,7 +49,7 @@ def main() -> None:
 def faults(run: Path, data: Path) -> dict[str, Any]:
     """The share of broken sensors that are found on the day on which they break, and alarms on an untouched file."""
     untouched = {
-        part: socialx.evaluate(run, data, part=part, drift=True).drift[str(run)] for part in ("validation", "test")
+        part: socialx.evaluate(run, data, split=part, drift=True).drift[str(run)] for part in ("validation", "test")
     }
     most = max(day.count for day in untouched["test"].days)
     days = [day.date for day in untouched["test"].days if day.count > 0.9 * most]
@@ -110,12 +109,12 @@ def grown_old(run: Path, data: Path, days: int) -> dict[str, Any]:
             for name in (FEATURES, TIMESTAMPS, SECONDS):
                 file[name].resize(rows, axis=0)
             file.attrs[ROWS_ATTR] = np.int64(rows)
-        socialx.train(beginning, size="small", patch=1, run_dir=run, overwrite=True)
+        socialx.train(beginning, preset="mlp-small", patch=1, run_dir=run, overwrite=True)
     store = open_store(data)
     first, last, weeks = first_day(data) + days, int(store.seconds[-1]) // DAY_S, []
     for day in range(first, last - 5, 7):
         start, end = as_text(day * DAY_S), as_text(min((day + 7) * DAY_S, int(store.seconds[-1])))
-        evaluation = socialx.evaluate(run, data, part="all", start=start, end=end, drift=True)
+        evaluation = socialx.evaluate(run, data, split="all", start=start, end=end, drift=True)
         drift = evaluation.drift[str(run)]
         weeks.append(
             {

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common import RESULTS, head, in_turns, line, machine, median_ms, parser, write
+from benchmarks.common import RESULTS, head, interleaved_ab, line, machine, median_ms, parser, write
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
 from socialx.model.xlstm.exact import encode
 from socialx.model.xlstm.weights import weights_of
 
-SENSORS, HISTORY, BLOCKS, SLSTM_AT, HEADS = 207, 12, 2, [1], 4
+SENSORS, LOOKBACK, BLOCKS, SLSTM_AT, HEADS = 207, 12, 2, [1], 4
 SEQUENCES = 16 * SENSORS
 
 
@@ -35,14 +35,14 @@ def step(forward: Callable[[Tensor], Tensor], encoder: SharedEncoder, x: Tensor)
 def measure(width: int, rounds: int) -> dict[str, float]:
     """Milliseconds of one width."""
     torch.manual_seed(0)
-    encoder = SharedEncoder(width, BLOCKS, SLSTM_AT, HEADS, HISTORY)
-    x = torch.randn(SEQUENCES, HISTORY, width, requires_grad=True)
+    encoder = SharedEncoder(width, BLOCKS, SLSTM_AT, HEADS, LOOKBACK)
+    x = torch.randn(SEQUENCES, LOOKBACK, width, requires_grad=True)
     ways: dict[str, Callable[[Tensor], Tensor]] = {
         "package": lambda x: encoder.stack(x)[:, -1],
         "fused": encoder,
         "whole": lambda x: encode(weights_of(encoder.stack), x),
     }
-    spent, _ = in_turns({name: partial(step, way, encoder, x) for name, way in ways.items()}, rounds)
+    spent, _ = interleaved_ab({name: partial(step, way, encoder, x) for name, way in ways.items()}, rounds)
     ms = median_ms(spent)
     rounded = {f"{name}_ms": round(each, 1) for name, each in ms.items()}
     return {"width": width, **rounded, "ratio": round(ms["package"] / ms["fused"], 2)}
@@ -61,8 +61,8 @@ def main() -> None:
     for width in given.width:
         rows.append(measure(width, given.rounds))
         print(line(format(value, form) for value, form in zip(rows[-1].values(), forms, strict=True)), flush=True)
-    shape: dict[str, Any] = {"sequences": SEQUENCES, "history": HISTORY, "blocks": BLOCKS, "slstm_at": SLSTM_AT}
-    shape |= {"heads": HEADS, "chunk": CPU_CHUNK}
+    shape: dict[str, Any] = {"sequences": SEQUENCES, "lookback": LOOKBACK, "blocks": BLOCKS, "slstm_at": SLSTM_AT}
+    shape |= {"heads": HEADS, "encoder_batch": CPU_CHUNK}
     facts = machine() | {"xlstm": version("xlstm")}
     write(given.output, {"machine": facts, "shape": shape, "rounds": given.rounds, "rows": rows})
 

@@ -7,8 +7,8 @@
 run that is complete is not repeated.  benchmarks/results/encoders.json is written after every run; the table is printed
 at the end.
 
---patch: error against minutes for each number of steps in a token.  ``small`` with the settings KEY=VALUE is trained
-with both encoders.  A row that benchmarks/results/patches.json has is kept, and an interrupted run goes on.
+--patch: error against minutes for each number of steps in a token.  ``mlp-small`` with the settings KEY=VALUE is
+trained with both encoders.  A row that benchmarks/results/patches.json has is kept, and an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 import socialx
 from benchmarks.ablation import MLP_WIDTH, SMALL, one_run
 from benchmarks.common import METR_LA, RESULTS, head, known, line, numbers, parser, write
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 
 CASES: dict[str, dict[str, Any]] = {
     "12 steps and past days": {},
     "12 steps": {"model.climatology": False},
     "12 steps and past days, 3 hours ahead": {"data.horizon": 36},
-    "36 steps": {"model.climatology": False, "data.history": 36},
+    "36 steps": {"model.climatology": False, "data.lookback": 36},
 }
 ENCODERS: dict[str, dict[str, Any]] = {
     "xLSTM": {},
@@ -59,7 +59,7 @@ def main() -> None:
             for encoder, own in ENCODERS.items():
                 values = SMALL | changes | own | {"data.path": given.data, "trainer.seed": seed}
                 folder = given.runs / f"{case} {encoder} {seed}".replace(" ", "-").replace(",", "")
-                row = one_run(folder, Layers().over(values))
+                row = one_run(folder, ConfigLayers().over(values))
                 minutes = row["epochs"] * row["protocol"]["windows"]["train"] / row["windows_per_s"] / 60
                 kept = {key: row[key] for key in ("parameters", "epochs", "mae", "validation_mae")}
                 found.setdefault(case, {}).setdefault(encoder, []).append(kept | {"minutes": round(minutes, 1)})
@@ -87,12 +87,12 @@ def patches(given: argparse.Namespace) -> None:
                     continue
                 own = {"model.encoder": encoder, "model.patch": patch, "trainer.seed": seed}
                 folder = given.runs / "patches" / re.sub(r"[^\w.=]+", "-", f"{name} {encoder} {patch} {seed}")
-                found = one_run(folder, Layers(size="small").over(settings | own))
+                found = one_run(folder, ConfigLayers(preset="mlp-small").over(settings | own))
                 epochs = socialx.load_run(folder).epochs
                 kept = {key: found[key] for key in ("parameters", "mae", "validation_mae")}
                 minutes = [round(sum(each.seconds for each in epochs[: at + 1]) / 60, 2) for at in range(len(epochs))]
                 curve = [[spent, each.validation_mae] for spent, each in zip(minutes, epochs, strict=True)]
-                tokens = found["protocol"]["history"] // patch
+                tokens = found["protocol"]["lookback"] // patch
                 rows.append(case | {"tokens": tokens} | kept | {"minutes": minutes[-1], "by_epoch": curve})
                 write(given.output, results)
     columns = ("patch", "tokens", "seed", "parameters", "minutes", "validation", "15", "30", "60 min", "test")

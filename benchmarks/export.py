@@ -19,8 +19,8 @@ import onnxruntime
 import torch
 
 import socialx
-from benchmarks.common import RESULTS, head, in_turns, line, machine, median_ms, parser, write
-from socialx.settings.layers import Layers
+from benchmarks.common import RESULTS, head, interleaved_ab, line, machine, median_ms, parser, write
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.export import FIXED
 from socialx.tasks.trained_model import load_trained
 
@@ -29,12 +29,12 @@ def forecasters(run: Path, data: Path | None, folder: Path) -> dict[str, Callabl
     """One forecast of the last window of the file: by the model, by the torch program, by onnxruntime."""
     for suffix in (".pt2", ".onnx"):
         socialx.export(run, folder / f"model{suffix}", data=data)
-    layers = Layers().over({**FIXED, **({} if data is None else {"data.path": data})})
-    problem, _ = load_trained(run, layers, split=False)
-    model, issued = problem.model.eval(), problem.data.store.seconds[-1:]
-    ((_, batch),) = problem.data.histories(0).batches(issued, 1)
+    layers = ConfigLayers().over({**FIXED, **({} if data is None else {"data.path": data})})
+    experiment, _ = load_trained(run, layers, split=False)
+    model, issued = experiment.model.eval(), experiment.data.store.seconds[-1:]
+    ((_, batch),) = experiment.data.context(0).batches(issued, 1)
     program = torch.export.load(str(folder / "model.pt2")).module()
-    given = {"history": batch.history, "carried": batch.carried, "origin": torch.from_numpy(issued)}
+    given = {"inputs": batch.inputs, "last_observed": batch.last_observed, "origin": torch.from_numpy(issued)}
     feed = {name: tensor.numpy() for name, tensor in given.items()}
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ways = forecasters(given.run, given.data, Path(folder))
         with torch.inference_mode():
-            spent, made = in_turns(ways, given.repeats, time.process_time)
+            spent, made = interleaved_ab(ways, given.repeats, time.process_time)
     rows = {
         name: {"cpu_ms": round(ms, 2), "differs": float(np.abs(made[name] / made["model"] - 1).max())}
         for name, ms in median_ms(spent).items()

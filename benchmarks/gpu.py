@@ -4,11 +4,11 @@
     python benchmarks/gpu.py --plan                        # the rows and their questions
     python benchmarks/gpu.py --only bf16 compiled          # these rows; the others stay in the results
 
-One call, planned for nine minutes, without a network.  Every row is a profile of ``--size large`` with its own loader,
-as ``socialx profile`` makes it, in a process of its own: a row that crashes it, that takes too long or that would fall
-back to another way is "not measured", with the reason.  <device>.json and <device>.md are written after every row.
-Without --data the readings are made, as many as METR-LA has.  ``--smoke`` takes every row at a size that proves
-nothing, on a CPU too.
+One call, planned for nine minutes, without a network.  Every row is a profile of ``--preset xlstm-large`` with its own
+loader, as ``socialx profile`` makes it, in a process of its own: a row that crashes it, that takes too long or that
+would fall back to another way is "not measured", with the reason.  <device>.json and <device>.md are written after
+every row. Without --data the readings are made, as many as METR-LA has.  ``--smoke`` takes every row at a size that
+proves nothing, on a CPU too.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import torch
 
 import socialx
 from benchmarks.common import METR_LA, RESULTS, head, known, line, make_network, parser, write
-from socialx.core.errors import Fallback, in_short
-from socialx.settings.layers import Layers
+from socialx.core.errors import FallbackWarning, in_short
+from socialx.settings.layers import ConfigLayers
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,15 @@ ROWS = (
     Row("fp32", "And against exact float32 products?", TRUE | {"trainer.float32_matmul_precision": "highest"}),
     Row("fp16", "Is float16 with a gradient scaler as fast as bfloat16?", {"trainer.precision": "16-mixed"}),
     Row("no graph", "What does recording the step as a CUDA graph bring?", {"trainer.cuda_graph": "off"}),
-    Row("fused", "What do the Triton kernels of the cells bring against --impl fused?", {"model.impl": "fused"}),
-    Row("package", "And against the xlstm package?", {"model.impl": "reference", "trainer.cuda_graph": "off"}),
+    Row("fused", "What do the Triton kernels of the cells bring against --backend fused?", {"model.backend": "fused"}),
+    Row("package", "And against the xlstm package?", {"model.backend": "reference", "trainer.cuda_graph": "off"}),
     Row("twelve tokens", "What does a step in a token cost, for which the kernels were made?", {"model.patch": 1}),
-    Row("workers", "What do batches of worker processes cost against the resident series?", {"loader.mode": "workers"}),
-    Row("chunks", "What does reading the series in chunks cost?", {"loader.mode": "chunk", "loader.chunk_gb": 0.01}),
+    Row(
+        "workers",
+        "What do batches of worker processes cost against the series on the device?",
+        {"loader.mode": "workers"},
+    ),
+    Row("shards", "What does reading the series in shards cost?", {"loader.mode": "sharded", "loader.shard_gb": 0.01}),
     Row(LARGEST, "Which is the largest batch that fits, and how fast is it?", seconds=120),
     Row("compiled", "What does --compile default bring?", {"trainer.compile": "default"}, 180),
     Row("autotuned", "What does --compile max-autotune bring?", {"trainer.compile": "max-autotune"}, 240),
@@ -69,14 +73,14 @@ KEPT = "step_ms throughput shares gpu_busy sm_efficiency bubble idle sync copy m
 def measure(data: str, smoke: bool, name: str) -> None:
     """Print what a row finds as a line of JSON; the largest batch: a line for every batch that fits."""
     row = next(each for each in ROWS if each.name == name)
-    layers = Layers(size="large").over(row.settings | {"profile.trials": False, "data.path": data})
+    layers = ConfigLayers(preset="xlstm-large").over(row.settings | {"profile.trials": False, "data.path": data})
     if not smoke and not torch.cuda.is_available():
         sys.exit("no CUDA device")
     if smoke:
         layers = layers.over(SMOKE)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    warnings.simplefilter("error", Fallback)  # a row is what it says, or it is not there
+    warnings.simplefilter("error", FallbackWarning)  # a row is what it says, or it is not there
     changes: list[dict[str, Any]] = [{}]
     if name == LARGEST:
         layers = layers.over({"profile.steps": 2 if smoke else 20, "profile.trace_steps": 0})

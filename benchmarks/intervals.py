@@ -2,7 +2,7 @@
 
     python benchmarks/intervals.py runs/small --data metr_la.h5
 
-Both fit on the validation part and measure on the test part.  Coverage and mean width in file units are over all
+Both fit on the validation split and measure on the test split.  Coverage and mean width in file units are over all
 steps; congested: where less than half of the free-flow speed is forecast.  The interval score is the width, and for a
 reading outside also 2 / (1 - level) times its distance (Gneiting and Raftery 2007, JASA 102(477), section 6.2); lower
 is better.  Ends are not cut at 0 here.  It prints a table and writes benchmarks/results/intervals.json.
@@ -18,11 +18,11 @@ import torch
 
 from benchmarks.common import METR_LA, RESULTS, parser, write
 from socialx.cli.progress_bars import Show
-from socialx.core.progress import listening
+from socialx.core.progress import subscribe
 from socialx.scoring import intervals
 from socialx.scoring.free_flow import free_flow_of
-from socialx.scoring.scoring_pass import survey
-from socialx.settings.layers import Layers
+from socialx.scoring.scoring_pass import run_metrics
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 
 LEVELS = (50, 80, 90)  # percent
@@ -30,13 +30,13 @@ Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where the
 
 
 def errors_of(path: Path, data: Path) -> dict[str, Measured]:
-    """Of the validation and the test part, of the first target."""
-    problem, _ = load_trained(path, Layers.of(None, {"data": data}))
-    d, found = problem.data, {}
+    """Of the validation and the test split, of the first target."""
+    experiment, _ = load_trained(path, ConfigLayers.of(None, {"data": data}))
+    d, found = experiment.data, {}
     for part in ("validation", "test"):
-        loader = d.loader(part, problem.settings.loader.batch_size)
+        loader = d.loader(part, experiment.settings.loader.batch_size)
         sums = intervals.SignedErrors(torch.from_numpy(free_flow_of(d)).to(d.device), loader.num_windows, d.horizon)
-        survey(problem.model, loader, problem.precision, sums, name=part)
+        run_metrics(experiment.model, loader, experiment.precision, sums, name=part)
         found[part] = sums.errors[..., 0], sums.groups[..., 0]
     return found
 
@@ -81,7 +81,7 @@ def main() -> None:
     arguments.add_argument("run", type=Path)
     arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
     given = arguments.parse_args()
-    with listening(Show("evaluate")):
+    with subscribe(Show("evaluate")):
         parts = errors_of(given.run, given.data)
     found = {}
     for how, made in (("plain", plain), ("by share of free flow", by_share)):

@@ -1,4 +1,4 @@
-"""A network of a whole state in chunks: peak memory and time of training, scoring and forecasting.
+"""A network of a whole state in shards: peak memory and time of training, scoring and forecasting.
 
     OMP_NUM_THREADS=1 python benchmarks/large.py [--folder DIR] [--rows 105120] [--sensors 8600]
 
@@ -53,16 +53,16 @@ def main() -> None:
         maker.start()
         maker.join()
     socialx = [sys.executable, "-m", "socialx"]
-    chunks = ["--set", "loader.mode=chunk"]
-    default = ["profile", "--data", str(data), *chunks, "--steps", "50", "--warmup-steps", "0"]
+    shards = ["--set", "loader.mode=sharded"]
+    default = ["profile", "--data", str(data), *shards, "--steps", "50", "--warmup-steps", "0"]
     commands = {
         "train linear, 1 epoch": [
-            *("train", "--data", str(data), *chunks, "--model", "linear", "--max-epochs", "1"),
+            *("train", "--data", str(data), *shards, "--model", "linear", "--max-epochs", "1"),
             *("--run-dir", str(linear), "--overwrite"),
         ],
         "predict": ["predict", str(linear), "--output", str(given.folder / "forecast.csv"), "--overwrite"],
-        "evaluate --baselines": ["evaluate", str(linear), "--baselines", *chunks],
-        "default model, 50 steps": [*default, "--batch-size", "1", "--checkpointing"],
+        "evaluate --baselines": ["evaluate", str(linear), "--baselines", *shards],
+        "default model, 50 steps": [*default, "--batch-size", "1", "--activation-checkpointing"],
     }
     _, bare, _ = run([sys.executable, "-c", IMPORTS])
     rows = {}

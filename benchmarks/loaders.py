@@ -1,4 +1,4 @@
-"""The host cost of a batch of a resident series, and in the schemes of others.
+"""The host cost of a batch of a series on the device, and in the schemes of others.
 
     OMP_NUM_THREADS=1 python benchmarks/loaders.py [--rounds 5]
 
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.common import head, in_turns, line, machine, median_ms, parser
-from socialx.core.batch import Batch, Example, Target
-from socialx.data.loaders import Order, ResidentLoader
+from benchmarks.common import head, interleaved_ab, line, machine, median_ms, parser
+from socialx.core.batch import Batch, Target, TrainingBatch
+from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 
 SENSORS = (207, 2000, 8600)
-ROWS, HISTORY, HORIZON, WINDOWS = 400, 12, 12, 64
+ROWS, LOOKBACK, HORIZON, WINDOWS = 400, 12, 12, 64
 
 
 class Cut(Dataset[tuple[Tensor, ...]]):
@@ -36,15 +36,15 @@ class Cut(Dataset[tuple[Tensor, ...]]):
         self.series = series
         shape = (series.rows, *series.shape)
         self.values, self.valid = series.readings.view(shape), (series.ages == 0).view(shape)
-        self.carried = series.window(torch.arange(len(self))).carried
+        self.last_observed = series.window(torch.arange(len(self))).last_observed
 
     def __len__(self) -> int:
-        return self.series.rows - HISTORY - HORIZON + 1
+        return self.series.rows - LOOKBACK - HORIZON + 1
 
     def __getitem__(self, start: int) -> tuple[Tensor, ...]:
-        now, end = start + HISTORY, start + HISTORY + HORIZON
+        now, end = start + LOOKBACK, start + LOOKBACK + HORIZON
         valid, dates = self.valid, self.series.calendar[start:end]
-        past = (self.values[start:now], valid[start:now], self.values[now - 1], self.carried[start])
+        past = (self.values[start:now], valid[start:now], self.values[now - 1], self.last_observed[start])
         return (*past, dates[:, 0], dates[:, 1], self.values[now:end], valid[now:end])
 
 
@@ -57,21 +57,23 @@ class Channels(Dataset[dict[str, np.ndarray]]):
         self.data = np.stack(parts, axis=-1).astype(np.float32)
 
     def __len__(self) -> int:
-        return len(self.data) - HISTORY - HORIZON + 1
+        return len(self.data) - LOOKBACK - HORIZON + 1
 
     def __getitem__(self, start: int) -> dict[str, np.ndarray]:
-        now, end = start + HISTORY, start + HISTORY + HORIZON
+        now, end = start + LOOKBACK, start + LOOKBACK + HORIZON
         return {"inputs": self.data[start:now], "target": self.data[now:end]}
 
 
-def example(parts: list[Tensor]) -> Example:
+def example(parts: list[Tensor]) -> TrainingBatch:
     """What a batch of ``Cut`` holds; there is nothing usual and nothing taught."""
     *past, values, valid = parts
-    usual = torch.empty(len(values), HISTORY + HORIZON, values.shape[2], 0)
-    return Example(Batch(*past, usual, usual), Target(values, valid, usual[:, HISTORY:].half()))
+    climatology = torch.empty(len(values), LOOKBACK + HORIZON, values.shape[2], 0)
+    return TrainingBatch(
+        Batch(*past, climatology, climatology), Target(values, valid, climatology[:, LOOKBACK:].half())
+    )
 
 
-def same(one: Example, other: Example) -> bool:
+def same(one: TrainingBatch, other: TrainingBatch) -> bool:
     """Whether all numbers are equal."""
     pairs = zip((*one.batch, *one.target), (*other.batch, *other.target), strict=True)
     return all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) for a, b in pairs)
@@ -88,25 +90,27 @@ def main() -> None:
     given = arguments.parse_args()
     torch.set_num_threads(1)
     print(machine())
-    columns = ("resident ms", "per sample ms", "3 channels ms", "resident / per sample", "resident / 3 channels")
+    columns = ("on_device ms", "per sample ms", "3 channels ms", "on_device / per sample", "on_device / 3 channels")
     print(head("sensors", *columns))
     for sensors in SENSORS:
         random = np.random.default_rng(0)
         values = random.uniform(20, 70, (ROWS, sensors, 1)).astype(np.float32)
         valid = random.uniform(size=values.shape) < 0.95
         seconds = 1_330_560_000 + 300 * np.arange(ROWS)
-        series = Series(Arrays(values, valid, seconds), HISTORY, HORIZON, torch.device("cpu"))
+        series = Series(Arrays(values, valid, seconds), LOOKBACK, HORIZON, torch.device("cpu"))
         cut, channels = DataLoader(Cut(series), WINDOWS), DataLoader(Channels(values, seconds), WINDOWS)
-        resident = ResidentLoader(series, Order(np.arange(len(channels.dataset)), WINDOWS))
-        assert same(next(resident.epoch(0)), example(next(iter(cut)))), "the loaders differ"
+        on_device = DeviceLoader(series, WindowOrder(np.arange(len(channels.dataset)), WINDOWS))
+        assert same(next(on_device.epoch(0)), example(next(iter(cut)))), "the loaders differ"
         loaders: dict[str, Callable[[], Iterable[Any]]] = {
-            "resident": partial(resident.epoch, 0),
+            "on_device": partial(on_device.epoch, 0),
             "per sample": lambda cut=cut: map(example, cut),
             "3 channels": partial(iter, channels),
         }
-        spent, batches = in_turns({name: partial(epoch, loader) for name, loader in loaders.items()}, given.rounds)
+        spent, batches = interleaved_ab(
+            {name: partial(epoch, loader) for name, loader in loaders.items()}, given.rounds
+        )
         ms = {name: spent_ms / batches[name] for name, spent_ms in median_ms(spent).items()}
-        ratios = [f"{ms['resident'] / ms[name]:.2f}" for name in ("per sample", "3 channels")]
+        ratios = [f"{ms['on_device'] / ms[name]:.2f}" for name in ("per sample", "3 channels")]
         print(line([f"{sensors:,}", *(f"{each:.1f}" for each in ms.values()), *ratios]), flush=True)
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/new_sensors.py --data metr_la.h5 --with runs/small
 
-Three draws of 41 sensors.  Each trains ``--size small --sensor-dropout 0.2`` on the other sensors, forecasts the test
-part of the whole file, and is scored on the sensors that it does not know, with 0, 1, 3 and 14 days known before each
-day.  Beside it: the run that was trained with these sensors, with all days, and copying the last reading.  A training
-that is complete is not repeated.  Writes benchmarks/results/new_sensors.json.
+Three draws of 41 sensors.  Each trains ``--preset mlp-small --sensor-dropout 0.2`` on the other sensors, forecasts the
+test part of the whole file, and is scored on the sensors that it does not know, with 0, 1, 3 and 14 days known before
+each day.  Beside it: the run that was trained with these sensors, with all days, and copying the last reading.  A
+training that is complete is not repeated.  Writes benchmarks/results/new_sensors.json.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from benchmarks.common import METR_LA, RESULTS, parser, trained, write
 from socialx.files.store.layout import FEATURES, SENSOR_INFO, VDIDS
 from socialx.files.store.store import open_store
 from socialx.scoring.references import LAST_VALID
-from socialx.scoring.scoring_pass import survey
-from socialx.settings.layers import Layers
-from socialx.tasks.build import Problem
-from socialx.tasks.scored_part import ScoredPart, scored_part
+from socialx.scoring.scoring_pass import run_metrics
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.build import Experiment
+from socialx.tasks.scored_split import ScoredSplit, scored_split
 
 SHARE, DRAWS, DAYS = 0.2, 3, (0, 1, 3, 14, None)
 
@@ -46,17 +46,17 @@ def main() -> None:
         if not file.exists():
             without(given.data, file, held)
         more = {"model.patch": 1, "model.sensor_dropout": 0.2, "trainer.seed": draw, "data.path": file}
-        trained(folder, Layers(size="small").over(more))
-        data = Layers.of(None, {"data": given.data})
-        scored, alike = scored_part([str(folder)], data, "test"), scored_part([given.other], data, "test")
-        (problem,), (beside,) = scored.problems.values(), alike.problems.values()
+        trained(folder, ConfigLayers(preset="mlp-small").over(more))
+        data = ConfigLayers.of(None, {"data": given.data})
+        scored, alike = scored_split([str(folder)], data, "test"), scored_split([given.other], data, "test")
+        (experiment,), (beside,) = scored.experiments.values(), alike.experiments.values()
         others = np.setdiff1d(np.arange(len(ids)), held)
         row = {
             "draw": draw,
-            "days": {str(days): errors(scored, problem, problem.model, days, held) for days in DAYS},
+            "days": {str(days): errors(scored, experiment, experiment.model, days, held) for days in DAYS},
             "trained with them": errors(alike, beside, beside.model, None, held),
-            "copied": errors(scored, problem, scored.baselines()[LAST_VALID], None, held),
-            "the known sensors": errors(scored, problem, problem.model, None, others),
+            "copied": errors(scored, experiment, scored.baselines()[LAST_VALID], None, held),
+            "the known sensors": errors(scored, experiment, experiment.model, None, others),
             "the known sensors, trained with all": errors(alike, beside, beside.model, None, others),
         }
         found.append(row)
@@ -81,12 +81,12 @@ def without(data: Path, output: Path, held: np.ndarray) -> None:
 
 
 def errors(
-    scored: ScoredPart, problem: Problem, model: nn.Module, days: int | None, sensors: np.ndarray
+    scored: ScoredSplit, experiment: Experiment, model: nn.Module, days: int | None, sensors: np.ndarray
 ) -> dict[str, Any]:
     """MAE of these sensors over all steps, of all and of each; days: known before each day, None: all."""
     question = scored.errors()
-    loader = scored.data.loader("test", problem.settings.loader.batch_size, days=(days,))
-    survey(model, loader, problem.precision, question, name=f"{days} days")
+    loader = scored.data.loader("test", experiment.settings.loader.batch_size, days=(days,))
+    run_metrics(model, loader, experiment.precision, question, name=f"{days} days")
     of_sensors = question.compute()["sensor"]
     total, count = of_sensors.total[sensors], of_sensors.count[sensors]
     return {"mae": float(total.sum() / count.sum()), "sensors": (total / np.maximum(count, 1)).round(4).tolist()}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import head, in_turns, line, machine, median_ms, parser
+from benchmarks.common import head, interleaved_ab, line, machine, median_ms, parser
 from socialx.core.environment import keep_freed_memory
 from socialx.data import geo
 from socialx.model.pooling import DotAttention, Geometry
@@ -66,7 +66,7 @@ def main() -> None:
             "formula": partial(step, pooling.attend_dense, formula, parts),
             "dense": partial(step, pooling.attend_dense, attention, parts),
         }
-        spent, outputs = in_turns(ways, ROUNDS, time.thread_time)
+        spent, outputs = interleaved_ab(ways, ROUNDS, time.thread_time)
         ms = median_ms(spent)
         for name in ("gather", "formula"):
             torch.testing.assert_close(outputs[name], outputs["dense"], rtol=1e-4, atol=1e-4)

@@ -18,7 +18,7 @@ import socialx
 from benchmarks.common import head, line, machine, parser
 from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.settings.file import as_yaml
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.training.profile.rules import VERDICT_OF, patch_of, with_findings
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -79,7 +79,7 @@ def tour(data: str) -> None:
     slow = {"all together": None, **TOUR}
     for name, sections in slow.items():
         files = (EXAMPLES / "slow_on_purpose.yaml",) if sections is None else ()
-        layers = Layers.of(Layers.read(files), {**(sections or {}), "data": data})
+        layers = ConfigLayers.of(ConfigLayers.read(files), {**(sections or {}), "data": data})
         found = socialx.profile(settings=layers)
         first = next((each for each in found.findings if each.severity != "info"), None)
         patch = patch_of(found.findings) if sections is None else dict(first.patch) if first else {}
@@ -113,7 +113,7 @@ def main() -> None:
         data = given.data or Path(folder, "metr_la.h5")
         if not given.data:
             locations = EXAMPLES / "data/sensor_locations.csv"
-            socialx.convert("metr-la", EXAMPLES / "data/METR-LA-excerpt.csv", data, meta=locations)
+            socialx.convert("metr-la", EXAMPLES / "data/METR-LA-excerpt.csv", data, meta_csv=locations)
         tour(str(data))
 
 

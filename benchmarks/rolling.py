@@ -1,11 +1,12 @@
-"""Which of several trainings forecasts better, asked without the test part: three origins, each scored on what follows.
+"""Which of several trainings forecasts better, asked without the test split: three origins, each scored on what
+follows.
 
     python benchmarks/rolling.py NAME --data metr_la.h5 [--seeds 1] [KEY=VALUE ...]
 
-``small`` with the settings KEY=VALUE is trained on the first 64, 80 and 95 days of METR-LA, and scored on the last
-fifth of each: 13 to 19 days that no step of the training saw.  The test part of the file begins on day 96.  28 May 2012
-is a holiday and does not count.  A run that is complete is not repeated.  A row with the MAE of each fold and of all
-three is added to benchmarks/results/rolling.json, and all rows are printed.
+``mlp-small`` with the settings KEY=VALUE is trained on the first 64, 80 and 95 days of METR-LA, and scored on the last
+fifth of each: 13 to 19 days that no step of the training saw.  The test split of the file begins on day 96.  28 May
+2012 is a holiday and does not count.  A run that is complete is not repeated.  A row with the MAE of each fold and of
+all three is added to benchmarks/results/rolling.json, and all rows are printed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import socialx
 from benchmarks.common import METR_LA, RESULTS, known, line, parser, trained, write
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 
 RESULT = RESULTS / "rolling.json"
 DAYS = (64, 80, 95)
@@ -41,7 +42,7 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=1)
     arguments.add_argument("--runs", type=Path, default=Path("runs/rolling"))
     given = arguments.parse_intermixed_args()
-    layers = Layers(size="small").over(dict(each.split("=", 1) for each in given.settings))
+    layers = ConfigLayers(preset="mlp-small").over(dict(each.split("=", 1) for each in given.settings))
     found: dict[str, list[float]] = {}
     for days in DAYS:
         for seed in range(given.seeds):

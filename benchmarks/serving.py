@@ -110,7 +110,7 @@ def main() -> None:
     trained = socialx.load_run(given.run).settings
     data = given.data or trained.data.path
     assert data, "the run names no file"
-    body, facts = last_hour(data, trained.data.history), machine()
+    body, facts = last_hour(data, trained.data.lookback), machine()
     with server(given.run, data) as url:
         found = measure(url, body, given.seconds)
     result = {

@@ -45,7 +45,7 @@ REMOVED: dict[str, dict[str, Any]] = {
 class Loop:
     """A training loop.  Its first WARMUP_STEPS steps are not measured.
 
-    mode: ``inline`` (the host makes each batch when it fetches it), ``workers``, or ``resident`` (the device gathers
+    mode: ``inline`` (the host makes each batch when it fetches it), ``workers``, or ``on_device`` (the device gathers
     the batch, and nothing is copied).  making_s: median seconds in which one worker, or the host, makes a batch.
     jitter: sigma of the lognormal distribution of these seconds.  burst_share: of batches that take ``burst_times`` as
     long.  syncs: waits of the host per step, evenly spread over the kernels, the last one behind all of them.
@@ -165,7 +165,7 @@ def run(loop: Loop, watched: bool = False) -> Outcome:
         elif loop.gather_us:
             machine.launch("kernel", "gather", loop.gather_us * US)
         machine.mark("copy")
-        if loop.copy_s and loop.mode != "resident":
+        if loop.copy_s and loop.mode != "on_device":
             memory = "Pinned" if loop.pin_memory else "Pageable"
             machine.launch("gpu_memcpy", f"Memcpy HtoD ({memory} -> Device)", loop.copy_s)
             machine.host = machine.host if loop.pin_memory else machine.ends[-1]
@@ -180,7 +180,7 @@ def run(loop: Loop, watched: bool = False) -> Outcome:
         machine.host += loop.hook_s if (step + 1) % loop.hook_every == 0 else 0.0
     machine.mark("fetch")
     machine.event("user_annotation", WINDOW, 0.0, machine.host)
-    batches = [] if loop.mode == "resident" else making[WARMUP_STEPS:].tolist()
+    batches = [] if loop.mode == "on_device" else making[WARMUP_STEPS:].tolist()
     return Outcome(machine.marks, machine.events, batches)
 
 
@@ -222,7 +222,7 @@ def profile_of(loop: Loop) -> Profile:
     """The profile that a measurement of this loop on CUDA would give."""
     outcome = run(loop)
     series, peak = GIB if loop.fits else 4 * CAPACITY_BYTES, 8 * GIB
-    peak += series if loop.mode == "resident" else 0
+    peak += series if loop.mode == "on_device" else 0
     mode = {"inline": "workers"}.get(loop.mode, loop.mode)
     free = CAPACITY_BYTES - peak
     facts = part("loader", mode=mode, batches_per_epoch=1000, series_bytes=series, free_bytes=free)
@@ -302,9 +302,9 @@ def _with_kernels(random: Random, launch_bound: bool) -> Loop:
 def _with_loader(loop: Loop, random: Random) -> Loop:
     """A loader that costs nothing as long as the host never waits for the device."""
     hidden_s = loop.compute_s - loop.kernels * loop.launch_us * US
-    mode = random.choice(("workers", "inline", "resident"))
-    if mode == "resident":
-        return replace(loop, mode="resident", fits=True)
+    mode = random.choice(("workers", "inline", "on_device"))
+    if mode == "on_device":
+        return replace(loop, mode="on_device", fits=True)
     if mode == "inline" and hidden_s > 2e-3:
         return replace(loop, mode="inline", making_s=_within(hidden_s * random.uniform(0.1, 0.7), 1e-3, 0.2))
     workers = random.randint(1, min(8, loop.cores))
@@ -338,7 +338,7 @@ def _slow_sync(loop: Loop, random: Random) -> Loop:
 
 def _slow_copy(loop: Loop, random: Random) -> Loop:
     share = random.uniform(0.08, 0.3)
-    if loop.mode == "resident":
+    if loop.mode == "on_device":
         making_s = _within(loop.num_workers * loop.compute_s / random.uniform(1.5, 4), 1e-3, 0.2)
         loop = replace(loop, mode="workers", making_s=making_s)
     return replace(loop, copy_s=loop.compute_s * share / (1 - share))

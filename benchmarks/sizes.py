@@ -1,13 +1,13 @@
-"""What a training step of each --size takes on one CPU thread, by size of network: benchmarks/results/sizes.md.
+"""What a training step of each --preset takes on one CPU thread, by size of network: benchmarks/results/sizes.md.
 
     OMP_NUM_THREADS=1 python benchmarks/sizes.py [--rounds 3] [--sensors 50 207 325] [--sizes small medium large]
 
 The data is synthetic and as long as METR-LA: 34,272 rows of five minutes, one reading in twenty missing, sensors at
 random in a square of 40 km.  The sizes take turns in processes of their own, a step each; the tables show medians.  Of
 each step both the wall time and the CPU time of the process are taken: beside other programs only the second says what
-a quiet machine would take.  ``large`` runs as 4 batches of 16 windows a step, which trains the same as one of 64 and
-needs a quarter of the memory.  An epoch is all training windows, without the validation after it.
-Writes benchmarks/results/sizes.json.
+a quiet machine would take.  ``xlstm-large`` runs as 4 batches of 16 windows a step, which trains the same as one of 64
+and needs a quarter of the memory.  An epoch is all training windows, without the validation after it. Writes
+benchmarks/results/sizes.json.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 import torch
 
 from benchmarks.common import RESULTS, answer_lines, machine, make_network, parser, processes_in_turns, write
-from socialx.settings.layers import SIZES, Layers
+from socialx.settings.layers import PRESETS, ConfigLayers
 from socialx.tasks.build import build
 from socialx.tasks.train import make_learner, train_loader
 
 ROWS = 34_272
-BATCHES: dict[str, dict[str, Any]] = {"large": {"loader.batch_size": 16, "trainer.accumulate_grad_batches": 4}}
+BATCHES: dict[str, dict[str, Any]] = {"xlstm-large": {"loader.batch_size": 16, "trainer.accumulate_grad_batches": 4}}
 
 
 def work() -> None:
@@ -36,19 +36,19 @@ def work() -> None:
     _, _, size, data = sys.argv
     torch.set_num_threads(1)
     given = {"data.path": data, "trainer.device": "cpu", "trainer.threads": 1, **BATCHES.get(size, {})}
-    problem = build(Layers(size=size).over(given).load().settings)
-    train = train_loader(problem)
-    learner = make_learner(problem, len(train))
+    experiment = build(ConfigLayers(preset=size).over(given).load().settings)
+    train = train_loader(experiment)
+    learner = make_learner(experiment, len(train))
     batches = list(islice(train.epoch(0), learner.accumulate_grad_batches))
     said = {
-        "parameters": sum(parameter.numel() for parameter in problem.model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in experiment.model.parameters()),
         "windows_per_step": train.batch_size * learner.accumulate_grad_batches,
         "windows_per_epoch": train.num_windows,
     }
     answer_lines(lambda: learner.step(batches), said)
 
 
-def in_turns(data: Path, sizes: list[str], rounds: int) -> dict[str, dict[str, float]]:
+def interleaved_ab(data: Path, sizes: list[str], rounds: int) -> dict[str, dict[str, float]]:
     """Steps of each size in turns; the first one fills the allocator and does not count."""
     commands = {size: [__file__, "work", size, str(data)] for size in sizes}
     found = {}
@@ -69,7 +69,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--sensors", type=int, nargs="+", default=[50, 207, 325])
-    arguments.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
+    arguments.add_argument("--sizes", nargs="+", choices=list(PRESETS), default=list(PRESETS))
     arguments.add_argument("--rows", type=int, default=ROWS)
     arguments.add_argument("--output", type=Path, default=RESULTS / "sizes.json")
     given = arguments.parse_args()
@@ -80,7 +80,7 @@ def main() -> None:
         for sensors in given.sensors:
             data = Path(folder) / f"{sensors}.h5"
             make_network(data, given.rows, sensors)
-            record["sensors"][str(sensors)] = found = in_turns(data, given.sizes, given.rounds)
+            record["sensors"][str(sensors)] = found = interleaved_ab(data, given.sizes, given.rounds)
             for size, of in found.items():
                 times = (
                     f"{of['step_s']:8.2f} s a step, {of['step_cpu_s']:8.2f} s of CPU, {of['epoch_minutes']:7.1f} min"

@@ -32,10 +32,10 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.common import RESULTS, parser, write
 from benchmarks.compile_report import Launch, recorded
-from socialx.core.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.normaliser import Moments, Normaliser
+from socialx.data.scaler import MeanStd, StandardScaler
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
@@ -125,12 +125,12 @@ def of_launch(launch: Launch) -> int:
 def part_of(name: str, moved: int) -> str:
     """The part of the step that an operation of torch belongs to."""
     if moved < SMALL:
-        return "small"
+        return "mlp-small"
     return next((part for word, part in PARTS.items() if word in name), "pointwise and sums")
 
 
 @contextmanager
-def as_on_cuda(impl: str) -> Iterator[None]:
+def as_on_cuda(backend: str) -> Iterator[None]:
     """Tensors without data, the choices of a model on CUDA, and CUDA's dropout, attention and norms."""
     norm = F.layer_norm
 
@@ -147,39 +147,39 @@ def as_on_cuda(impl: str) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(mock.patch.object(SharedEncoder, "choice", return_value=(impl, "")))
+        stack.enter_context(mock.patch.object(SharedEncoder, "choice", return_value=(backend, "")))
         stack.enter_context(mock.patch.object(DotAttention, "attend_dense", DotAttention.attend_fused))
         stack.enter_context(mock.patch.multiple(F, dropout=dropout, layer_norm=layer_norm))
         stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", attend))
         yield
 
 
-def learner(impl: str, windows: int, sensors: int, width: int, patch: int = 1) -> Learner:
+def learner(backend: str, windows: int, sensors: int, width: int, patch: int = 1) -> Learner:
     """The learner of a step of four blocks with a step in a token, with two social layers over all pairs."""
     near = geo.nearest(np.random.default_rng(0).uniform(0, 10, (sensors, 2)), None)
     social = [SocialLayer(width, DotAttention(width, Geometry(HEADS, near)), 0.1) for _ in range(2)]
-    encoder = SharedEncoder(width, BLOCKS, [1, 3], HEADS, STEPS // patch, 0.1, impl, chunk=windows * sensors)
-    moments = [Moments(58.6, 12.8)]
+    encoder = SharedEncoder(width, BLOCKS, [1, 3], HEADS, STEPS // patch, 0.1, backend, encoder_batch=windows * sensors)
+    moments = [MeanStd(58.6, 12.8)]
     tokens = Tokens(width, sensors, STEPS, 288, patch=patch)
-    model = Forecaster(tokens, encoder, social, STEPS, Normaliser(moments, moments))
+    model = Forecaster(tokens, encoder, social, STEPS, StandardScaler(moments, moments))
     options: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 1e-3, "total_steps": 10, "gradient_clip_val": 5.0}
     with mock.patch.object(model, "to", return_value=model):  # parameters without data cannot be moved
         return Learner(model, Precision("bf16-mixed", torch.device("cpu")), **options)
 
 
-def example(windows: int, sensors: int) -> Example:
+def example(windows: int, sensors: int) -> TrainingBatch:
     """A batch of zeros."""
     values, calendar = torch.zeros(windows, STEPS, sensors, 1), torch.zeros(windows, 2 * STEPS, dtype=torch.int64)
     latest, valid = torch.zeros(windows, sensors, 1), torch.zeros_like(values, dtype=torch.bool)
-    usual = torch.zeros(windows, 2 * STEPS, sensors, 0)
-    batch = Batch(values, valid, latest, latest.clone(), calendar, calendar.clone(), usual, usual.clone())
-    return Example(batch, Target(values, valid))
+    climatology = torch.zeros(windows, 2 * STEPS, sensors, 0)
+    batch = Batch(values, valid, latest, latest.clone(), calendar, calendar.clone(), climatology, climatology.clone())
+    return TrainingBatch(batch, Target(values, valid))
 
 
-def counted(impl: str, windows: int, sensors: int, width: int, meter: Any = Traffic, patch: int = 1) -> Any:
+def counted(backend: str, windows: int, sensors: int, width: int, meter: Any = Traffic, patch: int = 1) -> Any:
     """The meter of the second step; the first one makes the optimizer's state."""
-    with as_on_cuda(impl):
-        made, given = learner(impl, windows, sensors, width, patch), example(windows, sensors)
+    with as_on_cuda(backend):
+        made, given = learner(backend, windows, sensors, width, patch), example(windows, sensors)
         made.step([given])
         with meter() as found:
             made.step([given])

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/step_cpu.py --data metr_la.h5 [--rounds 5]
 
-Steps of ``--size medium`` and ``--size small`` take turns in processes of their own, one of which works at a time.  The
-lower bound counts the operations of all matrix products, divided by the rate of a large product, and the bytes that
-must move (docs/performance.md), divided by the rate of a copy; nothing overlaps.
+Steps of ``--preset xlstm-small`` and ``--preset mlp-small`` take turns in processes of their own, one of which works at
+a time.  The lower bound counts the operations of all matrix products, divided by the rate of a large product, and the
+bytes that must move (docs/performance.md), divided by the rate of a copy; nothing overlaps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.common import METR_LA, RESULTS, answer_lines, machine, parser, processes_in_turns, write
 from socialx.data.loaders import Loader
 from socialx.model.tiled_attention import WORK
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks import build
 from socialx.tasks.train import make_learner
 from socialx.training.learner import Learner
@@ -42,9 +42,9 @@ BYTES = {"mlstm": 118, "slstm": 210, "last mlstm": 66, "last slstm": 117}
 
 def learner_of(size: str, data: Path, **given: Any) -> tuple[Learner, Loader]:
     """What the toolkit trains for the settings of a size."""
-    problem = build.build(Layers(size=size).over({"data.path": data, **given}).load().settings)
-    train = problem.data.loader("train", problem.settings.loader.batch_size, shuffle=True)
-    return make_learner(problem, len(train)), train
+    experiment = build.build(ConfigLayers(preset=size).over({"data.path": data, **given}).load().settings)
+    train = experiment.data.loader("train", experiment.settings.loader.batch_size, shuffle=True)
+    return make_learner(experiment, len(train)), train
 
 
 def work() -> None:
@@ -56,7 +56,7 @@ def work() -> None:
     answer_lines(lambda: learner.step([next(examples)]))
 
 
-def in_turns(size: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
+def interleaved_ab(size: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Milliseconds of a step of each variant."""
     commands = {name: [__file__, "work", size, str(data), json.dumps(given)] for name, given in VARIANTS.items()}
     found = processes_in_turns(commands, rounds, warm_up=2)  # two steps compile and fill the allocator
@@ -91,14 +91,14 @@ def fastest(run: Callable[[], object]) -> float:
 
 def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
     """The lower bound of a step of medium in milliseconds."""
-    learner, train = learner_of("medium", data)
+    learner, train = learner_of("xlstm-small", data)
     example = next(iter(train.epoch(0)))
     learner.step([example])
     with FlopCounterMode(display=False, custom_mapping=WORK) as counter:
         learner.step([example])
-    windows, _, sensors = example.batch.history.shape[:3]
+    windows, _, sensors = example.batch.inputs.shape[:3]
     model: Any = learner.model
-    tokens, width, heads = windows * int(model.encoder.history) * sensors, 64, 4
+    tokens, width, heads = windows * int(model.encoder.lookback) * sensors, 64, 4
     encoder = 2 * (BYTES["mlstm"] + BYTES["last slstm"]) * width * tokens  # the two blocks of medium, in float32
     attention = 2 * 8 * 4 * windows * heads * sensors**2  # eight passes over each of two layers' weights
     products_ms = counter.get_total_flops() / machine["gflop_per_s"] / 1e6
@@ -119,9 +119,9 @@ def main() -> None:
     torch.set_num_threads(1)
     data, reached = given.data.resolve(), rates()
     record: dict[str, Any] = {"machine": machine() | reached, "bound": bound(data, reached)}
-    for size in ("medium", "small"):
-        record[size] = in_turns(size, data, given.rounds)
-    for variant in record["medium"].values():
+    for size in ("xlstm-small", "mlp-small"):
+        record[size] = interleaved_ab(size, data, given.rounds)
+    for variant in record["xlstm-small"].values():
         variant["of_bound"] = record["bound"]["bound_ms"] / variant["ms"]
     write(RESULT, record)
     print(json.dumps(record, indent=1))

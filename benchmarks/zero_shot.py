@@ -9,13 +9,13 @@
 
 RUN: of ``train --zero-shot`` on another network; several are seeds of one training, of which the mean is shown.  The
 first form scores them with 0, 1, 2, 3, 7, 14 and 28 days before each day of issue, beside naive and the historical
-average, and adds the network to benchmarks/results/zero_shot.json.  The second form trains ``linear`` and ``small``
-on as many days before the test part of a file, 70 % of whose windows are trained on, and scores them on that part.  The
-table and docs/pictures/zero_shot.png are made of all that is in the file of results.
+average, and adds the network to benchmarks/results/zero_shot.json.  The second form trains ``linear`` and ``mlp-small``
+on as many days before the test split of a file, 70 % of whose windows are trained on, and scores them on that part.
+The table and docs/pictures/zero_shot.png are made of all that is in the file of results.
 
-The third form compares every sensor with copying its last reading, on the test part, where no day is known.  The fourth
-form multiplies the speeds of every second sensor by a number, and compares both halves of the sensors with copying, on
-the validation part, where no day and where 14 days are known.
+The third form compares every sensor with copying its last reading, on the test split, where no day is known.  The
+fourth form multiplies the speeds of every second sensor by a number, and compares both halves of the sensors with
+copying, on the validation split, where no day and where 14 days are known.
 
 The fifth form writes a run into the package, without any path and without what it knows of its networks, but with the
 intervals of all sensors of a network of its training, no day of which is known.  The sixth form writes a run of METR-LA
@@ -42,7 +42,7 @@ from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 from socialx.files.store.store import open_store
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.references import REFERENCES, references
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
 
@@ -55,7 +55,7 @@ AS_THEN = {"batch_size": 32, "weight_decay": 3e-4}  # of every model of docs/zer
 # What is trained on a few days: its settings, and about how many optimizer steps.
 THERE = {
     "linear": {"settings": {"model": {"kind": "linear"}, **AS_THEN}, "steps": 3000},
-    "small": {"settings": {"size": "small", "patch": 1, **AS_THEN}, "steps": 600},
+    "mlp-small": {"settings": {"preset": "mlp-small", "patch": 1, **AS_THEN}, "steps": 600},
 }
 
 
@@ -63,9 +63,9 @@ def scored(runs: list[str], data: str) -> dict[str, dict[str, float]]:
     """MAE by the name of a row and the minutes ahead, or ``all``: the mean of the runs."""
     found: dict[str, list[dict[str, float]]] = {}
     for run in runs:
-        evaluation = socialx.evaluate(run, data, baselines=run == runs[0], known_days=DAYS)
+        evaluation = socialx.evaluate(run, data, baselines=run == runs[0], climatology_days=DAYS)
         step = evaluation.protocol.step_minutes
-        for name, model in {**evaluation.models, **evaluation.known_days}.items():
+        for name, model in {**evaluation.models, **evaluation.climatology_days}.items():
             if name == run:
                 continue
             label = name if name in REFERENCES else name.removeprefix(f"{run}, ")
@@ -92,7 +92,7 @@ def cut(data: str, output: Path, days: int) -> None:
 
 
 def trained_there(data: str) -> dict[str, dict[str, float]]:
-    """MAE of models that were trained on the days before the test part, as ``scored``."""
+    """MAE of models that were trained on the days before the test split, as ``scored``."""
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for days in DAYS[1:]:
@@ -104,8 +104,8 @@ def trained_there(data: str) -> dict[str, dict[str, float]]:
                 run = socialx.train(
                     file, run_dir=Path(folder) / f"{name}-{days}", max_epochs=epochs, **given["settings"]
                 )
-                scores = socialx.evaluate(run, data, known_days=days if name == "small" else ())
-                (own,) = scores.known_days.values() or [scores[str(run)]]
+                scores = socialx.evaluate(run, data, climatology_days=days if name == "mlp-small" else ())
+                (own,) = scores.climatology_days.values() or [scores[str(run)]]
                 row = {str(minutes): own.at(minutes).mae for minutes in MINUTES} | {"all": own.overall().mae}
                 found[f"{name}, {label(days)}"] = {key: round(value, 4) for key, value in row.items()}
                 print(name, label(days), epochs, "epochs", found[f"{name}, {label(days)}"], flush=True)
@@ -126,7 +126,7 @@ def draw(results: dict[str, dict]) -> None:
         panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axes, (name, rows) in zip(panels, shown, strict=True):
             against = {row: 100 * (errors["all"] / rows[COPIED]["all"] - 1) for row, errors in rows.items()}
-            for there, color in (("linear", GREY), ("small", VERMILION)):
+            for there, color in (("linear", GREY), ("mlp-small", VERMILION)):
                 places = [place for place, days in enumerate(DAYS) if f"{there}, {label(days)}" in against]
                 values = [against[f"{there}, {label(DAYS[place])}"] for place in places]
                 axes.plot(places, values, marker=".", color=color, label=f"{there}, trained on these days")
@@ -162,16 +162,16 @@ def table(results: dict[str, dict]) -> str:
 
 def by_sensor(run: str, data: str, part: str, days: int) -> tuple[Tensor, int]:
     """The sums of a run's errors, of those of copying, and the readings, float64 [3,P,N]; and the step in minutes."""
-    problem, _ = load_trained(Path(run), Layers.of(None, {"data": data}))
-    copying, loader = references(problem.data)[COPIED], problem.data.loader(part, 64, days=(days,))
-    sums = torch.zeros(3, problem.data.horizon, len(problem.data.sensors.ids), dtype=torch.float64)
+    experiment, _ = load_trained(Path(run), ConfigLayers.of(None, {"data": data}))
+    copying, loader = references(experiment.data)[COPIED], experiment.data.loader(part, 64, days=(days,))
+    sums = torch.zeros(3, experiment.data.horizon, len(experiment.data.sensors.ids), dtype=torch.float64)
     for batch, target in loader.epoch(0):
-        own = torch.from_numpy(problem.precision.infer(problem.model.eval(), batch))
+        own = torch.from_numpy(experiment.precision.infer(experiment.model.eval(), batch))
         for place, forecast in enumerate((own, copying(batch).cpu())):
             errors = (forecast - target.values).abs().masked_fill(~target.valid, 0.0)
             sums[place] += errors[..., 0].sum(0, dtype=torch.float64)
         sums[2] += target.valid[..., 0].sum(0)
-    return sums, problem.data.store.step_minutes
+    return sums, experiment.data.store.step_minutes
 
 
 def first_hour(run: str, data: str) -> None:
@@ -223,12 +223,12 @@ def ship(run: str, name: str, data: str) -> None:
     best = source.rows()[(weights.epoch or 1) - 1].validation_mae or 0.0
     RunFolder(target).write_weights(weights.state, weights.epoch or 0, best)
     if tied:
-        scores = socialx.evaluate(name, data, known_days="trained", baselines=True)
+        scores = socialx.evaluate(name, data, climatology_days="trained", baselines=True)
         (target / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n")
     else:
-        problem, trained = load_trained(target, Layers.of(None, {"data": data}))
-        batch, precision, then = problem.settings.loader.batch_size, problem.precision, problem.protocol
-        found = calibrated(problem.model, problem.data, batch, precision, then, trained.weights, days=(0,))
+        experiment, trained = load_trained(target, ConfigLayers.of(None, {"data": data}))
+        batch, precision, then = experiment.settings.loader.batch_size, experiment.precision, experiment.protocol
+        found = calibrated(experiment.model, experiment.data, batch, precision, then, trained.weights, days=(0,))
         RunFolder(target).write_intervals(found.of((), CPU))
     print(f"{target}: {sum(file.stat().st_size for file in target.iterdir()):,} bytes")
 
@@ -254,11 +254,11 @@ def main() -> None:
     network, cpu = socialx.open_store(given.data).dataset_name, machine()["cpu"]
     found = {}
     if given.there:
-        found[network] = {"part": "test", "seeds": 1, "cpu": cpu, "mae": trained_there(given.data)}
+        found[network] = {"split": "test", "seeds": 1, "cpu": cpu, "mae": trained_there(given.data)}
     elif given.runs:
         name = f"{open_run(Path(given.runs[0])).protocol.dataset} -> {network}"
         mae = scored(given.runs, given.data)
-        found[name] = {"part": "test", "seeds": len(given.runs), "cpu": cpu, "mae": mae}
+        found[name] = {"split": "test", "seeds": len(given.runs), "cpu": cpu, "mae": mae}
     results = {**known(RESULT), **found}
     write(RESULT, results)
     draw(results)

@@ -22,7 +22,7 @@ from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
 from socialx.cli.flags import name_of_type, words_of
 from socialx.files.sources.recognition import FORMATS
-from socialx.settings.layers import SIZES, as_typed
+from socialx.settings.layers import PRESETS, as_typed
 from socialx.settings.schema import KEYS, Settings, flag_of
 
 DOCS = Path(__file__).parent
@@ -79,7 +79,7 @@ def data_page() -> str:
     rows = ["format | files | clock", "---|---|---"]
     for format in FORMATS.values():
         needs_start = "`--start --freq`" if not format.has_clock else "time of day; `--start`"
-        clock = needs_start if "start" in format.takes else "in the file"
+        clock = needs_start if "first_time" in format.takes else "in the file"
         rows.append(f"`{format.name}` | {format.title} | {clock}")
     return filled(DOCS / "data.md", "formats", rows)
 
@@ -91,8 +91,8 @@ def settings_page() -> str:
         "",
         NOTE,
         "",
-        "Later sources win: default, `--size`, `socialx.yaml` in the current folder, files of `--config`, environment,",
-        "`--set`, flags. `socialx config` prints every value with its source.",
+        "Later sources win: default, `--preset`, `socialx.yaml` in the current folder, files of `--config`,",
+        "environment, `--set`, flags. `socialx config` prints every value with its source.",
         "",
         "```yaml",
         "trainer:",
@@ -110,13 +110,13 @@ def settings_page() -> str:
         "",
         "## Sizes",
         "",
-        "`--size NAME` sets these together; explicit settings win. The default is `medium`.",
+        "`--preset NAME` sets these together; explicit settings win. The default is `xlstm-small`.",
         "",
-        "setting | default | small | large",
+        "setting | default | mlp-small | xlstm-large",
         "---|---|---|---",
     ]
     for key, field in KEYS.items():
-        values = [SIZES[name].get(key, field.default) for name in ("small", "large")]
+        values = [PRESETS[name].get(key, field.default) for name in ("mlp-small", "xlstm-large")]
         if any(as_typed(value) != as_typed(field.default) for value in values):
             cells = [default(field), *(f"`{as_typed(value)}`" for value in values)]
             lines.append(f"`{key}` | {' | '.join(cells)}")

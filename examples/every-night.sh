@@ -8,16 +8,16 @@ current=$runs/current new=$runs/$day
 trap 'code=$?; [ $code = 0 ] || echo "every-night: stopped, $(readlink "$current") stays in service" >&2' EXIT
 
 socialx append "$file" "$rows"
-socialx evaluate "$current" --data "$file" --part all --from "$day" --drift  # fails if the file did not grow
+socialx evaluate "$current" --data "$file" --split all --start "$day" --drift  # fails if the file did not grow
 socialx train --init-from "$current" --data "$file" --run-dir "$new" --overwrite --max-epochs 1
 
-# Both runs forecast the same test part; the new one must not have a larger error.
+# Both runs forecast the same test split; the new one must not have a larger error.
 scores=$(socialx evaluate "$current" --data "$file" --json)
 limit=$(printf %s "$scores" | python3 -c 'import json, sys
 (run,) = json.load(sys.stdin)["scores"].values()
 print(next(iter(run.values()))["all"]["mae"])')
 code=0
-socialx evaluate "$new" --data "$file" --max-mae "all=$limit" || code=$?
+socialx evaluate "$new" --data "$file" --fail-above "all=$limit" || code=$?
 case $code in
 0)
     ln -sfn "$day" "$runs/next"

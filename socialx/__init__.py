@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows that it is public
-    from socialx.core.errors import Fallback as Fallback
-    from socialx.core.errors import GateError as GateError
+    from socialx.core.errors import CheckFailedError as CheckFailedError
+    from socialx.core.errors import FallbackWarning as FallbackWarning
     from socialx.core.errors import SettingsError as SettingsError
     from socialx.core.errors import SocialxError as SocialxError
     from socialx.files.store.store import open_store as open_store
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
 
 # The module of each public name.
 _NAMES = {
-    "core.errors": "Fallback GateError SettingsError SocialxError",
+    "core.errors": "FallbackWarning CheckFailedError SettingsError SocialxError",
     "files.store.store": "open_store",
     "forecast.forecast": "Forecast",
     "settings.layers": "load_settings",

@@ -21,20 +21,20 @@ from socialx.core.errors import Argument, Command, Message, SocialxError
 from socialx.core.progress import note, work
 from socialx.data.augmentation import Augmented
 from socialx.data.calendar import WALL, Calendar, Holidays, following, slots_per_day
-from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
+from socialx.data.climatology import UNTIL_TRAINED, ClimatologyTable, DailyStats, RollingClimatology
 from socialx.data.loaders import (
-    ALONE,
     READING_BYTES,
-    ChunkLoader,
+    WHOLE,
+    DeviceLoader,
     Loader,
     Loading,
-    Order,
-    ResidentLoader,
-    Share,
+    RankShare,
+    ShardLoader,
+    WindowOrder,
     WorkerLoader,
 )
-from socialx.data.normaliser import Moments, Network, measure
-from socialx.data.series import Histories, Series
+from socialx.data.scaler import DataSpec, MeanStd, measure
+from socialx.data.series import ContextReader, Series
 from socialx.data.source import PAGE_ROWS, RowSource, pages
 from socialx.data.windows import Windows, split_windows
 from socialx.files.store.ids import match_key
@@ -45,8 +45,8 @@ from socialx.files.store.time_axis import JITTER_S, is_utc
 
 GIB = 1 << 30
 WORTH_A_LINE = GIB
-RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
-CHUNK_SHARE = 0.125  # of the free memory; up to three chunks are there at a time, and two of the validation
+ON_DEVICE_SHARE = 0.5  # of the free memory: the model needs the rest
+CHUNK_SHARE = 0.125  # of the free memory; up to three shards are there at a time, and two of the validation
 AUGMENTED_SEED = 0
 CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make nothing faster
 
@@ -98,28 +98,28 @@ class Dataset:
 
     moments: of every feature, measured on the training rows, or those of the run that is used here.  windows: None
     where the file was not split, because only its latest history is asked for.  loading: with the mode that was chosen.
-    met: how many days before the day of issue training windows know, None: all; one after the other has each number.
-    Nothing: no model reads the climatology.  known: what a run knows of days that this file lacks.
-    calendar: the clock that people live by, and their holidays.  taught: what other models forecast for the training
-    window that begins at each row, float16 [t,P*N*G].
+    train_climatology_days: how many days before the day of issue training windows know, None: all; one after the other
+    has each number. Nothing: no model reads the climatology.  known: what a run knows of days that this file lacks.
+    calendar: the clock that people live by, and their holidays.  teacher_forecast: what other models forecast for the
+    training window that begins at each row, float16 [t,P*N*G].
     """
 
     stores: dict[str, Store]
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
-    history: int
+    lookback: int
     horizon: int
     device: torch.device
-    moments: Mapping[str, Moments]
+    moments: Mapping[str, MeanStd]
     windows: Windows | None
     loading: Loading
-    met: tuple[int | None, ...] = ()
-    known: KnownDays | None = None
+    train_climatology_days: tuple[int | None, ...] = ()
+    known: DailyStats | None = None
     calendar: Calendar = WALL
-    taught: np.ndarray | None = field(default=None, compare=False)
+    teacher_forecast: np.ndarray | None = field(default=None, compare=False)
 
     @property
-    def _split(self) -> Windows:
+    def _windows(self) -> Windows:
         if self.windows is None:
             raise ValueError("this file was not split into parts")
         return self.windows
@@ -140,22 +140,22 @@ class Dataset:
         return self.store.sensors
 
     @cached_property
-    def network(self) -> Network:
+    def network(self) -> DataSpec:
         """What a model must know."""
         inputs, targets = (tuple(self.moments[name] for name in names) for names in (self.inputs, self.targets))
         slots = slots_per_day(self.store.step_minutes)
         read = tuple(self.inputs.index(name) if name in self.inputs else None for name in self.targets)
-        return Network(len(self.sensors.ids), self.history, self.horizon, slots, inputs, targets, read=read)
+        return DataSpec(len(self.sensors.ids), self.lookback, self.horizon, slots, inputs, targets, read=read)
 
-    def past(self, most: int = 0) -> PastDays:
+    def past(self, most: int = 0) -> RollingClimatology:
         """The climatology of the targets, day by day; most: as there."""
-        return PastDays(self.target_source, self.known, most)
+        return RollingClimatology(self.target_source, self.known, most)
 
     @cached_property
-    def past_now(self) -> PastDays | None:
+    def past_now(self) -> RollingClimatology | None:
         """The same for a server: what is issued before the last history is told what was known when that began."""
-        span = 60 * self.store.step_minutes * (self.history + self.horizon)
-        return PastDays(self.target_source, self.known, 0, span) if self.met else None
+        span = 60 * self.store.step_minutes * (self.lookback + self.horizon)
+        return RollingClimatology(self.target_source, self.known, 0, span) if self.train_climatology_days else None
 
     @property
     def holidays_in_it(self) -> dict[int, int]:
@@ -164,7 +164,7 @@ class Dataset:
 
     def note_clock(self, by: Sequence[str] | None = None) -> None:
         """Say where a climatology or holidays, or else scores that are divided by them, are of UTC alone."""
-        store, made = self.store, bool(self.met or self.calendar.holidays)
+        store, made = self.store, bool(self.train_climatology_days or self.calendar.holidays)
         counts = made if by is None else not made and {"hour", "weekday"} & set(by)
         if counts and is_utc(store.timezone) and store.local_zone is None:
             local = Command("backfill", store.path, local_zone="ZONE")
@@ -172,11 +172,11 @@ class Dataset:
             note(Message(store.path, found, f"{local} says by which clock people live"))
 
     @property
-    def known_now(self) -> KnownDays:
+    def climatology_today(self) -> DailyStats:
         """What is known on the day of the last row, and the readings of that day so far."""
         return self.past().now()
 
-    def known_days(self, issued: int) -> int:
+    def climatology_days(self, issued: int) -> int:
         """How many days are known before the day of an issue: those with rows, and those of a run before the file."""
         known, today = self.known, int(self.calendar.day(issued))
         days = set(np.unique(self.calendar.day(self.store.seconds)).tolist())
@@ -186,24 +186,24 @@ class Dataset:
         return sum(day < today for day in days)
 
     @cached_property
-    def _usual(self) -> dict[tuple[int | None, ...], Usual]:
+    def _climatology(self) -> dict[tuple[int | None, ...], ClimatologyTable]:
         return {}
 
-    def usual(self, days: tuple[int | None, ...], rows: slice) -> Usual:
+    def climatology(self, days: tuple[int | None, ...], rows: slice) -> ClimatologyTable:
         """What is usual at these rows and in the horizon after them, [V,t+P,N,G]; days: V numbers of days, None: all.
 
         ``UNTIL_TRAINED`` alone stands for all days until the end of the training rows.
 
         The climatology of a row is that of the days before the first issue whose window reads the row.  It is made once
-        for the whole file: in memory where the series is resident, else in a temporary file.
+        for the whole file: in memory where the series is on_device, else in a temporary file.
         """
-        if days not in self._usual:
-            while len(self._usual) > 1:  # that of the training and that of the validation are kept
-                del self._usual[next(iter(self._usual))]
-            self._usual[days] = self._make_usual(days)
-        return Usual(*(part[:, rows.start : rows.stop + self.horizon] for part in self._usual[days]))
+        if days not in self._climatology:
+            while len(self._climatology) > 1:  # that of the training and that of the validation are kept
+                del self._climatology[next(iter(self._climatology))]
+            self._climatology[days] = self._make_usual(days)
+        return ClimatologyTable(*(part[:, rows.start : rows.stop + self.horizon] for part in self._climatology[days]))
 
-    def _make_usual(self, days: tuple[int | None, ...]) -> Usual:
+    def _make_usual(self, days: tuple[int | None, ...]) -> ClimatologyTable:
         source, step = self.target_source, 60 * self.store.step_minutes
         length = len(source.seconds)
         if len(days) > 1:  # which training alone asks for
@@ -214,7 +214,7 @@ class Dataset:
         if days == (UNTIL_TRAINED,):
             issued, days = np.minimum(issued, source.seconds[self.learned_from.stop - 1]), (None,)
         shape = len(days), len(seconds), *source.shape
-        made = Usual(*(self._room(shape, kind) for kind in (np.float32, np.uint8)))
+        made = ClimatologyTable(*(self._room(shape, kind) for kind in (np.float32, np.uint8)))
         past = self.past(max((each for each in days if each is not None), default=0))
         with work("climatology", len(seconds), "rows") as bar:
             for rows in pages(0, len(seconds)):
@@ -226,24 +226,24 @@ class Dataset:
     def learning_from(self, forecasts: Iterator[np.ndarray]) -> Dataset:
         """The same with what other models forecast for the training windows, float32 [b,P,N,G] in their order.
 
-        It is read in chunks where it does not fit into the memory beside the series.
+        It is read in shards where it does not fit into the memory beside the series.
         """
-        starts, mode, done = self._split.part("train"), self.loading.mode, 0
+        starts, mode, done = self._windows.split("train"), self.loading.mode, 0
         shape = int(starts[-1]) + 1, self.horizon * math.prod(self.target_source.shape)
         free = free_bytes(self.device)
-        if mode == "resident" and free is not None and 2 * math.prod(shape) > RESIDENT_SHARE * free:
-            mode = "chunk"
+        if mode == "on_device" and free is not None and 2 * math.prod(shape) > ON_DEVICE_SHARE * free:
+            mode = "sharded"
         data = replace(self, loading=replace(self.loading, mode=mode))
-        taught = data._room(shape, np.float16)
+        teacher_forecast = data._room(shape, np.float16)
         for part in forecasts:
             rows = starts[done : done + len(part)]  # without the windows that pad the last batch
-            taught[rows] = part[: len(rows)].reshape(len(rows), -1)
+            teacher_forecast[rows] = part[: len(rows)].reshape(len(rows), -1)
             done += len(rows)
-        return replace(data, taught=taught)
+        return replace(data, teacher_forecast=teacher_forecast)
 
     def _room(self, shape: tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
         """An array in memory, or in a file that has no name and is gone with it."""
-        if self.loading.mode == "resident":
+        if self.loading.mode == "on_device":
             return np.empty(shape, kind)
         size = math.prod(shape) * np.dtype(kind).itemsize
         try:
@@ -269,36 +269,36 @@ class Dataset:
     @cached_property
     def series(self) -> Series:
         """All rows on the device, without what is usual."""
-        return Series(self.source, self.history, self.horizon, self.device, *self._places())
+        return Series(self.source, self.lookback, self.horizon, self.device, *self._places())
 
     @cached_property
-    def _with_usual(self) -> dict[tuple[int | None, ...], Series]:
+    def _with_climatology(self) -> dict[tuple[int | None, ...], Series]:
         return {}
 
     def series_with(self, days: tuple[int | None, ...] | None = None) -> Series:
         """The series with the climatology of so many days before the day of issue; days: as in ``loader``."""
         if days is None:
-            days = (None,) if self.met else ()
+            days = (None,) if self.train_climatology_days else ()
         if not days:
             return self.series
-        if days not in self._with_usual:
-            self._with_usual.clear()  # at most one is kept
+        if days not in self._with_climatology:
+            self._with_climatology.clear()  # at most one is kept
             rows = slice(0, len(self.store.seconds))
             series = self.series
             if len(days) > 1:
-                series = Series(self._read_by(days), self.history, self.horizon, self.device, *self._places())
-            self._with_usual[days] = series.with_usual(self.usual(days, rows))
-        return self._with_usual[days]
+                series = Series(self._read_by(days), self.lookback, self.horizon, self.device, *self._places())
+            self._with_climatology[days] = series.with_climatology(self.climatology(days, rows))
+        return self._with_climatology[days]
 
     def _read_by(self, days: tuple[int | None, ...]) -> RowSource:
         """The features by row; in a training that meets several numbers of days, as other detectors report them."""
         measured = [name not in STATIC_UNITS for name in self.stores]
         return Augmented(self.source, AUGMENTED_SEED, measured) if len(days) > 1 else self.source
 
-    def histories(self, slack_s: int, past: PastDays | None = None) -> Histories:
+    def context(self, slack_s: int, past: RollingClimatology | None = None) -> ContextReader:
         """Histories by the time of their last row; a row may miss its time by slack_s.  past: None: a new one."""
-        past = past or (self.past() if self.met else None)
-        return Histories(self.source, self.history, self.horizon, *self._places(), slack_s, past)
+        past = past or (self.past() if self.train_climatology_days else None)
+        return ContextReader(self.source, self.lookback, self.horizon, *self._places(), slack_s, past)
 
     def _places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Which of the features are inputs and which are targets."""
@@ -313,76 +313,78 @@ class Dataset:
 
     def loader(
         self,
-        part: str,
+        split: str,
         batch_size: int,
         shuffle: bool = False,
         seed: int = 0,
         *,
-        chunk: int | None = None,
-        share: Share = ALONE,
+        shard: int | None = None,
+        share: RankShare = WHOLE,
         some: slice | np.ndarray = slice(None),
         days: tuple[int | None, ...] | None = None,
     ) -> Loader:
         """Batches of ``train``, ``validation`` or ``test``, in the mode of ``loading``.
 
-        chunk: windows of a chunk, of which the shuffled order is made; None: as the loading says, 0: all of them.
+        shard: windows of a shard, of which the shuffled order is made; None: as the loading says, 0: all of them.
         share: of this process.  some: which windows of the part, as places in it.  days: how many before the day of
-        issue are known, as ``met``; None: all, if a model reads the climatology.
+        issue are known, as ``train_climatology_days``; None: all, if a model reads the climatology.
         """
         if days is None:
-            days = (None,) if self.met else ()
-        starts = self._split.part(part)[some]
-        chunk = self.chunk_windows(len(starts)) if chunk is None else chunk
-        order = Order(starts, batch_size, shuffle, seed, chunk, share)
-        length = self.history + self.horizon
-        if days and self.loading.mode != "resident":
-            self.usual(days, slice(0, 0))  # before worker processes begin, which would make it once each
-        taught = self.taught if part == "train" else None
-        series_of = partial(self._part, days, taught)
-        if self.loading.mode == "chunk":
-            return ChunkLoader(series_of, length, self.device, order)
+            days = (None,) if self.train_climatology_days else ()
+        starts = self._windows.split(split)[some]
+        shard = self.shard_windows(len(starts)) if shard is None else shard
+        order = WindowOrder(starts, batch_size, shuffle, seed, shard, share)
+        length = self.lookback + self.horizon
+        if days and self.loading.mode != "on_device":
+            self.climatology(days, slice(0, 0))  # before worker processes begin, which would make it once each
+        teacher_forecast = self.teacher_forecast if split == "train" else None
+        series_of = partial(self._part, days, teacher_forecast)
+        if self.loading.mode == "sharded":
+            return ShardLoader(series_of, length, self.device, order)
         if self.loading.mode == "workers":
             return WorkerLoader(series_of, length, self.device, self.loading, 2 * self._chunk_bytes, order)
         series = self.series_with(days)
-        return ResidentLoader(series if taught is None else series.with_taught(taught), order)
+        return DeviceLoader(
+            series if teacher_forecast is None else series.with_teacher_forecasts(teacher_forecast), order
+        )
 
-    def forecast_rows(self, part: str, some: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+    def forecast_rows(self, split: str, some: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """The first and the last row, int64 [W] each, that some windows of a part forecast."""
-        first = self._split.part(part)[some] + self.history
+        first = self._windows.split(split)[some] + self.lookback
         return first, first + self.horizon - 1
 
     @property
     def _chunk_bytes(self) -> int:
-        """Of a chunk; those of workers are in the host's memory."""
-        return self.loading.chunk_bytes or chunk_bytes(self.device if self.loading.mode == "chunk" else HOST)
+        """Of a shard; those of workers are in the host's memory."""
+        return self.loading.shard_bytes or shard_bytes(self.device if self.loading.mode == "sharded" else HOST)
 
-    def chunk_windows(self, windows: int) -> int:
-        """Windows of a chunk where a part has so many: chunks of equal size; 0: all are one chunk.
+    def shard_windows(self, windows: int) -> int:
+        """Windows of a shard where a part has so many: shards of equal size; 0: all are one shard.
 
         At least those of one page: less would read the same rows again and again.
         """
-        if self.loading.chunk_bytes is None and self.loading.mode == "resident":
+        if self.loading.shard_bytes is None and self.loading.mode == "on_device":
             return 0
         sensors, features = self.source.shape
-        row = series_bytes(1, sensors, features + len(self.targets) * len(self.met))
-        row += 0 if self.taught is None else self.taught[0].nbytes
+        row = series_bytes(1, sensors, features + len(self.targets) * len(self.train_climatology_days))
+        row += 0 if self.teacher_forecast is None else self.teacher_forecast[0].nbytes
         rows = self._chunk_bytes // row
-        fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.history - self.horizon)
+        fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.lookback - self.horizon)
         return 0 if fit >= windows else -(-windows // -(-windows // fit))
 
-    def _part(self, days: tuple[int | None, ...], taught: np.ndarray | None, rows: slice) -> Series:
+    def _part(self, days: tuple[int | None, ...], teacher_forecast: np.ndarray | None, rows: slice) -> Series:
         """These rows in the host's memory, with the climatology of days; rows after the last one are left out."""
         rows = slice(rows.start, min(rows.stop, len(self.store.seconds)))
-        pinned = self.device.type == "cuda" and self.loading.mode == "chunk"
-        usual = self.usual(days, rows) if days else None
+        pinned = self.device.type == "cuda" and self.loading.mode == "sharded"
+        climatology = self.climatology(days, rows) if days else None
         source = self._read_by(days)
-        series = Series(source, self.history, self.horizon, HOST, *self._places(), rows, pinned, usual)
-        return series if taught is None else series.with_taught(taught[rows])
+        series = Series(source, self.lookback, self.horizon, HOST, *self._places(), rows, pinned, climatology)
+        return series if teacher_forecast is None else series.with_teacher_forecasts(teacher_forecast[rows])
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at.
 
-        Of a file that was not split: of all rows.
+        Of a file that was not split_method: of all rows.
         """
         source, span = self.target_source, self.learned_from
         for rows in pages(span.start, span.stop):
@@ -406,23 +408,24 @@ def open_dataset(
     *,
     targets: Sequence[str],
     inputs: Sequence[str] | None,
-    history: int,
+    lookback: int,
     horizon: int,
     device: torch.device,
-    split: str | None,
+    split_method: str | None,
     days: int | None = None,
-    moments: Mapping[str, Moments] | None = None,
+    moments: Mapping[str, MeanStd] | None = None,
     sensors: tuple[str, ...] | None = None,
     loading: Loading | None = None,
-    met: tuple[int | None, ...] = (),
-    known: KnownDays | None = None,
+    train_climatology_days: tuple[int | None, ...] = (),
+    known: DailyStats | None = None,
     holidays: Holidays | None = None,
 ) -> Dataset:
     """Open a file, split it, measure its moments and choose how it is loaded.
 
-    inputs None: the targets.  split: canonical or strict; None: not split, and ``moments`` are needed.  days: the first
-    so many calendar days of the file, None: all of it.  sensors: ids that the file must have; other sensors are left
-    out and these put into this order.  met, known: as in ``Dataset``.  holidays: as in ``Calendar``.
+    inputs None: the targets.  split_method: canonical or strict; None: not split, and ``moments`` are needed.  days:
+    the first so many calendar days of the file, None: all of it.  sensors: ids that the file must have; other sensors
+    are left out and these put into this order.  train_climatology_days, known: as in ``Dataset``.  holidays: as in
+    ``Calendar``.
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
@@ -430,21 +433,32 @@ def open_dataset(
     if sensors is not None:
         stores = {name: store.with_sensors(sensors) for name, store in stores.items()}
     first = stores[names[0]]
-    if len(first.seconds) < history:
-        reason = f"{len(first.seconds)} rows, and one history is {history}"
+    if len(first.seconds) < lookback:
+        reason = f"{len(first.seconds)} rows, and one history is {lookback}"
         raise SocialxError(path, reason, "use a file with more rows")
-    windows = None if split is None else windows_of(first, history, horizon, split)
-    columns = len(names) + len(targets) * len(met)
-    loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("chunk")
+    windows = None if split_method is None else windows_of(first, lookback, horizon, split_method)
+    columns = len(names) + len(targets) * len(train_climatology_days)
+    loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("sharded")
     if windows is not None and moments is None:
         moments = dict(zip(names, measure(Columns(tuple(stores.values())), windows.training_rows, path), strict=True))
     calendar = Calendar(first.local_clock(), holidays)
     return Dataset(
-        stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading, met, known, calendar
+        stores,
+        inputs,
+        tuple(targets),
+        lookback,
+        horizon,
+        device,
+        moments or {},
+        windows,
+        loading,
+        train_climatology_days,
+        known,
+        calendar,
     )
 
 
-def windows_of(store: Store, history: int, horizon: int, split: str) -> Windows:
+def windows_of(store: Store, lookback: int, horizon: int, split_method: str) -> Windows:
     """The windows of a file: across no gap but the one that published results of the same sensors have windows over."""
     seconds, published = store.seconds, None
     for each in DATASETS.values():
@@ -452,36 +466,36 @@ def windows_of(store: Store, history: int, horizon: int, split: str) -> Windows:
             before, after = np.array(each.skips, "datetime64[s]").astype(np.int64)
             for place in np.flatnonzero((seconds[:-1] == before) & (seconds[1:] == after)):
                 published = seconds - np.where(np.arange(len(seconds)) > place, after - before - each.step_s, 0)
-    return split_windows(seconds, store.step_minutes, history, horizon, split, JITTER_S, published)
+    return split_windows(seconds, store.step_minutes, lookback, horizon, split_method, JITTER_S, published)
 
 
 def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: torch.device) -> Loading:
-    """The loading with a mode: resident where the series fits into half of the free memory, else in chunks.
+    """The loading with a mode: on_device where the series fits into half of the free memory, else in shards.
 
     columns: features, and the climatology of each target as often as training meets another number of days.  Says so
     for large data.  Raises SocialxError where the series was asked for and does not fit at all.
     """
     rows, sensors = len(store.seconds), len(store.sensors.ids)
     need, free = series_bytes(rows, sensors, columns), free_bytes(device)
-    fits = free is None or need <= RESIDENT_SHARE * free
-    mode = ("resident" if fits else "chunk") if loading.mode == "auto" else loading.mode
+    fits = free is None or need <= ON_DEVICE_SHARE * free
+    mode = ("on_device" if fits else "sharded") if loading.mode == "auto" else loading.mode
     room = "" if free is None else f", {free / GIB:.1f} GiB are free"
     size = f"{rows:,} rows x {sensors:,} sensors are {need / GIB:.1f} GiB on {device}{room}"
-    if mode == "resident" and free is not None and need > free:
-        remedy = f"{Argument('loader.mode', 'chunk')}, or fewer days: {Argument('data.days', 'N')}"
+    if mode == "on_device" and free is not None and need > free:
+        remedy = f"{Argument('loader.mode', 'sharded')}, or fewer days: {Argument('data.days', 'N')}"
         raise SocialxError(path, size, remedy)
-    if need >= WORTH_A_LINE or mode != "resident":
+    if need >= WORTH_A_LINE or mode != "on_device":
         note(Message(path, size, f"loader mode {mode}"))
     return replace(loading, mode=mode)
 
 
 def series_bytes(rows: int, sensors: int, columns: int) -> int:
-    """What a resident series of this size takes; columns: as in ``with_mode``."""
+    """What a series on the device of this size takes; columns: as in ``with_mode``."""
     return READING_BYTES * rows * sensors * columns
 
 
-def chunk_bytes(device: torch.device) -> int:
-    """Of a chunk where nobody said it: a share of the free memory, and a fixed size on a CPU."""
+def shard_bytes(device: torch.device) -> int:
+    """Of a shard where nobody said it: a share of the free memory, and a fixed size on a CPU."""
     free = free_bytes(device)
     share = CHUNK_ON_CPU if free is None else int(CHUNK_SHARE * free)
     return min(share, CHUNK_ON_CPU) if device.type == "cpu" else share

@@ -9,7 +9,7 @@ import numpy as np
 
 from socialx.files.sources.contents import Contents
 from socialx.files.sources.recognition import FORMATS
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.time_axis import as_text
 from tests.data_files import reason
 
@@ -40,7 +40,7 @@ def tiled(*channels: np.ndarray) -> np.ndarray:
 
 def contents(kind: str, data: Path, **request: object) -> Contents:
     """What the reader of a format makes of a file."""
-    return FORMATS[kind].read(Request(data, **request))
+    return FORMATS[kind].read(ConvertOptions(data, **request))
 
 
 def joined(found: Contents) -> tuple[list[str], np.ndarray]:

@@ -26,7 +26,7 @@ def attention_of(
 def check_attention(device: torch.device, low: torch.dtype | None, scale: float) -> None:
     """Errors of all gradients are about those of the dense sums, whose bias is float32; also where few keys count."""
     torch.manual_seed(1)
-    p = pooling(positions(60), 32, neighbours=20, radius_km=3.0)
+    p = pooling(positions(60), 32, neighbours=20, gate_radius_km=3.0)
     assert isinstance(p, DotAttention)
     with torch.no_grad():
         for parameter in p.parameters():

@@ -27,7 +27,7 @@ STARTS = (
 )
 EXCERPT = ROOT / "examples/data/METR-LA-excerpt.csv"
 LOCATIONS = ROOT / "examples/data/sensor_locations.csv"
-SIZE = "--width 8 --blocks 1 --slstm-at '' --neighbours 3 --pair-rank 0 --dropout 0.1"
+SIZE = "--width 8 --blocks 1 --slstm-at '' --neighbours 3 --adaptive-adjacency-rank 0 --dropout 0.1"
 SMALL = shlex.split(SIZE)
 
 

@@ -19,7 +19,7 @@ from socialx.cli.error_flags import write
 from socialx.core.errors import Message, SocialxError
 from socialx.files.sources.contents import Format
 from socialx.files.sources.readings import read
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import read_head
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.open_hdf5 import writing
@@ -91,7 +91,7 @@ def write_frame(
 
 def convert(kind: str, data: Path, meta: Path, output: Path, **options: bool) -> Summary:
     """What the command does."""
-    return create(output, read(kind, Request(data, meta=meta)), **options)
+    return create(output, read(kind, ConvertOptions(data, meta_csv=meta)), **options)
 
 
 def small_store(path: Path, rows: int = 40, minutes: int = 5) -> Path:

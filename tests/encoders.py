@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from socialx.model.xlstm.encoder import SharedEncoder
 
-HISTORY = 12
+LOOKBACK = 12
 
 
 def make(
@@ -19,12 +19,12 @@ def make(
     heads: int = 4,
     dtype: torch.dtype = torch.float64,
     scale: float = 0.3,
-    history: int = HISTORY,
+    lookback: int = LOOKBACK,
     **options: Any,
 ) -> SharedEncoder:
     """An encoder whose every parameter is moved: the package starts recurrent kernels and gate weights at zero."""
     torch.manual_seed(0)
-    encoder = SharedEncoder(width, blocks, slstm_at, heads, history, **options).to(dtype)
+    encoder = SharedEncoder(width, blocks, slstm_at, heads, lookback, **options).to(dtype)
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(scale * torch.randn_like(parameter))

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from socialx.core.batch import Batch, Example
+from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.loaders import Loader, Order, ResidentLoader
-from socialx.data.normaliser import Moments, Network
+from socialx.data.loaders import DeviceLoader, Loader, WindowOrder
+from socialx.data.scaler import DataSpec, MeanStd
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
@@ -21,12 +21,12 @@ from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import Geometry, SocialLayer, SocialPooling
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import HorizonScores, RunningScores
-from socialx.scoring.scoring_pass import survey
+from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.kinds import POOLINGS
 from socialx.training.learner import Learner
 
 CPU = torch.device("cpu")
-MOMENTS = (Moments(55.0, 8.0),)
+MOMENTS = (MeanStd(55.0, 8.0),)
 KINDS = ("attention", "attention_mlp", "mean", "weighted_mean", "max")  # of pooling, those that use neighbours
 MONDAY = 1_331_510_400  # 2012-03-12 00:00:00 read as UTC
 
@@ -44,19 +44,19 @@ def speeds(
 
 def loader(
     rows: int = 600, sensors: int = 5, batch_size: int = 8, part: str = "train", **options: object
-) -> ResidentLoader:
+) -> DeviceLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, seconds = speeds(rows, sensors)
     windows = split_windows(seconds, 5, 12, 12, "canonical")
-    return ResidentLoader(series(values, valid, seconds), Order(windows.part(part), batch_size, **options))
+    return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(part), batch_size, **options))
 
 
-def example(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Example:
+def example(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> TrainingBatch:
     """One batch of the above with its target."""
     values, valid, seconds = speeds(200, sensors, seed=seed)
     starts = torch.arange(0, 7 * batch_size, 7)
     made = series(values, valid, seconds)
-    return Example(made.window(starts), made.target(starts))
+    return TrainingBatch(made.window(starts), made.target(starts))
 
 
 def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
@@ -64,29 +64,29 @@ def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
     return example(sensors, batch_size, seed).batch
 
 
-def series(values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, history: int = 12, horizon: int = 12) -> Series:
+def series(values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, lookback: int = 12, horizon: int = 12) -> Series:
     """One feature, every five minutes."""
-    return Series(Arrays(values[..., None], valid[..., None], seconds), history, horizon, CPU)
+    return Series(Arrays(values[..., None], valid[..., None], seconds), lookback, horizon, CPU)
 
 
-def network(sensors: int = 5, inputs: Sequence[Moments] = MOMENTS, targets: Sequence[Moments] = MOMENTS) -> Network:
+def network(sensors: int = 5, inputs: Sequence[MeanStd] = MOMENTS, targets: Sequence[MeanStd] = MOMENTS) -> DataSpec:
     """What a model must know: 12 + 12 steps of five minutes."""
-    return Network(sensors, 12, 12, 288, tuple(inputs), tuple(targets))
+    return DataSpec(sensors, 12, 12, 288, tuple(inputs), tuple(targets))
 
 
 def features(
     sensors: int = 5, inputs: Sequence[int] = (0, 1, 2), targets: Sequence[int] = (2, 0), batch_size: int = 4
-) -> tuple[Example, Network]:
+) -> tuple[TrainingBatch, DataSpec]:
     """An example of three features in units of their own, of which some are read and some forecast, and its network."""
     one = [speeds(200, sensors, seed=seed) for seed in range(3)]
     unit, zero = np.float32([1, 100, 0.01]), np.float32([0, -3000, 7])
     values = np.stack([part[0] for part in one], axis=-1) * unit + zero
     valid = np.stack([part[1] for part in one], axis=-1)
-    moments = [Moments(mean, std) for mean, std in zip((55 * unit + zero).tolist(), (8 * unit).tolist(), strict=True)]
+    moments = [MeanStd(mean, std) for mean, std in zip((55 * unit + zero).tolist(), (8 * unit).tolist(), strict=True)]
     made = Series(Arrays(values, valid, one[0][2]), 12, 12, CPU, inputs, targets)
     starts = torch.arange(0, 7 * batch_size, 7)
     read, forecast = ([moments[i] for i in chosen] for chosen in (inputs, targets))
-    return Example(made.window(starts), made.target(starts)), network(sensors, read, forecast)
+    return TrainingBatch(made.window(starts), made.target(starts)), network(sensors, read, forecast)
 
 
 def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -97,8 +97,8 @@ def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
     row = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
     latest = np.where(valid, row, -1)
     np.maximum.accumulate(latest, axis=0, out=latest)
-    carried = np.take_along_axis(values, np.maximum(latest, 0), axis=0)
-    return np.where(latest >= 0, carried, np.float32(np.nan)).astype(np.float32)
+    last_observed = np.take_along_axis(values, np.maximum(latest, 0), axis=0)
+    return np.where(latest >= 0, last_observed, np.float32(np.nan)).astype(np.float32)
 
 
 def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarray:
@@ -125,7 +125,7 @@ def forecaster(
     neighbours: int = 3,
     dropout: float = 0.0,
     seed: int = 0,
-    impl: str = "auto",
+    backend: str = "auto",
     patch: int = 1,
     **tables: bool,
 ) -> Forecaster:
@@ -137,8 +137,10 @@ def forecaster(
     xy = positions(sensors)
     layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]
     tokens = Tokens(width, sensors, 12, 288, patch=patch, **tables)
-    encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12 // patch, dropout=dropout, impl=impl)
-    return Forecaster(tokens, encoder, layers, 12, network(sensors).normaliser())
+    encoder = SharedEncoder(
+        width, blocks=2, slstm_at=[1], heads=2, lookback=12 // patch, dropout=dropout, backend=backend
+    )
+    return Forecaster(tokens, encoder, layers, 12, network(sensors).scaler())
 
 
 def learner(model: nn.Module | None = None, kind: Any = Learner, **options: Any) -> Any:
@@ -151,5 +153,5 @@ def scores_of(model: nn.Module, windows: Loader, precision: Precision | None = N
     """The scores of the first target over all windows of a loader."""
     precision = precision or Precision("32-true", CPU)
     sums = RunningScores(12, 1, precision.device)
-    survey(model, windows, precision, sums)
+    run_metrics(model, windows, precision, sums)
     return sums.compute()[0]

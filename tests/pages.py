@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from socialx.data.windows import PARTS
+from socialx.data.windows import SPLITS
 from socialx.scoring.metrics import BY
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -87,7 +87,7 @@ def everywhere(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         parts = [everywhere(each, change) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return change(value) if isinstance(value, str) and value not in ("", *PARTS, *BY) else value
+    return change(value) if isinstance(value, str) and value not in ("", *SPLITS, *BY) else value
 
 
 def luminance(colour: str) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from socialx.data.normaliser import Moments
+from socialx.data.scaler import MeanStd
 from socialx.scoring.protocol import ScoringProtocol
 
-MOMENTS = {"avg_speed": Moments(58.6, 12.8)}
+MOMENTS = {"avg_speed": MeanStd(58.6, 12.8)}
 
 
 def protocol(**changes: Any) -> ScoringProtocol:
-    """Of the test part of METR-LA as it is published, but for ``changes``."""
+    """Of the test split of METR-LA as it is published, but for ``changes``."""
     published = ScoringProtocol(
         dataset="metr_la",
         checksum="0" * 64,
@@ -21,15 +21,15 @@ def protocol(**changes: Any) -> ScoringProtocol:
         inputs={"avg_speed": "mph"},
         targets={"avg_speed": "mph"},
         step_minutes=5,
-        history=12,
+        lookback=12,
         horizon=12,
-        split="canonical",
+        split_method="canonical",
         windows={"train": 23_974, "validation": 3_425, "test": 6_850},
         windows_across_gaps=0,
         missing={"avg_speed": 0.0},
         imputed=False,
         distances=None,
-        normaliser=MOMENTS,
+        scaler=MOMENTS,
         seed=0,
         precision="32-true",
         socialx="0.1.0",

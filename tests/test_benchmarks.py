@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import ROWS, ask, cells, markdown
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from tests.commands import python, small_file
 
 ROOT = Path(__file__).parents[1]
@@ -53,7 +53,7 @@ def test_every_row_has_a_question_and_settings_that_can_be_set() -> None:
         assert f"{row.name} " in printed
         assert row.question.endswith("?")
         assert row.question in printed
-        Layers(size="large").over(row.settings).load()
+        ConfigLayers(preset="xlstm-large").over(row.settings).load()
     done = subprocess.run([*GPU, "--only", "kernels"], capture_output=True, text=True)
     assert "'kernels'" in done.stderr
     assert "not measured: not reached" in markdown("a card", {})

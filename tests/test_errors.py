@@ -44,7 +44,9 @@ def test_only_the_beginning_of_something_long_is_quoted() -> None:
 
 
 def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
-    remedy = f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True, meta=None)}"
+    remedy = (
+        f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True, meta_csv=None)}"
+    )
     message = Message(Argument("overwrite", True), "wrong", remedy)
     python = "overwrite=True: wrong: add data={'path': 'a b.h5'}, or socialx.backfill('x.h5', rewrite=True)"
     assert message.line() == python
@@ -55,10 +57,10 @@ def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
 @pytest.mark.parametrize(
     ("task", "key", "value", "typed"),
     [
-        ("train", "loader.mode", "chunk", "--mode chunk"),
-        ("predict", "loader.mode", "chunk", "--set loader.mode=chunk"),
-        ("predict", "model.chunk", None, "--set model.chunk"),
-        ("doctor", "pooling.strict", False, "--set pooling.strict=off"),
+        ("train", "loader.mode", "sharded", "--mode sharded"),
+        ("predict", "loader.mode", "sharded", "--set loader.mode=sharded"),
+        ("predict", "model.encoder_batch", None, "--set model.encoder_batch"),
+        ("doctor", "pooling.require_locations", False, "--set pooling.require_locations=off"),
         ("predict", "model.zero_shot", True, "--zero-shot"),  # of train
         ("convert", "data.days", None, "--days"),
     ],
@@ -77,5 +79,5 @@ def test_a_file_of_settings_is_loaded_in_python() -> None:
 
 
 def test_settings_of_one_section_are_one_argument_in_python() -> None:
-    command = Command("train", **{"data.path": Path("a.h5"), "size": "small", "data.horizon": 288})
+    command = Command("train", **{"data.path": Path("a.h5"), "preset": "mlp-small", "data.horizon": 288})
     assert str(Message("", "", command)) == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, size='small')"

@@ -111,9 +111,9 @@ def test_a_wrong_frame_is_refused(
 def test_a_loaded_model_forecasts_from_arrays(data: Path, run: Path) -> None:
     model = socialx.load_model(run)
     frame = frame_of(data, 12)
-    history = frame.to_numpy()[None, :, :, None]  # one window, 12 steps, 4 sensors, one feature
-    batch = model.batch(history, [str(frame.index[-1])])
-    assert batch.history.shape == (1, 12, 4, 1)
+    inputs = frame.to_numpy()[None, :, :, None]  # one window, 12 steps, 4 sensors, one feature
+    batch = model.batch(inputs, [str(frame.index[-1])])
+    assert batch.inputs.shape == (1, 12, 4, 1)
     with torch.no_grad():
         forecast = model.model(batch)
     expected = socialx.predict(run, frame).values
@@ -251,6 +251,6 @@ def test_what_is_no_run_is_refused_in_words(run: Path) -> None:
 
 def test_a_size_is_an_argument_wherever_it_is_a_flag(data: Path) -> None:
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
-    found = socialx.profile(data, size="small", width=8, mlp_width=8, profile=profile)
+    found = socialx.profile(data, preset="mlp-small", width=8, mlp_width=8, profile=profile)
     assert found.settings["model"]["encoder"] == "mlp"
     assert socialx.doctor(data, size="huge").failed

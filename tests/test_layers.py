@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from socialx.core.errors import SettingsError
 from socialx.settings.conflicts import unread
 from socialx.settings.file import read_settings
-from socialx.settings.layers import Layers, Loaded, as_tree, differences, load_settings, to_yaml
+from socialx.settings.layers import ConfigLayers, Loaded, as_tree, differences, load_settings, to_yaml
 from socialx.settings.schema import KEYS, RESUME, SCORING, Settings, flag_of
 from tests.commands import refused, small_file, works
 
 MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
 NO_POOLING = {"model.mlp_width"} | POOLING - {"pooling.kind"}
-XLSTM = {f"model.{name}" for name in ("blocks", "slstm_at", "impl", "chunk", "checkpointing")}
+XLSTM = {f"model.{name}" for name in ("blocks", "slstm_at", "backend", "encoder_batch", "activation_checkpointing")}
 
 
 def write(path: Path, text: str) -> Path:
@@ -34,35 +34,35 @@ def load(
     sets: Sequence[str] = (),
     flags: Mapping[str, str] | None = None,
 ) -> Loaded:
-    return Layers.read(files, env, sets, flags).load()
+    return ConfigLayers.read(files, env, sets, flags).load()
 
 
 def of_run(saved: Path, purpose: str, **said: Any) -> Loaded:
     """The settings of a run whose own file this is, as a command line changes them."""
-    return Layers.read(**said).of_run(saved, read_settings(saved), purpose)
+    return ConfigLayers.read(**said).of_run(saved, read_settings(saved), purpose)
 
 
 def test_the_defaults_are_the_recipe_medium() -> None:
-    assert Layers(size="medium").load().settings == Settings()
+    assert ConfigLayers(preset="xlstm-small").load().settings == Settings()
     small = {"model": {"encoder": "mlp"}, "loader": {"batch_size": 16}, "trainer": {"weight_decay": 0.1}}
-    assert Layers(size="small").load().settings == load_settings(env={}, **small)
-    large = Layers(size="large").load().settings
+    assert ConfigLayers(preset="mlp-small").load().settings == load_settings(env={}, **small)
+    large = ConfigLayers(preset="xlstm-large").load().settings
     assert (large.model.width, large.model.blocks, large.model.slstm_at) == (128, 4, (1, 3))
 
 
 def test_a_size_is_below_all_that_is_said(tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", "model: {width: 48}")
-    loaded = Layers.read([file], flags={"model.blocks": "3"}, size="small").load()
+    loaded = ConfigLayers.read([file], flags={"model.blocks": "3"}, preset="mlp-small").load()
     assert (loaded.settings.model.width, loaded.settings.model.blocks) == (48, 3)
     assert loaded.settings.model.encoder == "mlp"
     assert loaded.origin["model.encoder"] == "size small"
     with pytest.raises(SettingsError, match="choose small, medium, large"):
-        Layers(size="tiny").load()
+        ConfigLayers(preset="tiny").load()
 
 
 def test_a_size_says_what_it_sets(tmp_path: Path) -> None:
     data = small_file(tmp_path, rows=300, sensors=3)
-    command = ("train", "--data", data, "--size", "small", "--max-epochs", 1, "--width", 16, "--device", "cpu")
+    command = ("train", "--data", data, "--preset", "mlp-small", "--max-epochs", 1, "--width", 16, "--device", "cpu")
     result = works(*command, "--run-dir", tmp_path / "run")
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("size small")]
     assert "--encoder mlp" in line
@@ -164,14 +164,6 @@ def test_a_broken_file_is_one_line(name: str, text: str | None, says: str, tmp_p
     assert "\n" not in str(caught.value)
 
 
-def test_an_earlier_setting_is_read_where_it_says_what_every_run_does(tmp_path: Path) -> None:
-    earlier = write(tmp_path / "s.yaml", "loader: {shuffle: true}\ndownload: {mirror: null, retries: 5}\n")
-    assert load([earlier], {}).settings == Settings()
-    changed = write(tmp_path / "s.yaml", "loader: {shuffle: false}")
-    with pytest.raises(SettingsError, match=r"no setting any more: it is True in every run: leave it out"):
-        load([changed], {})
-
-
 def test_flags_are_unique_and_short_where_they_can_be() -> None:
     flags = [flag_of(key) for key in KEYS]
     assert len(set(flags)) == len(flags)
@@ -201,7 +193,7 @@ def test_settings_survive_their_file(
             "data": {"path": data},
             "model": {"width": width, "slstm_at": slstm_at},
             "trainer": {"learning_rate": learning_rate},
-            "pooling": {"radius_km": radius},
+            "pooling": {"gate_radius_km": radius},
         }
     )
     path = tmp_path_factory.mktemp("settings") / "settings.yaml"
@@ -239,7 +231,7 @@ def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, m
         ({}, {"model.mlp_width"}),
         ({"model.encoder": "mlp"}, XLSTM),
         ({"pooling.kind": "none"}, {"model.mlp_width"} | POOLING - {"pooling.kind"}),
-        ({"pooling.kind": "max"}, {"model.mlp_width", "pooling.use_positional", "pooling.pair_rank"}),
+        ({"pooling.kind": "max"}, {"model.mlp_width", "pooling.use_positional", "pooling.adaptive_adjacency_rank"}),
         ({"pooling.mask_mode": "hard"}, {"model.mlp_width", "pooling.learnable_radius"}),
         ({"model.kind": "lstm"}, (MODEL | POOLING) - {"model.kind", "model.width", "model.blocks", "model.dropout"}),
     ],
@@ -274,13 +266,24 @@ def printed(*options: str | Path) -> str:
     return done.stdout
 
 
-CHANGED = ["--blocks", "4", "--neighbours", "", "--precision", "16-mixed", "--set", "pooling.strict=off", "--seed", "0"]
+CHANGED = [
+    "--blocks",
+    "4",
+    "--neighbours",
+    "",
+    "--precision",
+    "16-mixed",
+    "--set",
+    "pooling.require_locations=off",
+    "--seed",
+    "0",
+]
 
 
 def test_config_prints_only_what_is_not_the_default() -> None:
     assert json.loads(printed("--json", "--changed")) == {}
     rows = json.loads(printed("--json", "--changed", *CHANGED))  # the seed is 0 anyway
-    names = ["model.blocks", "model.slstm_at", "pooling.neighbours", "pooling.strict", "trainer.precision"]
+    names = ["model.blocks", "model.slstm_at", "pooling.neighbours", "pooling.require_locations", "trainer.precision"]
     assert list(rows) == names
     assert rows["pooling.neighbours"] == {"value": None, "origin": "--neighbours"}
     table = [line.split()[0] for line in printed("--changed", *CHANGED).splitlines() if "." in line.split()[0]]
@@ -294,7 +297,7 @@ def test_config_prints_only_what_is_not_the_default() -> None:
         [],
         CHANGED,
         [
-            "--size",
+            "--preset",
             "small",
             "--data",
             "a: b.h5",
@@ -303,7 +306,7 @@ def test_config_prints_only_what_is_not_the_default() -> None:
             "--set",
             "data.targets=flow,avg_speed",
         ],
-        ["--set", "model.kind=my_models:Mine", "--set", "pooling.radius_km=1e-3", "--set", "data.holidays='x'"],
+        ["--set", "model.kind=my_models:Mine", "--set", "pooling.gate_radius_km=1e-3", "--set", "data.holidays='x'"],
     ],
 )
 def test_config_prints_a_file_that_gives_the_same_settings(
@@ -330,12 +333,12 @@ def test_a_file_may_be_named_in_two_ways() -> None:
 
 def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> None:
     said = {"data.path": "a.h5", "data": {"days": 3}, "max_epochs": 1, "run_dir": None, "model": {"width": 32}}
-    settings = Layers.of(None, said).load().settings
+    settings = ConfigLayers.of(None, said).load().settings
     assert (settings.data.path, settings.data.days) == (Path("a.h5"), 3)
     assert (settings.trainer.max_epochs, settings.model.width) == (1, 32)
-    again = Layers.of(settings, {"data": "b.h5"}).load().settings
+    again = ConfigLayers.of(settings, {"data": "b.h5"}).load().settings
     assert (again.data.path, again.data.days, again.model.width) == (Path("b.h5"), 3, 32)
-    assert Layers.of(None, {"pooling": {"neighbours": None}}).load().settings.pooling.neighbours is None
+    assert ConfigLayers.of(None, {"pooling": {"neighbours": None}}).load().settings.pooling.neighbours is None
 
 
 @pytest.mark.parametrize(
@@ -349,5 +352,5 @@ def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> No
 )
 def test_an_argument_that_is_no_setting_is_refused(argument: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        Layers.of(None, argument).load()
+        ConfigLayers.of(None, argument).load()
     assert str(caught.value).startswith(says)

@@ -57,7 +57,16 @@ def test_no_path_of_a_machine_is_in_the_tree() -> None:
 
 
 PUBLIC = [
-    *("Fallback", "Forecast", "GateError", "Run", "Settings", "SettingsError", "SocialxError", "__version__"),
+    *(
+        "FallbackWarning",
+        "Forecast",
+        "CheckFailedError",
+        "Run",
+        "Settings",
+        "SettingsError",
+        "SocialxError",
+        "__version__",
+    ),
     *("append", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export"),
     *(
         "inspect",

@@ -7,7 +7,7 @@ import torch
 
 from socialx.core.errors import SettingsError
 from socialx.core.precision import Precision, is_out_of_memory, no_code, resolve_device
-from socialx.core.progress import Event, Note, listening
+from socialx.core.progress import Event, Note, subscribe
 from tests.networks import CPU, example, forecaster
 
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -79,7 +79,7 @@ def test_a_card_with_code_is_used(card: None) -> None:
 @pytest.mark.parametrize("card", NOT_OF_USE, indirect=True)
 def test_without_code_for_the_card_auto_is_the_cpu_with_a_note(card: None) -> None:
     heard: list[Event] = []
-    with listening(heard.append):
+    with subscribe(heard.append):
         assert resolve_device("auto") == CPU
     (said,) = [str(event.message) for event in heard if isinstance(event, Note)]
     assert said.startswith("cuda:0: this torch has no code for Card 7, capability ")

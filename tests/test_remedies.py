@@ -32,9 +32,9 @@ from socialx.core.notebook import files_in
 from socialx.core.progress import Epoch, Start
 from socialx.files.sources import append
 from socialx.files.sources.readings import read
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.training import launch
-from socialx.training.loop import Progress
+from socialx.training.loop import TrainState
 from socialx.training.run_folder import RunFolder
 from tests import older_files
 from tests.commands import EXCERPT, LOCATIONS, ROOT, SMALL, cut_csv, edited, keep_rows, registered, small_file, socialx
@@ -279,7 +279,7 @@ def exchanged(world: World) -> Path:
     world.fill["LOCATIONS.csv"].write_text("\n".join(["id,lat,lon", *(f"{i},{y},{x}" for i, y, x in rows)]) + "\n")
     wrong.write_text("\n".join(["id,lat,lon", *(f"{i},{x},{y}" for i, y, x in rows)]) + "\n")
     path = world.folder / "munich.h5"
-    api.convert("csv", data, path, meta=wrong, timezone="Europe/Berlin", units="km/h")
+    api.convert("csv", data, path, meta_csv=wrong, timezone="Europe/Berlin", units="km/h")
     return path
 
 
@@ -299,7 +299,7 @@ def coarse(world: World, run: str | Path = "zero-shot") -> str:
 
 def without_tables(world: World) -> str:
     """The same, and a run without weights of single sensors."""
-    tables = ("--no-sensor-identity", "--pair-rank", "0")
+    tables = ("--no-sensor-embedding", "--adaptive-adjacency-rank", "0")
     socialx("train", "--data", world.data, "--max-epochs", "1", "--run-dir", "shared", *SMALL, *tables)
     return coarse(world, "shared")
 
@@ -327,7 +327,7 @@ def beside_a_card(w: World, seen: bool) -> str:
 def in_utc(world: World, run: str | Path) -> str:
     """A forecast from a file whose times are in UTC, and whose local zone nobody said."""
     utc = world.folder / "utc.h5"
-    api.convert("csv", world.fill["FILE"], utc, meta=LOCATIONS, name="metr_la", units="mph", timezone="UTC")
+    api.convert("csv", world.fill["FILE"], utc, meta_csv=LOCATIONS, name="metr_la", units="mph", timezone="UTC")
     return world.says("predict", run, "--data", utc)
 
 
@@ -347,7 +347,9 @@ CASES: dict[str, Callable[[World], str]] = {
     "inspection.checks._units#1": lambda w: w.says("inspect", named(w)),
     "inspection.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
     "files.sources.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
-    "files.sources.hdfstore._find_key#1": lambda w: w.refusal("convert", lambda: read("hdfstore", Request(w.data))),
+    "files.sources.hdfstore._find_key#1": lambda w: w.refusal(
+        "convert", lambda: read("hdfstore", ConvertOptions(w.data))
+    ),
     "files.sources.unknown.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
     "files.store.layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
     "files.store.layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
@@ -385,11 +387,11 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.user_data._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
     "tasks.predict._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
-    "training.loop.Progress.refuse_other_batches#1": lambda w: w.refusal(
-        "train", lambda: Progress(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)
+    "training.loop.TrainState.refuse_other_batches#1": lambda w: w.refusal(
+        "train", lambda: TrainState(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)
     ),
-    "training.loop.Progress.refuse_other_batches#2": lambda w: w.refusal(
-        "train", lambda: Progress(batch=9).refuse_other_batches(w.run / "last.pt", 8, 1)
+    "training.loop.TrainState.refuse_other_batches#2": lambda w: w.refusal(
+        "train", lambda: TrainState(batch=9).refuse_other_batches(w.run / "last.pt", 8, 1)
     ),
     "training.loop.go_on#1": lambda w: w.says("train", "--resume", w.run),
     "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),
@@ -425,7 +427,7 @@ def test_a_printed_command_works(world: World, site: str) -> None:
 def run(world: World, *words: str) -> None:
     """Run a command to its end, a training to its beginning."""
 
-    class Shown:
+    class ResultRepr:
         def __init__(self, name: str) -> None: ...
         def __call__(self, event: object) -> None:
             if isinstance(event, Start):
@@ -435,7 +437,7 @@ def run(world: World, *words: str) -> None:
         result = socialx(*words)
         assert result.exit_code == 0, result.output
         return
-    world.patch.setattr("socialx.cli.training_commands.Show", Shown)
+    world.patch.setattr("socialx.cli.training_commands.Show", ResultRepr)
     world.patch.setattr(launch, "launch", lambda devices, words: api.train and _begin())
     with pytest.raises(_Begun):
         print(socialx(*words).output)

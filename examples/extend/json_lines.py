@@ -15,7 +15,7 @@ import numpy as np
 
 from socialx.core.errors import SocialxError
 from socialx.files.sources.contents import Contents, Format
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.time_texts import COPIED_TEXT
 from socialx.files.store.head import FileHead
 from socialx.files.store.layout import Block
@@ -24,7 +24,7 @@ LINE_BYTES, BLOCK_ROWS = 1 << 20, 1024
 ADVICE = 'write each line as {"time": "2024-01-31 00:05:00", "speeds": {"A1": 51.5, "A2": null}}'
 
 
-def _read(request: Request) -> Contents:
+def _read(request: ConvertOptions) -> Contents:
     path = request.data
     ids = tuple(next(_rows(path))[1])
     return Contents(ids, len(ids), _blocks(path, ids))

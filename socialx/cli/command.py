@@ -21,7 +21,7 @@ from socialx.cli.app import app
 from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import layers_of, own_parameter, settings_parameters, task_parameters
 from socialx.cli.synonyms import SYNONYMS
-from socialx.core.errors import Argument, Fallback, Message, SocialxError, in_short
+from socialx.core.errors import Argument, FallbackWarning, Message, SocialxError, in_short
 from socialx.settings.schema import KEYS, flag_of, shown
 
 Devices = Annotated[
@@ -123,7 +123,7 @@ def _as_error_of_user(error: RuntimeError | MemoryError) -> SocialxError | None:
         found = f"out of memory ({error})" if str(error) else "out of memory"
         return SocialxError("", found, f"a shorter file, or fewer {Argument('data.days')} of it")
     if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-        remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'chunk')}"
+        remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
         return SocialxError("loader", in_short(error), remedy)
     if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
         return None
@@ -148,13 +148,13 @@ def _fallbacks_as_notes(name: str) -> Iterator[None]:
         show = warnings.showwarning
 
         def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
-            if isinstance(message, Fallback):
+            if isinstance(message, FallbackWarning):
                 note(message.message, name)
             else:
                 show(message, category, *where)
 
         warnings.showwarning = show_as_note  # type: ignore[assignment]
-        warnings.simplefilter("always", Fallback)
+        warnings.simplefilter("always", FallbackWarning)
         yield
 
 

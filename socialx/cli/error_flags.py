@@ -15,7 +15,7 @@ from socialx.settings.schema import KEYS, MAY_CHANGE, SCORING, flag_of, shown
 
 MODEL = "model.kind"
 
-_PERIOD, _FILE = {"start": "--from", "end": "--to"}, {"settings": "--config"}
+_PERIOD, _FILE = {"start": "--start", "end": "--end"}, {"settings": "--config"}
 # Flags that are not made of the name of their argument, by task.
 FLAGS = {
     "convert": {"data": "--data-csv", "meta": "--meta-csv", "output": "--output-h5"},

@@ -12,7 +12,7 @@ import typer
 from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
-from socialx.core.errors import Argument, GateError, Message, SettingsError, counted, sample
+from socialx.core.errors import Argument, CheckFailedError, Message, SettingsError, counted, sample
 from socialx.core.help import Help
 from socialx.files.sources import NAMES
 
@@ -65,7 +65,7 @@ def convert(
         times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
         typer.echo(f"wrote {done.output}: {done.dataset}, {size}, {times}, {place}{summary.elapsed_s:.1f} s")
     if done.problems:
-        raise GateError.together(done.problems)
+        raise CheckFailedError.together(done.problems)
     if done.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
     if any("size" in task.options for task in done.next):
@@ -83,12 +83,12 @@ def append(
 
     The tables have sensors of the file, in any order, and rows that go on where it ends.  Rows that it has already are
     left out if they are the same.  A gap before the new rows is filled with missing readings, and a later table may
-    fill it.  Sensors that are new to FILE are added where --meta has their positions; their earlier readings are
+    fill it.  Sensors that are new to FILE are added where --meta-csv has their positions; their earlier readings are
     missing.  FILE is either the old one or the complete new one.
 
     Example:
       socialx append city.h5 2024-02-01.csv
-      socialx append city.h5 2024-02-01.csv --meta new_sensors.csv
+      socialx append city.h5 2024-02-01.csv --meta-csv new_sensors.csv
     """
     import socialx
 
@@ -112,7 +112,7 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
     changes nothing.  A file whose sensors stay without a position is left as it was.
 
     Examples:
-      socialx backfill old.h5 --meta sensor_locations.csv
+      socialx backfill old.h5 --meta-csv sensor_locations.csv
       socialx backfill city.h5 --units km/h --timezone Europe/Paris
     """
     import socialx
@@ -135,11 +135,11 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
         raise failure
 
 
-@command("inspect", as_json="path", require="as_json")
+@command("inspect", as_json="path", fail_unless="as_json")
 def inspect(
     path: Path,
     as_json: Json = False,
-    require: Annotated[
+    fail_unless: Annotated[
         str | None, Help("exit 3 unless these pass, such as positions,gaps; all = every one", "CHECKS")
     ] = None,
     **arguments: Any,
@@ -149,14 +149,14 @@ def inspect(
     It prints the kind of file, the time axis, missing readings, dead and stuck sensors, positions and checks.
 
     Example:
-      socialx inspect metr_la.h5 --require positions,order --plot metr_la.png
+      socialx inspect metr_la.h5 --fail-unless positions,order --plot metr_la.png
     """
     import socialx
     from socialx.inspection import checks
     from socialx.inspection.tables import print_report
 
     as_typed = partial(write, "convert")
-    inspection = socialx.inspect(path, require=require or "", progress=Show("inspect"), **arguments)
+    inspection = socialx.inspect(path, fail_unless=fail_unless or "", progress=Show("inspect"), **arguments)
     if as_json:
         following = inspection.kind.next and write("inspect", inspection.kind.next)
         print_json({**inspection.as_dict(), "next": following})
@@ -169,8 +169,12 @@ def inspect(
             typer.echo(line)
     if inspection.kind.next:
         note(Message("next", "", inspection.kind.next), "inspect")
-    if require and inspection.report and (failed := checks.failed(inspection.report, checks.parse(require), as_typed)):
-        raise GateError.together(Message(path, line) for line in failed)
+    if (
+        fail_unless
+        and inspection.report
+        and (failed := checks.failed(inspection.report, checks.parse(fail_unless), as_typed))
+    ):
+        raise CheckFailedError.together(Message(path, line) for line in failed)
 
 
 @command("download")

@@ -21,11 +21,11 @@ from socialx.cli.error_flags import write
 from socialx.core import help as task_help
 from socialx.core.errors import Argument
 from socialx.core.help import Help
-from socialx.files.sources.request import Request, options
-from socialx.settings.layers import SIZES, Layers, as_typed, settings_here
+from socialx.files.sources.request import ConvertOptions, options
+from socialx.settings.layers import PRESETS, ConfigLayers, as_typed, settings_here
 from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_of, shown
 
-SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
+WITH_PRESET = ("train", "profile", "doctor", "config")  # commands that take a preset
 LONG = ("train", "profile", "evaluate", "predict")  # whose --help shows some flags, --help-all all
 # What is typed for a parameter that takes several types: the first of these.
 TYPED = {"bool": bool, "Path": Path, "str": str, "Time": str, "int": int, "float": float}
@@ -35,8 +35,8 @@ TYPED_OF_REQUEST = {bool: bool, Path | None: Path, tuple[str, ...]: list[str]}  
 def task_parameters(task: str) -> list[inspect.Parameter]:
     """The parameters of a task that have a help, as Typer takes them; none where there is no task of that name.
 
-    The first one, and one without a default, is an argument, any other a flag.  The options of ``Request`` come before
-    the parameters that a call must name.
+    The first one, and one without a default, is an argument, any other a flag.  The options of ``ConvertOptions`` come
+    before the parameters that a call must name.
     """
     if task not in MODULES:
         return []
@@ -87,7 +87,7 @@ def _of_task(task: str, given: ast.arg, default: ast.expr | None, is_argument: b
 
 
 def _of_request(task: str) -> list[inspect.Parameter]:
-    hints, parameters = get_type_hints(Request), []
+    hints, parameters = get_type_hints(ConvertOptions), []
     for field, option in options(task).items():
         kind = TYPED_OF_REQUEST.get(hints[field], str)
         parameters.append(_typed(task, option.name, kind, False if kind is bool else None, option))
@@ -114,20 +114,20 @@ def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.P
 
 def settings_parameters(command: str) -> list[inspect.Parameter]:
     """``--config``, ``--set`` and a flag for each setting that a command shows, as Typer takes them."""
-    left_out = {"size"} if command not in SIZED else set()
+    left_out = {"preset"} if command not in WITH_PRESET else set()
     if command not in LONG:
         left_out.add("help_all")
     general = [each for each in _GENERAL if each.name not in left_out]
     return general + [_of_setting(key, hidden=command in LONG and key not in SHORT) for key in shown(command)]
 
 
-def layers_of(command: str, typed: dict[str, Any]) -> Layers:
+def layers_of(command: str, typed: dict[str, Any]) -> ConfigLayers:
     """Take what was typed for ``settings_parameters`` out of the values of a command."""
     flags = {key: typed.pop(_name(key)) for key in shown(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
-    config, sets, size = typed.pop("config"), typed.pop("set_"), typed.pop("size", None)
+    config, sets, preset = typed.pop("config"), typed.pop("set_"), typed.pop("preset", None)
     typed.pop("help_all", None)
-    return Layers.read(config or (), os.environ, sets or (), flags, here=settings_here(), size=size)
+    return ConfigLayers.read(config or (), os.environ, sets or (), flags, here=settings_here(), preset=preset)
 
 
 def _name(key: str) -> str:
@@ -144,7 +144,7 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-_SIZE_HELP = "settings that fit together. small: an MLP, for a CPU; medium: the xLSTM; large: a wider one, for a card"
+_PRESET_HELP = "settings that fit together. small: an MLP, for a CPU; medium: the xLSTM; large: a wider one, for a card"
 _GENERAL = [
     keyword(
         "config",
@@ -171,9 +171,9 @@ _GENERAL = [
         default=False,
     ),
     keyword(
-        "size",
+        "preset",
         str | None,
-        typer.Option("--size", metavar="|".join(SIZES), help=_SIZE_HELP, show_default=False),
+        typer.Option("--preset", metavar="|".join(PRESETS), help=_PRESET_HELP, show_default=False),
     ),
 ]
 

@@ -11,18 +11,18 @@ import typer
 from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
-from socialx.core.errors import Argument, Command, GateError, SettingsError
+from socialx.core.errors import Argument, CheckFailedError, Command, SettingsError
 from socialx.core.help import OVERWRITE, Help
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 
 
-@command("evaluate", max_mae="drift", csv="max_mae")
+@command("evaluate", fail_above="drift", save_scores="fail_above")
 def evaluate(
-    layers: Layers,
+    layers: ConfigLayers,
     runs: Sequence[Path] = (),
-    max_mae: Annotated[str | None, Help("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS")] = None,
-    csv: Annotated[Path | None, Help("also write the scores here", "FILE")] = None,
-    save: Path | None = None,
+    fail_above: Annotated[str | None, Help("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS")] = None,
+    save_scores: Annotated[Path | None, Help("also write the scores here", "FILE")] = None,
+    save_forecasts: Path | None = None,
     overwrite: bool = False,
     as_json: Json = False,
     **arguments: Any,
@@ -38,35 +38,40 @@ def evaluate(
       socialx evaluate runs/demo mine.csv
       socialx evaluate --baselines --data metr_la.h5
       socialx evaluate runs/a runs/b --compare --by hour
-      socialx evaluate runs/demo --from 2012-05-21 --to "2012-05-22 09:00"
-      socialx evaluate runs/demo --data new.h5 --part all --drift
+      socialx evaluate runs/demo --start 2012-05-21 --end "2012-05-22 09:00"
+      socialx evaluate runs/demo --data new.h5 --split all --drift
     """
     import socialx
     from socialx.scoring.results import limits_in, not_kept
     from socialx.scoring.tables import print_evaluation
     from socialx.tasks.outputs import check_outputs
 
-    bounds = [] if max_mae is None else limits_in(max_mae)
+    bounds = [] if fail_above is None else limits_in(fail_above)
     if bounds and not runs:
-        raise SettingsError(Argument("max_mae", max_mae), "no run that must keep it", "name a run folder")
-    check_outputs((csv, None), (save, None), layers=layers, runs=runs, overwrite=overwrite)
+        raise SettingsError(Argument("fail_above", fail_above), "no run that must keep it", "name a run folder")
+    check_outputs((save_scores, None), (save_forecasts, None), layers=layers, runs=runs, overwrite=overwrite)
     evaluation = socialx.evaluate(
-        runs, save=save, overwrite=overwrite, settings=layers, progress=Show("evaluate"), **arguments
+        runs,
+        save_forecasts=save_forecasts,
+        overwrite=overwrite,
+        settings=layers,
+        progress=Show("evaluate"),
+        **arguments,
     )
     if as_json:
         print_json(evaluation.as_dict())
     else:
         print_evaluation(evaluation)
-    if csv is not None:
-        evaluation.to_csv(csv, overwrite)
-    for path in filter(None, (csv, save)):
+    if save_scores is not None:
+        evaluation.to_csv(save_scores, overwrite)
+    for path in filter(None, (save_scores, save_forecasts)):
         note(f"wrote {path}")
     if failed := not_kept(evaluation, bounds):
-        raise GateError.together(failed)
+        raise CheckFailedError.together(failed)
 
 
 @command("explain")
-def explain(layers: Layers, as_json: Json = False, **arguments: Any) -> None:
+def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> None:
     """Say where a run errs and which neighbours it uses.
 
     It prints the MAE by horizon, hour and sensor, the radii and the attention weights.  As in evaluate, a run is scored
@@ -90,11 +95,11 @@ def explain(layers: Layers, as_json: Json = False, **arguments: Any) -> None:
 
 
 @command("calibrate")
-def calibrate(layers: Layers, run: Path) -> None:
+def calibrate(layers: ConfigLayers, run: Path) -> None:
     """Write the prediction intervals of a run into its folder.
 
     train does this at its end.  It is needed for other data, and after new
-    weights.  The errors are those of the validation part.
+    weights.  The errors are those of the validation split.
 
     Examples:
       socialx calibrate runs/demo
@@ -111,7 +116,7 @@ def calibrate(layers: Layers, run: Path) -> None:
 
 @command("report", output="runs")
 def report(
-    layers: Layers,
+    layers: ConfigLayers,
     runs: list[Path],
     output: Annotated[
         Path,
@@ -148,7 +153,7 @@ def report(
 
 @command("predict", output="sensors", plot="output")
 def predict(
-    layers: Layers,
+    layers: ConfigLayers,
     run: Path,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="write it as .csv, .parquet or .h5")
@@ -170,7 +175,7 @@ def predict(
       socialx predict runs/demo
       socialx predict runs/demo --data new.h5 --output next_hour.csv
       socialx predict zero-shot --data city.csv --meta-csv places.csv --units km/h
-      socialx predict runs/demo --from "2012-05-20 06:00" --every 15min -o am.csv
+      socialx predict runs/demo --start "2012-05-20 06:00" --every 15min -o am.csv
     """
     import socialx
     from socialx.forecast.forecast import check_suffix
@@ -198,7 +203,7 @@ def predict(
 
 
 @command("export")
-def export(layers: Layers, **arguments: Any) -> None:
+def export(layers: ConfigLayers, **arguments: Any) -> None:
     """Write the model of a run as a file that works without socialx.
 
     .pt2 is a program for torch.export.load and .onnx one for ONNX runtimes.  Both take readings and give the forecast
@@ -215,7 +220,7 @@ def export(layers: Layers, **arguments: Any) -> None:
 
 
 @command("serve")
-def serve(layers: Layers, **arguments: Any) -> None:
+def serve(layers: ConfigLayers, **arguments: Any) -> None:
     """Answer requests for forecasts over HTTP.
 
     POST /forecast takes the readings of the last hour, as JSON or CSV.  GET /forecast/latest is the forecast after the

@@ -14,10 +14,10 @@ import typer
 from socialx.cli.command import Devices, Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
-from socialx.core.errors import Argument, Command, GateError, Message, SettingsError
+from socialx.core.errors import Argument, CheckFailedError, Command, Message, SettingsError
 from socialx.core.help import Help
 from socialx.settings.file import as_yaml
-from socialx.settings.layers import Layers, changed, flat
+from socialx.settings.layers import ConfigLayers, changed, flat
 
 if TYPE_CHECKING:
     from socialx.training.profile.profile import Finding
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @command("config")
 def config(
-    layers: Layers,
+    layers: ConfigLayers,
     only_changed: Annotated[
         bool, typer.Option("--changed", help="only settings whose value is not the default")
     ] = False,
@@ -57,25 +57,25 @@ def config(
 
 
 @command("train")
-def train(layers: Layers, devices: Devices = 1, **arguments: Any) -> None:
+def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
     """Train the shared social model: an xLSTM as encoder, or an MLP.
 
     The run folder holds all that repeats, continues, scores or uses the training.
 
     Examples:
-      socialx train --data metr_la.h5 --size small
+      socialx train --data metr_la.h5 --preset mlp-small
       socialx train --resume runs/mine
     """
     import socialx
-    from socialx.training.process_group import in_environment
+    from socialx.training.process_group import group_from_env
 
-    if devices > 1 and in_environment().world == 1:
+    if devices > 1 and group_from_env().world_size == 1:
         from socialx.training.launch import launch
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
     run = socialx.train(settings=layers, progress=Show("train"), **arguments)
-    group = in_environment()
-    if not group.first:
+    group = group_from_env()
+    if not group.is_rank_zero:
         return
     score = write("train", Command("evaluate", run.path, baselines=True))
     if run.interrupted:
@@ -93,21 +93,21 @@ def train(layers: Layers, devices: Devices = 1, **arguments: Any) -> None:
 
 @command("profile")
 def profile(
-    layers: Layers,
+    layers: ConfigLayers,
     as_json: Json = False,
     output: Annotated[Path | None, Help("also write the JSON here", "FILE")] = None,
     html: Annotated[Path | None, Help("also write a page with pictures", "FILE")] = None,
     trace: Annotated[Path | None, Help("also write the trace, which ui.perfetto.dev opens", "FILE.json.gz")] = None,
     tuned: Annotated[Path | None, Help("also write the settings that it would change", "FILE.yaml")] = None,
-    require: Annotated[str | None, Help("exit 3 unless these are met, such as 'gpu_busy>=0.8'", "LIMITS")] = None,
+    fail_unless: Annotated[str | None, Help("exit 3 unless these are met, such as 'gpu_busy>=0.8'", "LIMITS")] = None,
     fail_on: Annotated[
         str | None,
         Help("exit 3 if one of these is found: rules, families or severities, such as loader,warn", "FINDINGS"),
     ] = None,
     compare: Annotated[Path | None, Help("train with these settings too, in turns, and compare", "FILE.yaml")] = None,
-    max_regression: Annotated[
+    fail_slower: Annotated[
         float | None,
-        typer.Option("--max-regression", metavar="PERCENT", help="exit 3 if --compare is slower by more", min=0),
+        typer.Option("--fail-slower", metavar="PERCENT", help="exit 3 if --compare is slower by more", min=0),
     ] = None,
     devices: Devices = 1,
 ) -> None:
@@ -120,37 +120,44 @@ def profile(
     Examples:
       socialx profile --data metr_la.h5 --tuned tuned.yaml
       socialx profile --data metr_la.h5 --compare tuned.yaml
-      socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8'
+      socialx profile --data metr_la.h5 --fail-unless 'gpu_busy>=0.8'
     """
     import socialx
     from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
-    from socialx.training.process_group import in_environment
+    from socialx.training.process_group import group_from_env
     from socialx.training.profile.profile import not_met, requirements_of
     from socialx.training.profile.rules import check_names, failing
 
-    group = in_environment()
+    group = group_from_env()
     alone: dict[str, object]
-    alone = {"output": output, "html": html, "trace": trace, "require": require, "fail_on": fail_on, "tuned": tuned}
-    alone["devices"] = devices if devices > 1 or group.world > 1 else None
+    alone = {
+        "output": output,
+        "html": html,
+        "trace": trace,
+        "fail_unless": fail_unless,
+        "fail_on": fail_on,
+        "tuned": tuned,
+    }
+    alone["devices"] = devices if devices > 1 or group.world_size > 1 else None
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
         # A file that is not written, or a limit that is not looked at, must not seem to be.
         remedy = f"leave it out, or leave out {Argument('compare')}"
         raise SettingsError(Argument(idle[0]), "is for a profile alone", remedy)
-    required = requirements_of(require) if require is not None else []
+    required = requirements_of(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)
     written = ((output, PROFILE), (html, PAGE), (trace, TRACE), (tuned, ADVICE))
     check_outputs(*written, layers=layers, others=(compare,))
     if compare is not None:
-        _compare(layers, compare, max_regression, as_json)
+        _compare(layers, compare, fail_slower, as_json)
         return
-    if devices > 1 and group.world == 1:
+    if devices > 1 and group.world_size == 1:
         from socialx.training.launch import launch
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
     result = socialx.profile(settings=layers, trace=trace, progress=Show("profile"))
-    if not group.first:
+    if not group.is_rank_zero:
         return
     _write(output, json.dumps(result.as_dict(), indent=2, default=str) + "\n")
     if html is not None:
@@ -170,7 +177,7 @@ def profile(
         elif any(each.patch for each in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
     if failed := not_met(result, required) + failing(result, fatal):
-        raise GateError.together(failed)
+        raise CheckFailedError.together(failed)
 
 
 def _advice(findings: Sequence[Finding]) -> str:
@@ -183,14 +190,14 @@ def _advice(findings: Sequence[Finding]) -> str:
 
 
 def _write(path: Path | None, content: str) -> None:
-    from socialx.core.disk import replacing
+    from socialx.core.disk import atomic_write
 
     if path is not None:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(content, encoding="utf-8")
 
 
-def _compare(layers: Layers, other: Path, most: float | None, as_json: bool) -> None:
+def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     import socialx
@@ -208,11 +215,11 @@ def _compare(layers: Layers, other: Path, most: float | None, as_json: bool) -> 
         }
         print_comparison(comparison.gain, ROUNDS, rows, comparison.changes)
     if most is not None and comparison.gain.high < 1 - most / 100:
-        raise GateError(other, str(comparison.gain), f"at most {most:g} % slower is allowed")
+        raise CheckFailedError(other, str(comparison.gain), f"at most {most:g} % slower is allowed")
 
 
 @command("doctor")
-def doctor(layers: Layers, as_json: Json = False) -> None:
+def doctor(layers: ConfigLayers, as_json: Json = False) -> None:
     """Check what a training needs.
 
     It looks at the machine, packages, settings, device, precision, memory and disk, the data file, one step of the
@@ -232,4 +239,4 @@ def doctor(layers: Layers, as_json: Json = False) -> None:
     else:
         print_lines((line.state, line.name, line.found, line.helps(as_typed)) for line in diagnosis.lines)
     if diagnosis.failed:
-        raise GateError.together(line.message for line in diagnosis.failed)
+        raise CheckFailedError.together(line.message for line in diagnosis.failed)

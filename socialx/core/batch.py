@@ -1,6 +1,6 @@
 """What a model reads and what its forecast is compared with, apart: a forecast needs no row of the future."""
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets, R = T + P, U = G or 0
+# Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets, R = T + P, U = G or 0
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Batch(NamedTuple):
     no model reads them.
     """
 
-    history: Tensor
+    inputs: Tensor
     valid: Tensor
     last: Tensor
-    carried: Tensor
-    slot: Tensor
-    weekday: Tensor
-    usual: Tensor
-    trust: Tensor
+    last_observed: Tensor
+    time_of_day: Tensor
+    day_of_week: Tensor
+    climatology: Tensor
+    confidence: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on ``device``; tensors already there are not copied."""
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What came after the history: values float32 [B,P,N,G] in the file's units, valid bool [B,P,N,G].
+    """What came after the inputs: values float32 [B,P,N,G] in the file's units, valid bool [B,P,N,G].
 
     A missing value is 0 with valid False; the windows that pad a batch to its size have no valid entry.  taught float16
     [B,P,N,U]: what other models forecast, from which this one learns too; U is G, or 0 where there are none.
@@ -44,23 +44,23 @@ class Target(NamedTuple):
 
     values: Tensor
     valid: Tensor
-    taught: Tensor = torch.empty(0)
+    teacher_forecast: Tensor = torch.empty(0)
 
     def to(self, device: torch.device) -> Target:
         """The same target on ``device``; tensors already there are not copied."""
         return Target(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-class Example(NamedTuple):
+class TrainingBatch(NamedTuple):
     """One batch with its target: what training and scoring take."""
 
     batch: Batch
     target: Target
 
-    def to(self, device: torch.device) -> Example:
+    def to(self, device: torch.device) -> TrainingBatch:
         """The same example on ``device``."""
-        return Example(self.batch.to(device), self.target.to(device))
+        return TrainingBatch(self.batch.to(device), self.target.to(device))
 
-    def gathered(self) -> Example:
+    def gathered(self) -> TrainingBatch:
         """Itself: there are examples that are gathered only when a step asks."""
         return self

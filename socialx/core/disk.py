@@ -69,7 +69,7 @@ def read_text(path: Path, most: int) -> str:
 
 
 @contextmanager
-def exclusive(path: Path, wait_s: float = 0.0) -> Iterator[None]:
+def file_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Keep everybody else who locks a file, HDF5 included, out of ``path`` until the block ends.
 
     wait_s: how long to wait, with a note, for somebody who has it open.
@@ -120,11 +120,11 @@ def folder_for(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
 
     A link stays, what it points to is replaced.  The folder is made if it is missing.  What a killed process left here
-    is swept away first, see ``sweep_folder``.
+    is swept away first, see ``remove_stale_files``.
     """
     target = Path(os.path.realpath(path))
     temporary = temporary_for(target, os.getpid())
@@ -133,7 +133,7 @@ def replacing(path: Path) -> Iterator[Path]:
             check_regular(target, "choose another output")  # root may replace /dev/null, and the machine would lack it
         with folder_for(target.parent):
             try:
-                sweep_folder(target.parent, target.name)
+                remove_stale_files(target.parent, target.name)
                 yield temporary
                 if target.exists():
                     shutil.copymode(target, temporary)
@@ -157,7 +157,7 @@ def _machine() -> str:
     return hashlib.sha256(socket.gethostname().encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def sweep_folder(folder: Path, name: str | None = None) -> None:
+def remove_stale_files(folder: Path, name: str | None = None) -> None:
     """Remove the temporaries of a name, or of all names, in a folder that nobody writes any more.
 
     These are the ones of this machine whose process is gone, and all that nobody changed for a week: whether a process
@@ -215,7 +215,7 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
         raise SocialxError(path, "exists already", f"add {Argument('overwrite', True)} to replace it")
 
 
-def version_of(path: Path) -> tuple[int, ...]:
+def file_signature(path: Path) -> tuple[int, ...]:
     """What tells the content of a file from that of another one under the same name."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

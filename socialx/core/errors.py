@@ -80,7 +80,7 @@ def _mark(values: list[Any]) -> str:
     return f"\x0e{json.dumps(values, default=str)}\x0f"
 
 
-def written(text: str, write: Write = python) -> str:
+def render(text: str, write: Write = python) -> str:
     """The text with its marks written; ``write`` says how arguments and commands look."""
 
     def unmarked(match: re.Match[str]) -> str:
@@ -98,7 +98,7 @@ _RETELL: ContextVar[Retell | None] = ContextVar("socialx_retell", default=None)
 
 
 @contextmanager
-def retold(retell: Retell) -> Iterator[None]:
+def rewriting_messages(retell: Retell) -> Iterator[None]:
     """Change the marked texts of all messages that the block makes, such as the name of a file that no user named."""
     outer = _RETELL.get()
     token = _RETELL.set(retell if outer is None else lambda text: outer(retell(text)))
@@ -108,8 +108,8 @@ def retold(retell: Retell) -> Iterator[None]:
         _RETELL.reset(token)
 
 
-def told(text: object) -> str:
-    """The text, as each ``retold`` around it changes it, the innermost first."""
+def rewrite(text: object) -> str:
+    """The text, as each ``rewriting_messages`` around it changes it, the innermost first."""
     retell = _RETELL.get()
     return str(text) if retell is None else retell(str(text))
 
@@ -118,13 +118,13 @@ class Message:
     """One line to a user: where it is, what was found, what helps; marked texts, of which an empty one is left out."""
 
     def __init__(self, where: object, what: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
-        self.where, self.what, self.remedy = told(where), told(what), told(remedy)
-        self.sample = tuple(map(told, sample))
+        self.where, self.what, self.remedy = rewrite(where), rewrite(what), rewrite(remedy)
+        self.sample = tuple(map(rewrite, sample))
 
     def line(self, write: Write = python) -> str:
         """``where: what (sample): remedy``; ``write`` says how arguments and commands look."""
         what = f"{self.what} ({sample(self.sample)})" if self.sample else self.what
-        where, what, remedy = (written(text, write) for text in (self.where, what, self.remedy))
+        where, what, remedy = (render(text, write) for text in (self.where, what, self.remedy))
         return printable(SECRET.sub(r"\1", ": ".join(filter(None, (where, shortened(what, FOUND), remedy)))))
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class SocialxError(Exception):
 
     def __init__(self, where: object, what: object, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
         self.messages: tuple[Message, ...] = (Message(where, what, remedy, sample),)
-        super().__init__(told(where), told(what), told(remedy))
+        super().__init__(rewrite(where), rewrite(what), rewrite(remedy))
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:
@@ -162,13 +162,13 @@ class SettingsError(SocialxError):
     exit_code = 2
 
 
-class GateError(SocialxError):
+class CheckFailedError(SocialxError):
     """A check that the user asked for was not met: exit code 3."""
 
     exit_code = 3
 
 
-class Fallback(UserWarning):
+class FallbackWarning(UserWarning):
     """What was asked for, or picked, cannot be done here; the message says why and what is done in its place."""
 
     def __init__(self, message: Message) -> None:
@@ -180,8 +180,8 @@ class Fallback(UserWarning):
 
 
 def fall_back(where: object, what: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-    """Warn with a ``Fallback``; the command line prints it as one line."""
-    warnings.warn(Fallback(Message(where, what, remedy, sample)), stacklevel=3)
+    """Warn with a ``FallbackWarning``; the command line prints it as one line."""
+    warnings.warn(FallbackWarning(Message(where, what, remedy, sample)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:

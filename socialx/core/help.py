@@ -23,7 +23,7 @@ class Help:
 
 
 RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
-PART = Help("which windows", "train|validation|test|all")
+SPLIT = Help("which windows", "train|validation|test|all")
 START = Help("score only forecasts that begin here or later", "TIME")
 END = Help("and end here or before; a date is its 00:00", "TIME")
 INTERVAL = Help("add prediction intervals of this level", "0.9")

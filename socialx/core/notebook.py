@@ -29,13 +29,13 @@ def files_in(files: Any, argument: str = "data") -> list[Path]:
         if not isinstance(path, str | PathLike):
             way = "name a file"
             if is_frame(path):
-                reading = Command("convert", "auto", "FILE.csv", meta="LOCATIONS.csv", output="OUT.h5")
+                reading = Command("convert", "auto", "FILE.csv", meta_csv="LOCATIONS.csv", output="OUT.h5")
                 way = f"write it with frame.to_csv('FILE.csv'), then {reading}"
             raise SettingsError(argument, f"{type(path).__name__} is no file", way)
     return [Path(path) for path in paths]
 
 
-class Shown:
+class ResultRepr:
     """A result that names itself in one line; its class says which line and which table."""
 
     def headline(self) -> str:

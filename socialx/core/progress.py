@@ -1,7 +1,7 @@
 """Events of long work for a callback; without a callback they cost nothing.
 
-A task of ``socialx.tasks`` takes a callback and passes it to ``listening``; everything below announces its work with
-``work`` and ``say``.  No module of the library prints.
+A task of ``socialx.tasks`` takes a callback and passes it to ``subscribe``; everything below announces its work with
+``work`` and ``emit``.  No module of the library prints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-from socialx.core.errors import Message, told
+from socialx.core.errors import Message, rewrite
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ _LISTENER: ContextVar[Callback | None] = ContextVar("socialx_progress", default=
 
 
 @contextmanager
-def listening(callback: Callback | None) -> Iterator[None]:
+def subscribe(callback: Callback | None) -> Iterator[None]:
     """Send every event of the block to ``callback``; None keeps the listener that is there."""
     if callback is None:
         yield
@@ -89,7 +89,7 @@ def listening(callback: Callback | None) -> Iterator[None]:
 
 
 @contextmanager
-def also(callback: Callback) -> Iterator[None]:
+def also_subscribe(callback: Callback) -> Iterator[None]:
     """Send every event of the block to this callback too."""
     before = _LISTENER.get()
 
@@ -98,11 +98,11 @@ def also(callback: Callback) -> Iterator[None]:
             before(event)
         callback(event)
 
-    with listening(both):
+    with subscribe(both):
         yield
 
 
-def say(event: Event) -> None:
+def emit(event: Event) -> None:
     """Send one event to the listener."""
     listener = _LISTENER.get()
     if listener is not None:
@@ -111,7 +111,7 @@ def say(event: Event) -> None:
 
 def note(message: Message) -> None:
     """Send one lasting line to the listener."""
-    say(Note(message))
+    emit(Note(message))
 
 
 class Bar:
@@ -141,7 +141,7 @@ class Bar:
 @contextmanager
 def work(name: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
     """Announce long work of ``total`` units; the block advances the bar that it is given."""
-    bar = Bar(Work(told(name), total, unit, note=note))
+    bar = Bar(Work(rewrite(name), total, unit, note=note))
     try:
         yield bar
     finally:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from socialx.core.disk import check_regular, replacing
+from socialx.core.disk import atomic_write, check_regular
 from socialx.core.errors import Remedy, SocialxError
 
 # What is raised on files that are none, by safetensors and by whoever makes something of their content.
@@ -25,7 +25,7 @@ UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, Recursi
 def write(path: Path, tables: Mapping[str, Tensor | np.ndarray], described: Mapping[str, str]) -> None:
     """Write a sealed file whole or not at all."""
     tensors = {name: torch.as_tensor(table).contiguous().cpu() for name, table in tables.items()}
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(save(tensors, {**described, "sha256": _seal(tensors, described)}))
 
 

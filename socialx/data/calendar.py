@@ -44,11 +44,11 @@ class Calendar:
         that of a holiday is the one that it resembles.
         """
         local = self.local(seconds)
-        slot, day = (local % DAY_S) // (step_minutes * 60), local // DAY_S
-        weekday = (day + 3) % 7  # 1970-01-01 was a Thursday
+        time_of_day, day = (local % DAY_S) // (step_minutes * 60), local // DAY_S
+        day_of_week = (day + 3) % 7  # 1970-01-01 was a Thursday
         for holiday, like in self.holidays_among(day).items():
-            weekday = np.where(day == holiday, like, weekday)
-        return slot.astype(np.int64), weekday.astype(np.int64)
+            day_of_week = np.where(day == holiday, like, day_of_week)
+        return time_of_day.astype(np.int64), day_of_week.astype(np.int64)
 
     def holidays_among(self, days: np.ndarray) -> dict[int, int]:
         """Those of these days int64 [...] that are holidays, in order, and the weekdays that they resemble."""
@@ -69,9 +69,9 @@ def shifts(zone: ZoneInfo, seconds: np.ndarray) -> np.ndarray:
     return found[place].reshape(seconds.shape)
 
 
-def kind_of(weekday: int) -> int:
+def kind_of(day_of_week: int) -> int:
     """The kind of a day: 0 for Monday to Friday, 1 for Saturday, 2 for Sunday."""
-    return max(weekday - 4, 0)
+    return max(day_of_week - 4, 0)
 
 
 def slots_per_day(step_minutes: int) -> int:

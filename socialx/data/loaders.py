@@ -1,9 +1,9 @@
 """Windows -> batches on the device, in three ways that serve the same batches.
 
-``ResidentLoader`` keeps the whole series on the device (5 bytes a reading: METR-LA 35 MB) and gathers
-rows: no Python per window, no copy per step, no worker.  ``ChunkLoader`` keeps a part of the series there and reads the
+``DeviceLoader`` keeps the whole series on the device (5 bytes a reading: METR-LA 35 MB) and gathers
+rows: no Python per window, no copy per step, no worker.  ``ShardLoader`` keeps a part of the series there and reads the
 next one in a thread meanwhile.  ``WorkerLoader`` has processes that make batches from pages of the file.  Which windows
-an epoch serves, and when, is a function of seed and epoch alone: ``Order``.
+an epoch serves, and when, is a function of seed and epoch alone: ``WindowOrder``.
 """
 
 # Shape letters: W windows, B windows of a batch
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from socialx.core.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.environment import usable_cores
 from socialx.core.errors import Argument, SocialxError, in_short
 from socialx.data.series import Series
@@ -36,31 +36,31 @@ READING_BYTES = 5  # of a series, and of what is usual then
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShare:
     """Which of several processes this is: each takes its own windows of every batch."""
 
     rank: int = 0
     ranks: int = 1
 
 
-ALONE = Share()
+WHOLE = RankShare()
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class WindowOrder:
     """The windows of one part, and the order in which an epoch serves them, in batches for each process.
 
     starts: the first row of each window, int64 [W], ascending.  batch_size: windows of a batch; the last is padded.
-    chunk: windows of a chunk.  The order serves one chunk after the other, so that only one or two of them must be in
-    memory; 0: all windows are one chunk.  A batch may hold windows of two chunks.
+    shard: windows of a shard.  The order serves one shard after the other, so that only one or two of them must be in
+    memory; 0: all windows are one shard.  A batch may hold windows of two shards.
     """
 
     starts: np.ndarray
     batch_size: int
     shuffle: bool = False
     seed: int = 0
-    chunk: int = 0
-    share: Share = ALONE
+    shard: int = 0
+    share: RankShare = WHOLE
 
     def __len__(self) -> int:
         """Batches of each process in an epoch."""
@@ -80,10 +80,10 @@ class Order:
             def drawn(size: int) -> np.ndarray:
                 return torch.randperm(size, generator=generator).numpy()
 
-            if 0 < self.chunk < windows:
-                firsts = np.arange(0, windows, self.chunk)
+            if 0 < self.shard < windows:
+                firsts = np.arange(0, windows, self.shard)
                 firsts = firsts[drawn(len(firsts))]
-                order = np.concatenate([first + drawn(min(self.chunk, windows - first)) for first in firsts])
+                order = np.concatenate([first + drawn(min(self.shard, windows - first)) for first in firsts])
             else:
                 order = drawn(windows)
         padding = len(self) * self.share.ranks * self.batch_size - windows
@@ -96,12 +96,12 @@ class Order:
 class Loader:
     """What training and scoring need: the windows of a part in order, in batches that are no larger than the part.
 
-    num_windows: of all processes together.  chunk: windows of the chunks of which the order is made; 0: all are one.
-    making_s: seconds of what was made last beside the loop: of each batch by workers, of each chunk by a thread.
+    num_windows: of all processes together.  shard: windows of the shards of which the order is made; 0: all are one.
+    making_s: seconds of what was made last beside the loop: of each batch by workers, of each shard by a thread.
     """
 
-    def __init__(self, order: Order) -> None:
-        self.starts, self.num_windows, self.chunk = order.starts, len(order.starts), order.chunk
+    def __init__(self, order: WindowOrder) -> None:
+        self.starts, self.num_windows, self.shard = order.starts, len(order.starts), order.shard
         self.batch_size = min(order.batch_size, -(-self.num_windows // order.share.ranks))
         self.making_s: deque[float] = deque(maxlen=1000)
         self.order = replace(order, batch_size=self.batch_size)
@@ -110,7 +110,7 @@ class Loader:
         """Batches per epoch."""
         return len(self.order)
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         """The batches of one epoch, from ``first_batch`` on; the order depends on the seed and the number alone."""
         raise NotImplementedError
 
@@ -119,12 +119,12 @@ class Loader:
 class Loading:
     """How windows become batches.
 
-    mode: auto, resident, chunk or workers.  chunk_bytes: of a part of the series, None: chosen by the free memory.
+    mode: auto, on_device, sharded or workers.  shard_bytes: of a part of the series, None: chosen by the free memory.
     workers: processes, None: one less than there are CPUs, at most 8.  prefetch: batches that each makes ahead.
     """
 
     mode: str = "auto"
-    chunk_bytes: int | None = None
+    shard_bytes: int | None = None
     workers: int | None = None
     prefetch: int = 2
     pin_memory: bool = True
@@ -138,24 +138,24 @@ class Selection:
     rows: Tensor  # int64 [2,B], on the device of the series
     full: bool  # no window is known to pad it
 
-    def gathered(self) -> Example:
+    def gathered(self) -> TrainingBatch:
         """The example."""
         starts, kept = self.rows
-        return _masked(Example(self.series.window(starts), self.series.target(starts)), self.full, kept)
+        return _masked(TrainingBatch(self.series.window(starts), self.series.target(starts)), self.full, kept)
 
-    def to(self, device: torch.device) -> Selection | Example:
+    def to(self, device: torch.device) -> Selection | TrainingBatch:
         """The same on ``device``: as it is where the series is there, otherwise gathered."""
         return self if self.series.device == device else self.gathered().to(device)
 
 
-class ResidentLoader(Loader):
-    """Batches of one part of the windows, gathered from a resident series."""
+class DeviceLoader(Loader):
+    """Batches of one split, gathered from a series on the device."""
 
-    def __init__(self, series: Series, order: Order) -> None:
+    def __init__(self, series: Series, order: WindowOrder) -> None:
         super().__init__(order)
         self.series = series
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         """Every window once."""
         for selection in self.selections(number, first_batch):
             yield selection.gathered()
@@ -168,60 +168,60 @@ class ResidentLoader(Loader):
             yield Selection(self.series, rows[batch], bool(real[batch].all()))
 
 
-class ChunkLoader(Loader):
-    """The same batches from two chunks of the series at a time: one in use, the next one read in a thread meanwhile."""
+class ShardLoader(Loader):
+    """The same batches from two shards of the series at a time: one in use, the next one read in a thread meanwhile."""
 
-    def __init__(self, series_of: SeriesOf, length: int, device: torch.device, order: Order) -> None:
+    def __init__(self, series_of: SeriesOf, length: int, device: torch.device, order: WindowOrder) -> None:
         """series_of: makes a series in the host's memory, pinned for a CUDA device.  length: rows of a window."""
         super().__init__(order)
         self.device = device
         self._series_of, self._length = series_of, length
-        self._chunk = order.chunk or self.num_windows
+        self._shard = order.shard or self.num_windows
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._pool = ThreadPoolExecutor(1, "read chunk")
-        self._ahead: tuple[int, int, Future[_Moved]] | None = None  # the first chunk of an epoch to come
+        self._pool = ThreadPoolExecutor(1, "read shard")
+        self._ahead: tuple[int, int, Future[_Moved]] | None = None  # the first shard of an epoch to come
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
-        """Every window once.  A chunk is dropped when the last batch with windows of it was made.
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
+        """Every window once.  A shard is dropped when the last batch with windows of it was made.
 
-        When all chunks of a shuffled epoch are there, the first one of the next epoch is read.
+        When all shards of a shuffled epoch are there, the first one of the next epoch is read.
         """
         places, real = (each[first_batch:] for each in self.order.places(number))
-        chunks = places // self._chunk
-        names, beside, moved = side_by_side(chunks)
+        shards = places // self._shard
+        names, beside, moved = side_by_side(shards)
         in_order = np.take_along_axis(self.starts[places], beside, axis=1)
         starts, back, kept = (_sent(each, self.device) for each in (in_order, beside.argsort(axis=1), real))
-        first, last = dict[int, int](), dict[int, int]()  # the batches with windows of each chunk
-        for batch, row in enumerate(chunks):
-            for chunk in np.unique(row).tolist():
-                first.setdefault(chunk, batch)
-                last[chunk] = batch
+        first, last = dict[int, int](), dict[int, int]()  # the batches with windows of each shard
+        for batch, row in enumerate(shards):
+            for shard in np.unique(row).tolist():
+                first.setdefault(shard, batch)
+                last[shard] = batch
         here: dict[int, Future[_Moved]] = {}
         ahead, self._ahead = self._ahead, None
         if ahead and ahead[0] == number and ahead[1] in first and not ahead[2].cancelled():
             here[ahead[1]] = ahead[2]
         # Scores are taken in the same order again, or once: nothing is read ahead for them.
-        following = int(self.order.places(number + 1)[0][0, 0]) // self._chunk if self.order.shuffle else None
+        following = int(self.order.places(number + 1)[0][0, 0]) // self._shard if self.order.shuffle else None
         try:
             for batch, own in enumerate(names):
-                here = {chunk: each for chunk, each in here.items() if last[chunk] >= batch}
-                for chunk in first:  # in the order in which they are needed
-                    if chunk not in here and (first[chunk] == batch or (first[chunk] > batch and len(here) < 2)):
-                        here[chunk] = self._pool.submit(self._read, chunk)
-                all_here = self._ahead is None and all(first[chunk] <= batch or chunk in here for chunk in first)
+                here = {shard: each for shard, each in here.items() if last[shard] >= batch}
+                for shard in first:  # in the order in which they are needed
+                    if shard not in here and (first[shard] == batch or (first[shard] > batch and len(here) < 2)):
+                        here[shard] = self._pool.submit(self._read, shard)
+                all_here = self._ahead is None and all(first[shard] <= batch or shard in here for shard in first)
                 if following is not None and all_here and (following in here or len(here) < 2):
                     read = here.get(following) or self._pool.submit(self._read, following)
                     self._ahead = number + 1, following, read
-                used = {chunk: here[chunk].result().ready() for chunk in np.unique(own).tolist()}
+                used = {shard: here[shard].result().ready() for shard in np.unique(own).tolist()}
                 example = gather(used, own, starts[batch], back[batch] if moved[batch] else None)
                 yield _masked(example, bool(real[batch].all()), kept[batch])
         finally:
             for waiting in here.values():
                 waiting.cancel()
 
-    def _read(self, chunk: int) -> _Moved:
+    def _read(self, shard: int) -> _Moved:
         began = time.perf_counter()
-        starts = self.starts[chunk * self._chunk : (chunk + 1) * self._chunk]
+        starts = self.starts[shard * self._shard : (shard + 1) * self._shard]
         start, end = int(starts[0]), int(starts[-1]) + self._length
         series = self._series_of(slice(start - start % PAGE_ROWS, end))
         self.making_s.append(time.perf_counter() - began)
@@ -264,7 +264,7 @@ def side_by_side(names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return np.take_along_axis(names, beside, axis=-1), beside, np.asarray((np.diff(beside) < 0).any(axis=-1))
 
 
-def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back: Tensor | None) -> Example:
+def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back: Tensor | None) -> TrainingBatch:
     """The windows that begin at the rows ``starts`` int64 [B], from the series of their names int64 [B], ascending.
 
     starts and back int64 [B] are on the device of the series; back: the place of each window of the batch, None: they
@@ -273,7 +273,7 @@ def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back
     parts, first = [], 0
     for name, count in zip(*np.unique(names, return_counts=True), strict=True):
         rows = starts[first : first + count]
-        parts.append(Example(series[int(name)].window(rows), series[int(name)].target(rows)))
+        parts.append(TrainingBatch(series[int(name)].window(rows), series[int(name)].target(rows)))
         first += count
 
     def joined(tensors: tuple[Tensor, ...]) -> Tensor:
@@ -281,15 +281,17 @@ def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back
         return whole if back is None else whole.index_select(0, back)
 
     batches, targets = zip(*parts, strict=True)
-    return Example(Batch(*map(joined, zip(*batches, strict=True))), Target(*map(joined, zip(*targets, strict=True))))
+    return TrainingBatch(
+        Batch(*map(joined, zip(*batches, strict=True))), Target(*map(joined, zip(*targets, strict=True)))
+    )
 
 
-def _masked(example: Example, full: bool, kept: Tensor) -> Example:
+def _masked(example: TrainingBatch, full: bool, kept: Tensor) -> TrainingBatch:
     """No target of the padding is valid; full: there is none.  kept [B] on the device is 0 where a window pads."""
     if full:
         return example
     valid = example.target.valid & kept.bool()[:, None, None, None]
-    return Example(example.batch, example.target._replace(valid=valid))
+    return TrainingBatch(example.batch, example.target._replace(valid=valid))
 
 
 class WorkerLoader(Loader):
@@ -302,9 +304,9 @@ class WorkerLoader(Loader):
         device: torch.device,
         loading: Loading,
         page_bytes: int,
-        order: Order,
+        order: WindowOrder,
     ) -> None:
-        """series_of, length: as in ``ChunkLoader``.  page_bytes: of the pages that each worker keeps."""
+        """series_of, length: as in ``ShardLoader``.  page_bytes: of the pages that each worker keeps."""
         super().__init__(order)
         self.workers = worker_count() if loading.workers is None else loading.workers
         self.made_ahead = self.workers * loading.prefetch  # batches, at most
@@ -312,7 +314,7 @@ class WorkerLoader(Loader):
         options: dict[str, object] = {}
         if self.workers:
             options = {"prefetch_factor": loading.prefetch, "persistent_workers": True, "timeout": TIMEOUT_S}
-        self._loader: DataLoader[tuple[Example, float] | SocialxError] = DataLoader(
+        self._loader: DataLoader[tuple[TrainingBatch, float] | SocialxError] = DataLoader(
             _Pages(series_of, length, page_bytes),
             batch_size=None,
             sampler=self._line,
@@ -324,7 +326,7 @@ class WorkerLoader(Loader):
             **options,  # type: ignore[arg-type]
         )
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         """Every window once."""
         places, real = (each[first_batch:] for each in self.order.places(number))
         self._line[:] = list(zip(self.starts[places], real, strict=True))
@@ -336,7 +338,7 @@ class WorkerLoader(Loader):
                 self.making_s.append(seconds)
                 yield example
         except RuntimeError as error:  # torch's own words for a worker that died or did not answer
-            remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'chunk')}"
+            remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
             raise SocialxError("loader.mode workers", in_short(error), remedy) from None
 
 
@@ -346,14 +348,14 @@ def worker_count() -> int:
     return max(1, min(MOST_WORKERS, usable_cores() // processes - 1))
 
 
-class _Pages(Dataset[tuple[Example, float] | SocialxError]):
+class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
     """Makes whole batches, with the seconds that each took; its pages are read in the process that asks for them."""
 
     def __init__(self, series_of: SeriesOf, length: int, most_bytes: int) -> None:
         self._series_of, self._length, self._most_bytes = series_of, length, most_bytes
         self._pages: OrderedDict[int, Series] = OrderedDict()  # the page that was used last is the last one
 
-    def __getitem__(self, batch: tuple[np.ndarray, np.ndarray]) -> tuple[Example, float] | SocialxError:
+    def __getitem__(self, batch: tuple[np.ndarray, np.ndarray]) -> tuple[TrainingBatch, float] | SocialxError:
         began = time.perf_counter()
         starts, real = batch
         pages = starts // PAGE_ROWS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.core.disk import replacing
+from socialx.core.disk import atomic_write
 from socialx.core.errors import SettingsError, SocialxError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
         figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
         yield figure
         figure.savefig(drawn, format=kind[1:], dpi=DPI, metadata=UNDATED.get(kind, {}))
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(drawn.getvalue())
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.core.disk import replacing
+from socialx.core.disk import atomic_write
 from socialx.core.errors import Command, SocialxError
 from socialx.data.geo import to_plane
 from socialx.drawing.canvas import DOT, DPI, SMALL, VERMILION, title
@@ -95,7 +95,7 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         places = {"s": sizes_of(valued), "c": shown.values[valued], "zorder": 3}
         dots = axes.scatter(east[valued], north[valued], **places, **shown.colours, **EDGE)
         figure.colorbar(dots, ax=axes, **shown.colour_bar, **BAR)
-    above = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": SMALL}
+    above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": SMALL}
     axes.annotate("\u25b2\nN", (0.98, 1), (0, 3), "axes fraction", linespacing=1, **above)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
@@ -190,7 +190,7 @@ def places(sensors: Sensors, path: Path) -> dict[str, Place]:
     """Where each sensor of a file is, by id; those without a position are left out.  Refuses a file without any."""
     known = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
     if not known.any():
-        raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta="LOCATIONS.csv"))
+        raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta_csv="LOCATIONS.csv"))
     return {
         sensors.ids[place]: (float(sensors.longitude[place]), float(sensors.latitude[place]))
         for place in np.flatnonzero(known)
@@ -213,5 +213,5 @@ def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[st
 def write_features(path: Path, features: Iterable[Mapping[str, Any]]) -> None:
     """Write a feature per line, whole or not at all."""
     lines = ",\n".join(json.dumps(each, allow_nan=False) for each in features)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n', encoding="utf-8")

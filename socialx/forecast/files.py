@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from socialx.core.disk import replacing
+from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError, counted, in_short, sample
 from socialx.files.store.layout import PACKED, fixed_texts, plain_text
 from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
@@ -60,7 +60,7 @@ class Scored:
     targets: tuple[str, ...]
     units: tuple[str, ...]
     step_minutes: int
-    history: int
+    lookback: int
     horizon: int
     origin: np.ndarray
 
@@ -248,7 +248,7 @@ def saving(path: Path, about: Scored) -> Iterator[Add]:
     has a row per issue, horizon step, sensor and target.
     """
     write = _to_hdf5 if path.suffix.lower() == ".h5" else _to_parquet
-    with replacing(path) as temporary, write(temporary, about) as add:
+    with atomic_write(path) as temporary, write(temporary, about) as add:
         yield add
 
 
@@ -314,7 +314,7 @@ def _store(file: h5py.File, arrays: dict[str, np.ndarray]) -> None:
 def _describe(file: h5py.File, forecast: Any) -> None:
     """The attributes of a forecast."""
     file.attrs.update(schema="socialx.forecast/2", dataset=forecast.dataset, run=plain_text(str(forecast.run)))
-    file.attrs.update(step_minutes=forecast.step_minutes, history=forecast.history)
+    file.attrs.update(step_minutes=forecast.step_minutes, lookback=forecast.lookback)
     file.attrs["timezone"] = forecast.timezone or ""
 
 

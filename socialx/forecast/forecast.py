@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.core.disk import as_cell, check_output, replacing
+from socialx.core.disk import as_cell, atomic_write, check_output
 from socialx.core.errors import Argument, SettingsError, counted
-from socialx.core.notebook import ROWS, Shown, names_in
+from socialx.core.notebook import ROWS, ResultRepr, names_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,11 +34,11 @@ class Observed:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecast(Shown):
+class Forecast(ResultRepr):
     """Forecasts of N sensors, issued at W times, for P steps each; all times are wall times of the file.
 
     origin datetime64[s] [W]: time of the last row that was read.  times datetime64[s] [W,P]; values float32
-    [W,P,N,G] in ``units``, one for each of the ``targets``.  readings int64 [W,N]: how many of the ``history`` rows
+    [W,P,N,G] in ``units``, one for each of the ``targets``.  readings int64 [W,N]: how many of the ``lookback`` rows
     have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
     observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
     interval: the level of the prediction intervals, such as 0.9, and lower, upper float32 [W,P,N,G]: their ends; None
@@ -54,7 +54,7 @@ class Forecast(Shown):
     values: np.ndarray
     readings: np.ndarray
     reported: np.ndarray
-    history: int
+    lookback: int
     step_minutes: int
     timezone: str | None
     run: str
@@ -79,7 +79,7 @@ class Forecast(Shown):
         older; never: the sensor never reported, and the forecast starts from the mean of the training data.
         """
         return np.select(
-            [~self.reported, self.readings == 0, self.readings < self.history], [NEVER, MISSING, PARTIAL], COMPLETE
+            [~self.reported, self.readings == 0, self.readings < self.lookback], [NEVER, MISSING, PARTIAL], COMPLETE
         )
 
     def select(self, sensors: str | Sequence[str]) -> Forecast:
@@ -207,14 +207,14 @@ class Forecast(Shown):
         check_output(Path(path), overwrite, self.inputs)
         frame = self.to_frame()
         texts = [name for name in ("sensor", "target", "unit") if name in frame]
-        with replacing(Path(path)) as temporary:
+        with atomic_write(Path(path)) as temporary:
             frame[texts] = frame[texts].map(as_cell)
             frame.to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as Parquet."""
         check_output(Path(path), overwrite, self.inputs)
-        with replacing(Path(path)) as temporary:
+        with atomic_write(Path(path)) as temporary:
             self.to_frame().to_parquet(temporary, index=False)
 
     def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
@@ -225,7 +225,7 @@ class Forecast(Shown):
         from socialx.forecast.files import write_forecast
 
         check_output(Path(path), overwrite, self.inputs)
-        with replacing(Path(path)) as temporary:
+        with atomic_write(Path(path)) as temporary:
             write_forecast(temporary, self)
 
     def panels(self, sensors: str | Sequence[str]) -> list[Panel]:

@@ -110,7 +110,7 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> Non
             name = None if rank else band
             axes.fill_between(times - start, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=name)
         label = None if rank else "forecast" if single else "forecasts"
-        dots = {"marker": "o", "markersize": 2.5} if single else {}
+        dots: dict[str, Any] = {"marker": "o", "markersize": 2.5} if single else {}
         axes.plot(times - start, values, color=VERMILION, linewidth=1.8, label=label, **dots)
     if single:
         axes.axvline(origin - start, color=BLUE, linewidth=1, linestyle="--", label="forecast origin")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, Write, counted, python, sample, written
+from socialx.core.errors import Argument, Command, Message, SettingsError, Write, counted, python, render, sample
 from socialx.core.notebook import names_in
 from socialx.files.sources.positions.locations import near
 from socialx.files.store.layout import ROWS_ATTR, UNKNOWN
@@ -165,7 +165,7 @@ def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str,
     found = f"its sensors are {near(place)}, far from its time zone {timezone}"
     if not exchanged:
         return found
-    completing = Command("backfill", path, meta="LOCATIONS.csv")
+    completing = Command("backfill", path, meta_csv="LOCATIONS.csv")
     fits = f"{near((longitude, latitude))} fits it"
     return f"{found}; {fits}: if they are exchanged, exchange the columns and {completing}"
 
@@ -229,7 +229,7 @@ def parse(names: str | Sequence[str]) -> list[str]:
 
 def failed(report: Report, names: Collection[str], write: Write = python) -> list[str]:
     """The lines of those of the named checks that the file does not meet, in the order of CHECKS; "all" = every one."""
-    return [written(line, write) for line in _lines(report, CHECKS if ALL in names else names)]
+    return [render(line, write) for line in _lines(report, CHECKS if ALL in names else names)]
 
 
 def _lines(report: Report, names: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from socialx.core.errors import SocialxError, counted
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, Calendar, kind_of
 from socialx.data.geo import nearest, to_plane
 from socialx.files.sources.positions.locations import centre
@@ -62,7 +62,7 @@ NAMES = IN_JSON.split()  # of all findings, in this order
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Shown):
+class Report(ResultRepr):
     """Findings as plain numbers and texts, ready for JSON; None where the file does not say.  Shares are 0 to 1.
 
     sections: findings by their names, which are attributes of the report too.

@@ -4,7 +4,7 @@ Up to the first social layer sensor i depends on sensor i alone, and nothing but
 number.  The forecast starts from the latest valid reading: the head only learns the change.
 """
 
-# Shape letters: B windows, T history steps, M = T / patch tokens, P horizon steps, N sensors, E width, F inputs,
+# Shape letters: B windows, T lookback steps, M = T / patch tokens, P horizon steps, N sensors, E width, F inputs,
 # G targets
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch
-from socialx.data.normaliser import Network, Normaliser
+from socialx.data.scaler import DataSpec, StandardScaler
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, kept
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
@@ -34,7 +34,7 @@ class Tokens(nn.Module):
         self,
         width: int,
         sensors: int,
-        history: int,
+        lookback: int,
         slots: int,
         inputs: int = 1,
         calendar: bool = True,
@@ -45,18 +45,18 @@ class Tokens(nn.Module):
         super().__init__()
         self.patch = patch
         self.reading = nn.Linear(2 * inputs * patch, width)
-        self.slot = _table(slots, width) if calendar else None
-        self.weekday = _table(7, width) if calendar else None
+        self.time_of_day = _table(slots, width) if calendar else None
+        self.day_of_week = _table(7, width) if calendar else None
         self.sensor = _table(sensors, 1, width) if identity else None
-        self.adaptive = _table(sensors, history // patch, width) if identity else None
+        self.adaptive_embedding = _table(sensors, lookback // patch, width) if identity else None
         self.keep: Tensor | None = None  # of which sensors a step uses the tables, bool [N]; None: of all
 
     def forward(
         self,
         normalised: Tensor,
         valid: Tensor,
-        slot: Tensor,
-        weekday: Tensor,
+        time_of_day: Tensor,
+        day_of_week: Tensor,
         more: Sequence[tuple[Tensor, nn.Linear]] = (),
     ) -> Tensor:
         """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,M,E].
@@ -72,18 +72,18 @@ class Tokens(nn.Module):
         weights = [projection.weight.unflatten(1, (self.patch, -1)) for _, projection in parts]
         weight = torch.cat(weights, dim=2).flatten(1).t().contiguous()  # [patch C,E]
         shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,1,M,E]
-        for table, key in ((self.slot, slot), (self.weekday, weekday)):
+        for table, key in ((self.time_of_day, time_of_day), (self.day_of_week, day_of_week)):
             if table is not None:
                 shared = shared + table[key[:, None, self.patch - 1 :: self.patch]]
         tokens = numbers.transpose(1, 2) @ weight + shared  # [B,N,M,E]
-        own = [table for table in (self.sensor, self.adaptive) if table is not None]
+        own = [table for table in (self.sensor, self.adaptive_embedding) if table is not None]
         return tokens + kept(sum(own[1:], own[0]), self.keep, 2) if own else tokens
 
 
-class Climatology(nn.Module):
+class ClimatologyInputs(nn.Module):
     """What is usual at each time of the week, added to the tokens and to the state: the network learns what is not.
 
-    targets: how many are forecast.  read: as in ``Network``.  patch: the steps of a token.
+    targets: how many are forecast.  read: as in ``DataSpec``.  patch: the steps of a token.
     """
 
     def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None], patch: int = 1) -> None:
@@ -93,27 +93,27 @@ class Climatology(nn.Module):
         self.state = nn.Linear((horizon + 3) * targets, width)
 
     @staticmethod
-    def at(batch: Batch, normaliser: Normaliser) -> Tensor:
+    def at(batch: Batch, scaler: StandardScaler) -> Tensor:
         """The usual readings of history and horizon in normalised units, [B,R,N,G]; 0 where nothing is known."""
-        return ((batch.usual - normaliser.target_mean) / normaliser.target_std).nan_to_num(0.0)
+        return ((batch.climatology - scaler.target_mean) / scaler.target_std).nan_to_num(0.0)
 
-    def of_tokens(self, usual: Tensor, trust: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
+    def of_tokens(self, climatology: Tensor, confidence: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
         """usual, trust [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,3G]."""
-        unusual = torch.zeros_like(usual)
+        anomaly = torch.zeros_like(climatology)
         for target, place in enumerate(self.read):
             if place is not None:
-                unusual[..., target] = (normalised[..., place] - usual[..., target]) * valid[..., place]
-        return torch.cat([usual, unusual, trust], dim=-1)
+                anomaly[..., target] = (normalised[..., place] - climatology[..., target]) * valid[..., place]
+        return torch.cat([climatology, anomaly, confidence], dim=-1)
 
-    def of_state(self, usual: Tensor, trust: Tensor, history: int, carried: Tensor) -> Tensor:
+    def of_state(self, climatology: Tensor, confidence: Tensor, lookback: int, last_observed: Tensor) -> Tensor:
         """What is usual ahead, and the latest reading, both against now, and the trust in it -> [B,N,E].
 
         usual, trust [B,R,N,G]; carried [B,N,G], normalised.  The trust is that of now and of the last step.
         """
-        now = usual[:, history - 1]  # [B,N,G]
-        ahead = (usual[:, history:] - now[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
-        trusted = trust[:, history - 1], trust[:, -1]
-        return self.state(torch.cat([ahead, (carried - now).nan_to_num(0.0), *trusted], dim=-1))
+        now = climatology[:, lookback - 1]  # [B,N,G]
+        ahead = (climatology[:, lookback:] - now[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
+        trusted = confidence[:, lookback - 1], confidence[:, -1]
+        return self.state(torch.cat([ahead, (last_observed - now).nan_to_num(0.0), *trusted], dim=-1))
 
 
 def _table(*shape: int) -> nn.Parameter:
@@ -125,7 +125,7 @@ class Forecaster(nn.Module):
     """The shared social xLSTM.
 
     tokens and encoder of width E.  social: layers that act one after the other on the encoder's last step.
-    sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
+    per_sensor_output: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
     climatology: None: the model does not read it.  sensor_dropout: of which share of the sensors each step of training
     leaves out the weights of single sensors, so that the model can do without them.
     """
@@ -136,23 +136,23 @@ class Forecaster(nn.Module):
         encoder: SharedEncoder | WindowMlp,
         social: Sequence[SocialLayer],
         horizon: int,
-        normaliser: Normaliser,
-        sensor_heads: int = 0,
-        climatology: Climatology | None = None,
+        scaler: StandardScaler,
+        per_sensor_output: int = 0,
+        climatology: ClimatologyInputs | None = None,
         sensor_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         width = tokens.reading.out_features
-        self.tokens, self.encoder, self.normaliser = tokens, encoder, normaliser
+        self.tokens, self.encoder, self.scaler = tokens, encoder, scaler
         self.climatology = climatology
         self.social = nn.ModuleList(social)
         self._drops = any(layer.dropout.p > 0 for layer in social)
         self.fusion = nn.Linear(2 * width, width) if social else None
-        self.horizon, self.targets = horizon, len(normaliser.target_mean)
+        self.horizon, self.targets = horizon, len(scaler.target_mean)
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon * self.targets))
-        self.sensor_heads = None
-        if sensor_heads:
-            self.sensor_heads = nn.Parameter(torch.zeros(sensor_heads, horizon * self.targets, width))
+        self.per_sensor_output = None
+        if per_sensor_output:
+            self.per_sensor_output = nn.Parameter(torch.zeros(per_sensor_output, horizon * self.targets, width))
         self.sensor_dropout = sensor_dropout
         self._with_tables: tuple[Any, ...] = (tokens, *(layer.pooling.geometry for layer in social))
 
@@ -160,24 +160,26 @@ class Forecaster(nn.Module):
         """Batch -> forecast [B,P,N,G] in the file's units; a sensor that was never observed starts from the mean."""
         change = self.last_layer(self.states(batch))  # [B,N,P*G]
         change = change.unflatten(-1, (self.horizon, self.targets)).transpose(1, 2)  # [B,P,N,G]
-        return self.normaliser.from_latest(batch, change)
+        return self.scaler.from_latest(batch, change)
 
     def states(self, batch: Batch) -> Tensor:
         """What is known of every sensor before the head, [B,N,E]."""
         self._leave_out(batch.last)
-        history = batch.history.shape[1]
-        slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
-        normalised, ahead, more = self.normaliser.inputs(batch), None, []
+        lookback = batch.inputs.shape[1]
+        time_of_day, day_of_week = batch.time_of_day[:, :lookback], batch.day_of_week[:, :lookback]
+        normalised, ahead, more = self.scaler.inputs(batch), None, []
         if self.climatology is not None:
-            usual, trust = self.climatology.at(batch, self.normaliser), batch.trust  # [B,R,N,G]
-            numbers = self.climatology.of_tokens(usual[:, :history], trust[:, :history], normalised, batch.valid)
+            climatology, confidence = self.climatology.at(batch, self.scaler), batch.confidence  # [B,R,N,G]
+            numbers = self.climatology.of_tokens(
+                climatology[:, :lookback], confidence[:, :lookback], normalised, batch.valid
+            )
             more.append((numbers, self.climatology.token))
-            ahead = self.climatology.of_state(usual, trust, history, self.normaliser.carried(batch))
-        tokens = self.tokens(normalised, batch.valid, slot, weekday, more)  # [B,N,M,E]
+            ahead = self.climatology.of_state(climatology, confidence, lookback, self.scaler.last_observed(batch))
+        tokens = self.tokens(normalised, batch.valid, time_of_day, day_of_week, more)  # [B,N,M,E]
         own = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
         own = own if ahead is None else own + ahead
         state = own
-        again = self.training and getattr(self.encoder, "checkpointing", False)
+        again = self.training and getattr(self.encoder, "activation_checkpointing", False)
         for layer in self.social:
             state = recomputed(layer, state, self._drops) if again else layer(state)
         if self.fusion is None:
@@ -197,13 +199,13 @@ class Forecaster(nn.Module):
         """state [B,N,E] -> normalised change [B,N,P*G]."""
         hidden = self.head[:-1](state)
         change = self.head[-1](hidden)
-        if self.sensor_heads is not None:
-            heads = kept(self.sensor_heads, self.tokens.keep, 2)
+        if self.per_sensor_output is not None:
+            heads = kept(self.per_sensor_output, self.tokens.keep, 2)
             change = change + torch.einsum("bne,npe->bnp", hidden, heads)
         return change
 
 
-class Coarser(nn.Module):
+class CoarserStepAdapter(nn.Module):
     """Reads T and forecasts P steps of a file with a model that reads k T and forecasts k P shorter ones."""
 
     def __init__(self, model: nn.Module, steps: int) -> None:
@@ -215,16 +217,16 @@ class Coarser(nn.Module):
         """Batch of the file's step -> forecast [B,P,N,G] in the file's units."""
         finer = {
             name: getattr(batch, name).repeat_interleave(self.steps, dim=1)
-            for name in ("history", "valid", "slot", "weekday", "usual", "trust")
+            for name in ("inputs", "valid", "time_of_day", "day_of_week", "climatology", "confidence")
         }
-        within = torch.arange(self.steps, device=batch.slot.device).repeat(batch.slot.shape[1])
-        finer["slot"] = finer["slot"] * self.steps + within
+        within = torch.arange(self.steps, device=batch.time_of_day.device).repeat(batch.time_of_day.shape[1])
+        finer["time_of_day"] = finer["time_of_day"] * self.steps + within
         forecast = self.model(batch._replace(**finer))  # [B,k P,N,G]
         return forecast.unflatten(1, (-1, self.steps)).mean(2)
 
 
 def social_forecaster(
-    network: Network,
+    network: DataSpec,
     social: Social | None = None,
     *,
     encoder: str = "xlstm",
@@ -235,11 +237,11 @@ def social_forecaster(
     slstm_at: Sequence[int] = (1,),
     heads: int = 4,
     dropout: float = 0.0,
-    impl: str = "auto",
-    chunk: int | None = None,
-    checkpointing: bool = False,
-    sensor_identity: bool = True,
-    sensor_heads: bool = False,
+    backend: str = "auto",
+    encoder_batch: int | None = None,
+    activation_checkpointing: bool = False,
+    sensor_embedding: bool = True,
+    per_sensor_output: bool = False,
     sensor_dropout: float = 0.0,
     zero_shot: bool = False,
     climatology: bool = False,
@@ -253,22 +255,24 @@ def social_forecaster(
     tokens = Tokens(
         width,
         network.sensors,
-        network.history,
+        network.lookback,
         network.slots,
         inputs=len(network.inputs),
         calendar=not zero_shot,
-        identity=sensor_identity and not zero_shot,
+        identity=sensor_embedding and not zero_shot,
         patch=patch,
     )
-    length = network.history // patch
+    length = network.lookback // patch
     shared: SharedEncoder | WindowMlp
     if encoder == "mlp":
         shared = WindowMlp(width, length, mlp_width, dropout)
     else:
         cpu_chunk = CPU_CHUNK * patch  # as many steps
-        shared = SharedEncoder(width, blocks, slstm_at, heads, length, dropout, impl, chunk, checkpointing, cpu_chunk)
+        shared = SharedEncoder(
+            width, blocks, slstm_at, heads, length, dropout, backend, encoder_batch, activation_checkpointing, cpu_chunk
+        )
     layers = social.make(width, dropout) if social else []
-    usual = Climatology(width, network.horizon, len(network.targets), network.read, patch) if climatology else None
-    heads_of_sensors = network.sensors if sensor_heads and not zero_shot else 0
-    normaliser = network.normaliser()
-    return Forecaster(tokens, shared, layers, network.horizon, normaliser, heads_of_sensors, usual, sensor_dropout)
+    read = ClimatologyInputs(width, network.horizon, len(network.targets), network.read, patch) if climatology else None
+    heads_of_sensors = network.sensors if per_sensor_output and not zero_shot else 0
+    scaler = network.scaler()
+    return Forecaster(tokens, shared, layers, network.horizon, scaler, heads_of_sensors, read, sensor_dropout)

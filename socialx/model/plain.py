@@ -1,6 +1,6 @@
 """Plain models, trained and scored by the same code: what the shared social xLSTM and its encoder must beat."""
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets, E width, S sequences
+# Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets, E width, S sequences
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch
-from socialx.data.normaliser import Network, Normaliser
+from socialx.data.scaler import DataSpec, StandardScaler
 
 
 class Linear(nn.Module):
     """One linear map from the history of a sensor to its horizon, shared by all sensors: T F -> P G."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: DataSpec) -> None:
         super().__init__()
-        self.normaliser, self.horizon = network.normaliser(), network.horizon
-        self.map = nn.Linear(network.history * len(network.inputs), network.horizon * len(network.targets))
+        self.scaler, self.horizon = network.scaler(), network.horizon
+        self.map = nn.Linear(network.lookback * len(network.inputs), network.horizon * len(network.targets))
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> [B,P,N,G] in the file's units."""
-        return _ahead(self.map(_windows(self.normaliser.inputs(batch))), self.horizon, self.normaliser)
+        return _ahead(self.map(_windows(self.scaler.inputs(batch))), self.horizon, self.scaler)
 
 
 class SharedLstm(nn.Module):
@@ -30,18 +30,18 @@ class SharedLstm(nn.Module):
     The field's floor: 3.06 / 3.76 / 4.86 mph at 15, 30, 60 minutes of METR-LA (Torch-MTS, seed 233).
     """
 
-    def __init__(self, network: Network, width: int, blocks: int, dropout: float) -> None:
+    def __init__(self, network: DataSpec, width: int, blocks: int, dropout: float) -> None:
         super().__init__()
-        self.normaliser, self.horizon = network.normaliser(), network.horizon
+        self.scaler, self.horizon = network.scaler(), network.horizon
         drop = dropout if blocks > 1 else 0.0
         self.lstm = nn.LSTM(len(network.inputs), width, blocks, batch_first=True, dropout=drop)
         self.head = nn.Linear(width, network.horizon * len(network.targets))
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> [B,P,N,G] in the file's units."""
-        inputs = self.normaliser.inputs(batch).transpose(1, 2)  # [B,N,T,F]
+        inputs = self.scaler.inputs(batch).transpose(1, 2)  # [B,N,T,F]
         states, _ = self.lstm(inputs.flatten(0, 1))  # [B*N,T,E]
-        return _ahead(self.head(states[:, -1].unflatten(0, inputs.shape[:2])), self.horizon, self.normaliser)
+        return _ahead(self.head(states[:, -1].unflatten(0, inputs.shape[:2])), self.horizon, self.scaler)
 
 
 class Stid(nn.Module):
@@ -51,17 +51,17 @@ class Stid(nn.Module):
     layers; a direct head.  No sensor uses another.  Width 128 is the published size.
     """
 
-    def __init__(self, network: Network, width: int, dropout: float) -> None:
+    def __init__(self, network: DataSpec, width: int, dropout: float) -> None:
         super().__init__()
-        self.normaliser, self.horizon = network.normaliser(), network.horizon
+        self.scaler, self.horizon = network.scaler(), network.horizon
         part = max(1, width // 4)
-        self.history = nn.Linear(network.history * len(network.inputs), part)
-        self.sensor, self.slot, self.weekday = (
+        self.lookback = nn.Linear(network.lookback * len(network.inputs), part)
+        self.sensor, self.time_of_day, self.day_of_week = (
             nn.Embedding(network.sensors, part),
             nn.Embedding(network.slots, part),
             nn.Embedding(7, part),
         )
-        for table in (self.sensor, self.slot, self.weekday):
+        for table in (self.sensor, self.time_of_day, self.day_of_week):
             nn.init.xavier_uniform_(table.weight)
         self.layers = nn.ModuleList(
             nn.Sequential(nn.Linear(4 * part, 4 * part), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4 * part, 4 * part))
@@ -71,17 +71,17 @@ class Stid(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> [B,P,N,G] in the file's units."""
-        history = self.history(_windows(self.normaliser.inputs(batch)))  # [B,N,E/4]
-        now = batch.history.shape[1] - 1
+        lookback = self.lookback(_windows(self.scaler.inputs(batch)))  # [B,N,E/4]
+        now = batch.inputs.shape[1] - 1
         known = [
             self.sensor.weight,
-            self.slot(batch.slot[:, now])[:, None],
-            self.weekday(batch.weekday[:, now])[:, None],
+            self.time_of_day(batch.time_of_day[:, now])[:, None],
+            self.day_of_week(batch.day_of_week[:, now])[:, None],
         ]
-        state = torch.cat([history, *(table.expand_as(history) for table in known)], dim=-1)
+        state = torch.cat([lookback, *(table.expand_as(lookback) for table in known)], dim=-1)
         for layer in self.layers:
             state = state + layer(state)
-        return _ahead(self.head(state), self.horizon, self.normaliser)
+        return _ahead(self.head(state), self.horizon, self.scaler)
 
 
 class WindowMlp(nn.Module):
@@ -90,9 +90,9 @@ class WindowMlp(nn.Module):
     x [S,T,E] -> [S,E], with T = history; hidden: the units of that layer.
     """
 
-    def __init__(self, width: int, history: int, hidden: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, lookback: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(width * history, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.layers = nn.Sequential(nn.Linear(width * lookback, hidden), nn.GELU(), nn.Linear(hidden, width))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,6 +105,6 @@ def _windows(inputs: Tensor) -> Tensor:
     return inputs.transpose(1, 2).flatten(2)
 
 
-def _ahead(normalised: Tensor, horizon: int, normaliser: Normaliser) -> Tensor:
+def _ahead(normalised: Tensor, horizon: int, scaler: StandardScaler) -> Tensor:
     """normalised [B,N,P*G] -> forecast [B,P,N,G] in the file's units."""
-    return normaliser.from_mean(normalised.unflatten(-1, (horizon, -1)).transpose(1, 2))
+    return scaler.from_mean(normalised.unflatten(-1, (horizon, -1)).transpose(1, 2))

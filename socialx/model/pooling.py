@@ -50,12 +50,12 @@ def kept(table: Tensor, keep: Tensor | None, behind: int) -> Tensor:
 class Geometry(nn.Module):
     """The bias of each pair of sensors, per head: the part of pooling that needs no state.
 
-    radius_km is the distance at which the gate starts at one half.  soft: the gate falls there, and radius and softness
-    are trained if ``learnable``.  hard: a sensor that is farther is no neighbour, and nothing is trained.  positional:
-    the offset (east, north) of a neighbour adds to its logit.  pair_rank: the rank of a trained bias of every directed
-    pair of sensors, 0: there is none.  It is the product of ``goal`` and ``source``: a vector
-    per head of the sensor that pools, and one of its neighbour.  The adaptive graph of Graph WaveNet has such vectors
-    (Wu et al. 2019, arXiv:1906.00121).
+    gate_radius_km is the distance at which the gate starts at one half.  soft: the gate falls there, and radius and
+    softness are trained if ``learnable``.  hard: a sensor that is farther is no neighbour, and nothing is trained.
+    positional: the offset (east, north) of a neighbour adds to its logit.  adaptive_adjacency_rank: the rank of a
+    trained bias of every directed pair of sensors, 0: there is none.  It is the product of ``goal`` and ``source``: a
+    vector per head of the sensor that pools, and one of its neighbour.  The adaptive graph of Graph WaveNet has such
+    vectors (Wu et al. 2019, arXiv:1906.00121).
     """
 
     index: Tensor
@@ -67,11 +67,11 @@ class Geometry(nn.Module):
         self,
         heads: int,
         neighbours: Neighbours,
-        radius_km: float = 5.0,
+        gate_radius_km: float = 5.0,
         learnable: bool = True,
         positional: bool = True,
         mask_mode: str = "soft",
-        pair_rank: int = 0,
+        adaptive_adjacency_rank: int = 0,
     ) -> None:
         super().__init__()
         shape = neighbours.index.shape
@@ -80,30 +80,30 @@ class Geometry(nn.Module):
         if mask_mode not in ("soft", "hard"):
             raise ValueError(f"mask_mode {mask_mode!r}: soft or hard")
         self.heads, self.soft = heads, mask_mode == "soft"
-        exists = neighbours.exists if self.soft else neighbours.exists & (neighbours.distance <= radius_km)
+        exists = neighbours.exists if self.soft else neighbours.exists & (neighbours.distance <= gate_radius_km)
         # The graph belongs to the network that is forecast, not to the weights: it is not in the state dict.
         self.register_buffer("index", torch.from_numpy(neighbours.index), persistent=False)
         self.register_buffer("exists", torch.from_numpy(exists), persistent=False)
         self.register_buffer("distance", torch.from_numpy(neighbours.distance).float(), persistent=False)
         # In units of the first radius, so that the weights that read them start at a sensible size.  But at least of
         # 1 km, over which the gate falls: in smaller units what is far would count more by its offset than it fades.
-        offsets = neighbours.offsets / max(radius_km, 1.0)
+        offsets = neighbours.offsets / max(gate_radius_km, 1.0)
         self.register_buffer("offsets", torch.from_numpy(offsets).float(), persistent=False)
         # Logarithms keep both positive.  beta starts at 1/km: the gate falls from 0.73 to 0.27 within 1 km of r.
         trained = learnable and self.soft
-        self.log_radius = nn.Parameter(torch.full((heads,), math.log(radius_km)), requires_grad=trained)
+        self.log_radius = nn.Parameter(torch.full((heads,), math.log(gate_radius_km)), requires_grad=trained)
         self.log_beta = nn.Parameter(torch.zeros(heads), requires_grad=trained)
         self.offset_bias = None
         if positional:
             self.offset_bias = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), nn.Linear(OFFSET_WIDTH, heads))
         self.goal = self.source = None
-        if pair_rank:
-            vectors = heads, len(neighbours.index), pair_rank
+        if adaptive_adjacency_rank:
+            vectors = heads, len(neighbours.index), adaptive_adjacency_rank
             self.goal, self.source = (nn.Parameter(0.1 * torch.randn(*vectors)) for _ in range(2))
         self.keep: Tensor | None = None  # of which sensors a step uses these vectors, bool [N]; None: of all
 
     @property
-    def radius_km(self) -> Tensor:
+    def gate_radius_km(self) -> Tensor:
         """Where each head's gate is one half, [H]."""
         return self.log_radius.exp()
 
@@ -112,7 +112,9 @@ class Geometry(nn.Module):
         with torch.autocast(self.offsets.device.type, enabled=False):
             distance = self.distance.to(self.log_radius.dtype)
             if self.soft:
-                gate = F.logsigmoid(self.log_beta.exp()[:, None, None] * (self.radius_km[:, None, None] - distance))
+                gate = F.logsigmoid(
+                    self.log_beta.exp()[:, None, None] * (self.gate_radius_km[:, None, None] - distance)
+                )
             else:
                 gate = distance.new_zeros(self.heads, *distance.shape)
             return gate.masked_fill(~self.exists, -math.inf)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 # Weights of single sensors, by the end of their name, and which axis is that of the sensors.
 SENSOR_TABLES = {
-    **{"tokens.sensor": 0, "tokens.adaptive": 0, "sensor_heads": 0, "sensor.weight": 0},
+    **{"tokens.sensor": 0, "tokens.adaptive_embedding": 0, "per_sensor_output": 0, "sensor.weight": 0},
     **{"geometry.goal": 1, "geometry.source": 1},
 }
-TIME_TABLES = ("tokens.slot", "tokens.weekday")
+TIME_TABLES = ("tokens.time_of_day", "tokens.day_of_week")
 
 
 def check_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:

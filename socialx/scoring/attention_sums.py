@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch
 from socialx.files.store.layout import Sensors
-from socialx.model.forecaster import Coarser, Forecaster
+from socialx.model.forecaster import CoarserStepAdapter, Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
 from socialx.scoring.metrics import ErrorOf, finite
 from socialx.scoring.results import Head, Layer, Neighbour, SensorErrors
@@ -54,7 +54,7 @@ class RunningWeights:
         self.per_head = torch.zeros(3, pooling.heads, dtype=torch.float64, device=distance.device)
         self.links = torch.zeros(distance.shape, dtype=torch.float64, device=distance.device)
 
-    def add(self, state: Tensor) -> None:
+    def update(self, state: Tensor) -> None:
         """state [B,N,E] as the pooling gets it.  The device is not waited for."""
         size = max(1, AT_A_TIME // (self.links.numel() * state.shape[-1]))
         for part in state.split(size):
@@ -75,7 +75,7 @@ class RunningWeights:
         geometry = self.pooling.geometry
         beta = geometry.log_beta.detach().exp()
         softness = 1 / beta if geometry.soft else torch.zeros_like(beta)
-        columns = [each.double().cpu().numpy() for each in (geometry.radius_km.detach(), softness)]  # [H] each
+        columns = [each.double().cpu().numpy() for each in (geometry.gate_radius_km.detach(), softness)]  # [H] each
         mean_km = weights = None
         if self.windows:
             used, entropy, km = self.per_head.cpu().numpy() / (self.windows * len(self.links))
@@ -114,14 +114,14 @@ class AttentionWeights:
             nonlocal adding
             adding = next(numbers) in asked
 
-        def add(pooling: SocialPooling, inputs: tuple[Tensor, ...]) -> None:
+        def update(pooling: SocialPooling, inputs: tuple[Tensor, ...]) -> None:
             if adding:
-                sums[pooling].add(inputs[0])
+                sums[pooling].update(inputs[0])
 
         with ExitStack() as hooks:
             hooks.callback(self._model.register_forward_pre_hook(begin).remove)
             for pooling in sums:
-                hooks.callback(pooling.register_forward_pre_hook(add).remove)
+                hooks.callback(pooling.register_forward_pre_hook(update).remove)
             yield
 
     def compute(self) -> list[LayerWeights]:
@@ -131,7 +131,7 @@ class AttentionWeights:
 
 def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
     """Those of a model by name: by their number."""
-    model = model.model if isinstance(model, Coarser) else model
+    model = model.model if isinstance(model, CoarserStepAdapter) else model
     if not isinstance(model, Forecaster):
         return {}
     return {f"layer {number}": layer for number, layer in enumerate(model.social, start=1)}  # type: ignore[misc]

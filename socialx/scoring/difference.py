@@ -74,7 +74,7 @@ class DailyErrors:
         self.sums = torch.zeros(2, len(names), horizon, dtype=torch.float64, device=device)
         self.seen = 0
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] of the next batch; windows that pad the last one have no valid target."""
         place = self.place[self.seen : self.seen + len(forecast)]
         self.seen += len(place)

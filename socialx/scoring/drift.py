@@ -1,9 +1,9 @@
 """Whether a run is still as good as its calibration promised: day by day, and sensor by sensor.
 
-Calibration leaves half of the errors of the validation part inside of the 50 % interval of each sensor, step and group,
-so half of the readings of any later day should lie there, in free flow as in congestion.  Fewer do where errors have
-grown.  A sensor is worse on a day with less than 20 %, and the network where the 95 % interval over the days of a week
-ends below 47 %.  Under these limits one sensor is alarmed on one of the 32 days of the validation parts of METR-LA
+Calibration leaves half of the errors of the validation split inside of the 50 % interval of each sensor, step and
+group, so half of the readings of any later day should lie there, in free flow as in congestion.  Fewer do where errors
+have grown.  A sensor is worse on a day with less than 20 %, and the network where the 95 % interval over the days of a
+week ends below 47 %.  Under these limits one sensor is alarmed on one of the 32 days of the validation parts of METR-LA
 and PEMS-BAY: benchmarks/drift.py.
 """
 
@@ -22,7 +22,7 @@ from socialx.core.batch import Batch, Target
 from socialx.data.calendar import DAY_S
 from socialx.files.store.time_axis import as_text
 from socialx.scoring.difference import over_days
-from socialx.scoring.intervals import Intervals
+from socialx.scoring.intervals import ConformalIntervals
 
 LEVEL = 0.5
 LEAST_OF_SENSOR, LEAST_OF_NETWORK = 0.2, 0.47  # the share of a day, and the end of the interval over a week
@@ -66,7 +66,7 @@ class Drift:
 class DailyCoverage:
     """Readings in their 50 % intervals by day and sensor, as running sums on the device."""
 
-    def __init__(self, intervals: Intervals, days: np.ndarray, device: torch.device) -> None:
+    def __init__(self, intervals: ConformalIntervals, days: np.ndarray, device: torch.device) -> None:
         """intervals: of the sensors that are forecast, on the device.
 
         days int64 [W]: the day on which the forecast of each window begins, in the order in which a loader serves them.
@@ -77,7 +77,7 @@ class DailyCoverage:
         self.sums = torch.zeros(3, len(self.days), len(intervals.sensors), dtype=torch.float64, device=device)
         self.seen = 0
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] of the next batch; windows that pad the last one have no valid target."""
         place = self.place[self.seen : self.seen + len(forecast)]
         self.seen += len(place)

@@ -42,7 +42,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
     for minutes in reported_minutes(len(steps), steps[0].key):
         row = rows[minutes]
         table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
-    print_table(out, f"{explanation.run}, {explanation.part} windows, {explanation.target}", table)
+    print_table(out, f"{explanation.run}, {explanation.split} windows, {explanation.target}", table)
     hours = [(key_text("hour", row.key), number(row.mae, 3)) for row in explanation.by_hour]
     table = numbers(*("from", mae) * 4)
     for first in range(6):
@@ -70,7 +70,7 @@ def _print_layers(layers: Sequence[Layer], out: Console) -> None:
         name = layer.name
         for place, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
             null_key = "-" if head.null_key is None else f"{head.null_key:.1%}"
-            radius, softness = number(head.radius_km, 2), number(head.softness_km, 2)
+            radius, softness = number(head.gate_radius_km, 2), number(head.softness_km, 2)
             rest = (number(head.entropy_nats, 2), number(head.distance_km, 2))
             table.add_row(name, place, radius, softness, null_key, *rest, end_section=place == "all")
             name = ""
@@ -98,7 +98,7 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
         name = f"{Path(explanation.run).name} on {explanation.protocol.dataset}"
         times = "" if explanation.times is None else f", {explanation.times[0][:16]} to {explanation.times[1][:16]}"
         target = explanation.target.replace("_", " ")
-        headline(figure, f"{name}{mae}", f"{target}, {explanation.part} windows{times}, {count}")
+        headline(figure, f"{name}{mae}", f"{target}, {explanation.split} windows{times}, {count}")
         _draw_horizon(axes["horizon"], explanation)
         _draw_hours(axes["hour"], explanation)
         _draw_worst(axes["worst"], explanation.sensors, explanation.mae, explanation.unit)
@@ -217,7 +217,8 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
     ]
     places = np.arange(len(rows))
     radius, softness, distance = (
-        np.array([getattr(head, key) for _, head in rows], float) for key in ("radius_km", "softness_km", "distance_km")
+        np.array([getattr(head, key) for _, head in rows], float)
+        for key in ("gate_radius_km", "softness_km", "distance_km")
     )
     low = np.maximum(radius - softness, 0)
     axes.barh(places, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="soft radius")

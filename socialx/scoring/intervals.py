@@ -1,4 +1,4 @@
-"""Prediction intervals by split conformal prediction, from the errors of the validation part.
+"""Prediction intervals by split conformal prediction, from the errors of the validation split.
 
 An interval of level l reaches from the forecast plus a low quantile of the signed errors (truth - forecast) to the
 forecast plus a high one, each of which leaves (1 - l) / 2 of the errors outside.  Of n errors in order these are the
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch, Target
 from socialx.core.errors import Argument, SettingsError, SocialxError
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 from socialx.core.precision import Precision
 from socialx.core.progress import work
 from socialx.data.calendar import DAY_S
@@ -40,7 +40,7 @@ from socialx.files.store.quantities import NOT_NEGATIVE, ratio_of_units
 from socialx.files.store.time_axis import JITTER_S
 from socialx.scoring.free_flow import free_flow_of
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.scoring.scoring_pass import survey
+from socialx.scoring.scoring_pass import run_metrics
 
 SCHEMA, TABLES = "socialx.intervals/1", ("lower", "upper", "free_flow")  # of a file of them
 LEVELS = (*range(50, 100, 5), 98, 99)  # percent
@@ -54,12 +54,12 @@ PAST_DAYS, PAST_EVERY_S = 7, 1800  # of what is forecast of a file that a run wa
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Intervals(Shown):
+class ConformalIntervals(ResultRepr):
     """What is added to a forecast for the two ends of its interval.
 
     lower, upper float32 [L,K,P,N+1,G] in the unit of each target; the last column is for sensors that were not
     calibrated.  A level that has too few errors is infinite.  free_flow float32 [N+1,G].  weights: fingerprint of the
-    model's weights.  protocol: of the data whose validation part was used.  errors: how many errors that are.
+    model's weights.  protocol: of the data whose validation split was used.  errors: how many errors that are.
     """
 
     sensors: tuple[str, ...]
@@ -73,7 +73,7 @@ class Intervals(Shown):
     def headline(self) -> str:
         """Of how many sensors, errors and levels they are."""
         levels = f"levels {LEVELS[0]:g} to {LEVELS[-1]:g}"
-        return f"{levels} of {len(self.sensors)} sensors from {self.errors:,} errors of the validation part"
+        return f"{levels} of {len(self.sensors)} sensors from {self.errors:,} errors of the validation split"
 
     def __post_init__(self) -> None:
         """ValueError for tables that no calibration makes."""
@@ -102,7 +102,7 @@ class Intervals(Shown):
         return {name: getattr(self, name) for name in TABLES}, described
 
     @classmethod
-    def from_sealed(cls, tables: Mapping[str, Tensor], described: Mapping[str, str]) -> Intervals:
+    def from_sealed(cls, tables: Mapping[str, Tensor], described: Mapping[str, str]) -> ConformalIntervals:
         """What ``as_sealed`` made of intervals.  Raises ValueError, KeyError or TypeError where nobody did."""
         if described["schema"] != SCHEMA or set(tables) != set(TABLES):
             raise ValueError("they are of another version")
@@ -145,14 +145,14 @@ class Intervals(Shown):
         low, high = (end.clamp(min=torch.tensor(floor, device=end.device)) for end in ends)
         return low, high
 
-    def times(self, ratios: Sequence[float]) -> Intervals:
+    def times(self, ratios: Sequence[float]) -> ConformalIntervals:
         """The same for readings that are so many times larger; a ratio for each target."""
         ratio = torch.tensor(ratios)
         return replace(self, free_flow=self.free_flow * ratio, lower=self.lower * ratio, upper=self.upper * ratio)
 
     def elsewhere(
         self, sensors: Sequence[str], free_flow: np.ndarray, paces: Sequence[float], now: ScoringProtocol
-    ) -> Intervals:
+    ) -> ConformalIntervals:
         """The same for another network or a longer step, with groups of new sensors by their free flow there.
 
         free_flow float32 [N,G], paces of the targets and protocol: of that network, whose step may be a multiple.
@@ -164,7 +164,9 @@ class Intervals(Shown):
         lower, upper = (part[:, :, steps - 1 :: steps].contiguous() for part in (found.lower, found.upper))
         return replace(found, free_flow=flow, lower=lower, upper=upper, protocol=replace(now, period=None))
 
-    def of(self, sensors: Sequence[str], device: torch.device, units: Mapping[str, str] | None = None) -> Intervals:
+    def of(
+        self, sensors: Sequence[str], device: torch.device, units: Mapping[str, str] | None = None
+    ) -> ConformalIntervals:
         """The same for these sensors, by id, on a device; one that was not calibrated has the bounds of all sensors.
 
         units: of the targets in the data, where speeds may have another one than in the calibration.
@@ -199,7 +201,7 @@ def with_median(free_flow: Tensor) -> Tensor:
 class SignedErrors:
     """Truth - forecast of every window that is kept, in the host's memory, and the group of each forecast.
 
-    errors float32, groups uint8 [W,P,N,G]; NaN where there is no reading.  METR-LA's validation part takes 43 MB,
+    errors float32, groups uint8 [W,P,N,G]; NaN where there is no reading.  METR-LA's validation split takes 43 MB,
     PEMS-BAY's 102 MB, and no part more than 268 MB.
     """
 
@@ -211,7 +213,7 @@ class SignedErrors:
         self.groups = np.zeros(self.errors.shape, np.uint8)
         self.seen = self.kept = 0
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] of the next batch.  Raises SocialxError where a forecast is not finite."""
         first, most = -self.seen % self.every, len(self.errors) - self.kept  # what is more pads the last batch
         forecast, values, valid = (
@@ -269,15 +271,15 @@ def calibrated(
     protocol: ScoringProtocol,
     weights: str,
     days: tuple[int, ...] | None = None,
-) -> Intervals:
-    """The intervals of a model, which is on the device, from one pass over the validation part of the data.
+) -> ConformalIntervals:
+    """The intervals of a model, which is on the device, from one pass over the validation split of the data.
 
     days: how many before the day of issue are known; None: all.
     """
     loader = data.loader("validation", batch_size, days=days)
     flow = torch.from_numpy(free_flow_of(data))
     errors = SignedErrors(flow.to(precision.device), loader.num_windows, data.horizon)
-    survey(model, loader, precision, errors, name="calibrate")
+    run_metrics(model, loader, precision, errors, name="calibrate")
     return _intervals_from(errors, data, protocol, weights)
 
 
@@ -289,7 +291,7 @@ def calibrated_before(
     precision: Precision,
     protocol: ScoringProtocol,
     weights: str,
-) -> Intervals | None:
+) -> ConformalIntervals | None:
     """The intervals of a model that was not trained on the data, from its forecasts of the last week before a second.
 
     One forecast is issued every half hour, and every horizon ends until then.  None where the data begin less than a
@@ -298,28 +300,30 @@ def calibrated_before(
     step_s, begin = 60 * data.store.step_minutes, int(data.store.seconds.min())
     if issued - begin < DAY_S:
         return None
-    first, last = max(begin + (data.history - 1) * step_s, issued - PAST_DAYS * DAY_S), issued - data.horizon * step_s
-    histories = data.histories(JITTER_S)
+    first, last = max(begin + (data.lookback - 1) * step_s, issued - PAST_DAYS * DAY_S), issued - data.horizon * step_s
+    context = data.context(JITTER_S)
     times = np.arange(last, first - 1, -PAST_EVERY_S)[::-1]
-    times = times[histories.rows_at(times) >= 0]
+    times = times[context.rows_at(times) >= 0]
     flow = free_flow_of(data, slice(0, data.rows_until(issued)))
     errors = SignedErrors(torch.from_numpy(flow).to(precision.device), len(times), data.horizon)
     model.eval()
     with work("calibrate", len(times), "forecasts") as bar:
-        for places, batch in histories.batches(times, batch_size):
-            rows = histories.rows_at(times[places, None] + step_s * np.arange(1, data.horizon + 1))
-            truth = (torch.from_numpy(part[..., list(histories.targets)]) for part in histories.read(rows))
+        for places, batch in context.batches(times, batch_size):
+            rows = context.rows_at(times[places, None] + step_s * np.arange(1, data.horizon + 1))
+            truth = (torch.from_numpy(part[..., list(context.targets)]) for part in context.read(rows))
             forecast = torch.from_numpy(precision.infer(model, batch)).to(precision.device)
-            errors.add(forecast, batch, Target(*truth).to(precision.device))
+            errors.update(forecast, batch, Target(*truth).to(precision.device))
             bar.advance(len(batch.last))
     enough = (np.isfinite(errors.errors).sum(axis=(0, 2)) >= LEAST).all()
     return _intervals_from(errors, data, protocol, weights) if enough else None
 
 
-def _intervals_from(errors: SignedErrors, data: Dataset, protocol: ScoringProtocol, weights: str) -> Intervals:
+def _intervals_from(errors: SignedErrors, data: Dataset, protocol: ScoringProtocol, weights: str) -> ConformalIntervals:
     (lower, upper), count = errors.compute()
     flow = with_median(errors.free_flow.cpu())
-    return Intervals(data.sensors.ids, flow, torch.from_numpy(lower), torch.from_numpy(upper), weights, protocol, count)
+    return ConformalIntervals(
+        data.sensors.ids, flow, torch.from_numpy(lower), torch.from_numpy(upper), weights, protocol, count
+    )
 
 
 @dataclass(frozen=True)
@@ -339,14 +343,14 @@ class Coverage:
 class RunningCoverage:
     """How often the truth is inside the intervals, and how wide they are, as running sums on the device."""
 
-    def __init__(self, intervals: Intervals, device: torch.device) -> None:
+    def __init__(self, intervals: ConformalIntervals, device: torch.device) -> None:
         """intervals: of the sensors that are forecast, on the device.  Levels that it does not have are left out."""
         self.intervals = intervals
         self.levels = [level for level in SCORED_LEVELS if level <= intervals.widest]
         sizes = len(self.levels), intervals.protocol.horizon, len(intervals.protocol.targets)
         self.sums = torch.zeros(3, *sizes, dtype=torch.float64, device=device)
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] of a batch."""
         for number, level in enumerate(self.levels):
             low, high = self.intervals.around(forecast, level)

@@ -88,7 +88,7 @@ class RunningScores:
         self.sums = torch.zeros(len(SUMS), horizon, targets, dtype=torch.float64, device=device)
         self.least = NEARLY_ZERO * torch.tensor(list(means), dtype=torch.float64, device=device).abs()
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] of a batch.  MAPE leaves out targets that are 0 or nearly so: it would be of them alone.
 
         A large batch is added a few windows at a time: each of a dozen tables in float64 would be twice its size.
@@ -160,7 +160,7 @@ class RunningErrors:
         }
         self.slow = None if free_flow is None else CONGESTED * free_flow[:, 0]
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] in the file's unit, of a batch on the same device.  The device is not waited for."""
         valid, truth = target.valid[..., 0], target.values[..., 0]
         error = (forecast[..., 0].double() - truth.double()).abs()
@@ -171,8 +171,8 @@ class RunningErrors:
         self.sums["congestion"] += torch.stack([of_congested, of_all - of_congested], dim=1)
         both = both.sum(dim=3)  # [2,B,P]
         self.sums["horizon"] += both.sum(dim=1)
-        hour = batch.slot[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
-        weekday = batch.weekday[:, -self.horizon :]
+        hour = batch.time_of_day[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
+        weekday = batch.day_of_week[:, -self.horizon :]
         if self.holiday is not None:  # windows that pad the last batch have no valid target
             here = self.holiday[self._seen : self._seen + len(weekday)]
             self._seen += len(here)

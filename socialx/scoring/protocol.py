@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from socialx import __version__
 from socialx.core.environment import commit
 from socialx.core.errors import Argument, Command, SocialxError, fall_back, sample, shortened
-from socialx.data.normaliser import Moments
+from socialx.data.scaler import MeanStd
 from socialx.dataset import Dataset
 from socialx.files.sources.holidays import as_dates
 from socialx.files.sources.positions.neighbours import distances_checksum
@@ -28,9 +28,9 @@ SHOWN = 100  # letters of what differs
 NO_FACTS = (
     *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
     *("seed", "precision", "socialx", "commit"),  # other weights, machines and versions are sound
-    *("normaliser", "free_flow", "period", "trained"),  # of the weights, and of the part that is read
+    *("scaler", "free_flow", "period", "trained"),  # of the weights, and of the part that is read
 )
-OF_PARTS = ("split", "windows", "windows_across_gaps", "windows_left_out")
+OF_SPLITS = ("split_method", "windows", "windows_across_gaps", "windows_left_out")
 OF_ZONE = ("first_time", "last_time")
 
 
@@ -49,7 +49,7 @@ class Trained:
     checksum: str
     distances: str | None
     windows: dict[str, int]
-    normaliser: dict[str, Moments]
+    scaler: dict[str, MeanStd]
     seed: int
     precision: str
     socialx: str
@@ -75,7 +75,7 @@ class Period:
 
 @dataclass(frozen=True)
 class ScoringProtocol:
-    """Data, windows, masks, normaliser and machine of a score.
+    """Data, windows, masks, scaler and machine of a score.
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
@@ -92,15 +92,15 @@ class ScoringProtocol:
     inputs: dict[str, str]
     targets: dict[str, str]
     step_minutes: int
-    history: int
+    lookback: int
     horizon: int
-    split: str
+    split_method: str
     windows: dict[str, int]
     windows_across_gaps: int
     missing: dict[str, float | None]
     imputed: bool | None
     distances: str | None
-    normaliser: dict[str, Moments]
+    scaler: dict[str, MeanStd]
     seed: int
     precision: str
     socialx: str
@@ -140,16 +140,16 @@ class ScoringProtocol:
             inputs={name: data.stores[name].unit for name in data.inputs},
             targets={name: data.stores[name].unit for name in data.targets},
             step_minutes=store.step_minutes,
-            history=data.history,
+            lookback=data.lookback,
             horizon=data.horizon,
-            split=w.rule if w else "none",
+            split_method=w.rule if w else "none",
             windows=w.counts if w else {},
             windows_across_gaps=w.across_gaps if w else 0,
             windows_left_out=w.left_out if w else {},
             missing={name: store.missing for name, store in data.stores.items()},
             imputed=store.imputed,
             distances=None if distances is None else distances_checksum(distances),
-            normaliser=dict(data.moments),
+            scaler=dict(data.moments),
             seed=seed,
             precision=precision,
             socialx=__version__,
@@ -165,11 +165,11 @@ class ScoringProtocol:
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:
         """The same with the weights that are scored, and of which period.
 
-        The normaliser is the one that the first of them uses.
+        The scaler is the one that the first of them uses.
         """
         first = next(iter(trained.values()), None)
-        normaliser = first.normaliser if first else self.normaliser
-        return replace(self, trained=trained, normaliser=normaliser, period=period)
+        scaler = first.scaler if first else self.scaler
+        return replace(self, trained=trained, scaler=scaler, period=period)
 
     def refuse_other(
         self,
@@ -262,7 +262,7 @@ class ScoringProtocol:
         if crossed:
             across = f"{then.windows_across_gaps:,} windows across a time gap"
             fall_back(run, f"it was trained with {across}, which are left out now", "a new training knows none of them")
-        of_parts = OF_PARTS if crossed or not self.windows else ()
+        of_parts = OF_SPLITS if crossed or not self.windows else ()
         rest = {f.name for f in fields(self)}.difference(NO_FACTS, of_parts, other_zone)
         other = [name for name in sorted(rest) if getattr(self, name) != getattr(then, name)]
         if other and same_readings:

@@ -1,6 +1,6 @@
 """Reference forecasts: what every model must beat, computed without training."""
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, G targets
+# Shape letters: B windows, T lookback steps, P horizon steps, N sensors, G targets
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class NaiveLast(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> [B,P,N,G] in the file's units."""
-        last = batch.last if self.zeros else torch.where(batch.carried.isnan(), self.fallback, batch.carried)
+        last = (
+            batch.last if self.zeros else torch.where(batch.last_observed.isnan(), self.fallback, batch.last_observed)
+        )
         return last[:, None].expand(-1, self.horizon, -1, -1)
 
 
@@ -62,8 +64,8 @@ class HistoricalAverage(nn.Module):
         total = np.zeros((7 * self.slots, *shape))
         count = np.zeros(total.shape, np.uint32)
         for values, valid, seconds in rows:
-            slot, weekday = calendar.at(seconds, step_minutes)
-            for row, cell in enumerate(weekday * self.slots + slot):
+            time_of_day, day_of_week = calendar.at(seconds, step_minutes)
+            for row, cell in enumerate(day_of_week * self.slots + time_of_day):
                 np.add(total[cell], values[row], out=total[cell], where=valid[row])
                 count[cell] += valid[row]
         totals, counts = total.sum(0), count.sum(0, np.int64)  # [N,G]
@@ -75,12 +77,12 @@ class HistoricalAverage(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> float64 [B,P,N,G] in the file's units."""
-        history = batch.history.shape[1]
-        cell = batch.weekday[:, history:] * self.slots + batch.slot[:, history:]  # [B,P]
+        lookback = batch.inputs.shape[1]
+        cell = batch.day_of_week[:, lookback:] * self.slots + batch.time_of_day[:, lookback:]  # [B,P]
         return self.table[cell]
 
 
-class Recorded(nn.Module):
+class PrecomputedModel(nn.Module):
     """Forecasts that were made before, of the windows of a pass in their order."""
 
     def __init__(self, values: np.ndarray) -> None:

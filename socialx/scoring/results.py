@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from socialx.core.disk import as_cell, check_output, replacing
+from socialx.core.disk import as_cell, atomic_write, check_output
 from socialx.core.errors import Argument, Message, SettingsError
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FROZEN = "days of the training"  # of a run that knows no later ones
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
 COLUMNS = ("model", "target", "by", "key", "mae", "rmse", "mape", "r2", "count")  # of a table of scores
-LIMITS = "max_mae"  # the argument that asks for them
+LIMITS = "fail_above"  # the argument that asks for them
 
 
 @dataclass(frozen=True)
@@ -79,23 +79,22 @@ class ModelScores:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Shown, Mapping[str, ModelScores]):
+class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     """The scores of several models on the same windows, by the name of the run or reference.
 
-    published: results of others under the same protocol, where references were asked for.  known_days: of
-    the same runs that know so many days before each day, which may be days of the part itself: scores that compare with
-    no frozen model's.  Beside published results it has what each run knows with the days of its training alone, named
-    ``RUN, days of the training``.  What was asked for:
-    coverage of the prediction intervals of each run, by target; by: the errors of the first target of each model, by
-    what they are divided by; difference of two runs; drift of each run.  inputs: files that were read, which ``to_csv``
-    never replaces.
+    published: results of others under the same protocol, where references were asked for.  climatology_days: of
+    the same runs that know so many days before each day, which may be days of the split itself: scores that compare
+    with no frozen model's.  Beside published results it has what each run knows with the days of its training alone,
+    named ``RUN, days of the training``.  What was asked for: coverage of the prediction intervals of each run, by
+    target; by: the errors of the first target of each model, by what they are divided by; difference of two runs; drift
+    of each run.  inputs: files that were read, which ``to_csv`` never replaces.
     """
 
-    part: str
+    split: str
     protocol: ScoringProtocol
     models: Mapping[str, ModelScores]
     published: tuple[PublishedScore, ...]
-    known_days: Mapping[str, ModelScores] = field(default_factory=dict)
+    climatology_days: Mapping[str, ModelScores] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorOf, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
@@ -109,9 +108,9 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
         return {name: model for name, model in self.models.items() if not (twins and name == ZEROS_COPIED)}
 
     def headline(self) -> str:
-        """Which models were scored on which part, and the MAE of each over all steps."""
+        """Which models were scored on which split, and the MAE of each over all steps."""
         models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.distinct.items())
-        return f"MAE in {self.protocol.unit} on the {self.part} part of {self.protocol.dataset}: {models}"
+        return f"MAE in {self.protocol.unit} on the {self.split} split of {self.protocol.dataset}: {models}"
 
     def table(self) -> list[dict[str, Any]]:
         """The MAE of the first target, a row per model: a quarter of an hour, half an hour, an hour ahead, and all."""
@@ -127,7 +126,7 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
 
         Each row has ``COLUMNS``; those of ``by`` have mae and count alone.
         """
-        for name, model in {**self.models, **self.known_days}.items():
+        for name, model in {**self.models, **self.climatology_days}.items():
             for target in model.targets:
                 for minutes, scores in model.by_minutes(target).items():
                     key = "all" if minutes is None else minutes
@@ -163,7 +162,7 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
     def as_dict(self) -> dict[str, Any]:
         """For JSON: horizon steps with their minutes; a number that does not exist is None."""
         asked = {
-            "known_days": {name: model.as_dict() for name, model in self.known_days.items()},
+            "climatology_days": {name: model.as_dict() for name, model in self.climatology_days.items()},
             "intervals": _as_dicts(self.coverage),
             "by": _as_dicts(self.by),
             "difference": self.difference and asdict(self.difference),
@@ -171,16 +170,16 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
         }
         return {
             "schema": SCORES_SCHEMA,
-            "part": self.part,
+            "split": self.split,
             "scores": {name: model.as_dict() for name, model in self.models.items()},
-            **{name: part for name, part in asked.items() if part},
+            **{name: split for name, split in asked.items() if split},
             "protocol": self.protocol.as_dict(),
         }
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``rows`` as CSV, whole or not at all."""
         check_output(Path(path), overwrite, self.inputs)
-        with replacing(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        with atomic_write(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, COLUMNS)
             table.writeheader()
             for row in self.rows():
@@ -192,15 +191,15 @@ def _as_dicts(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, An
     return {name: {of: [asdict(row) for row in rows] for of, rows in each.items()} for name, each in tables.items()}
 
 
-def published(protocol: ScoringProtocol, part: str) -> tuple[PublishedScore, ...]:
+def published(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ...]:
     """The results of others that scores under a protocol may be compared with: those of the same data under the same.
 
     None where protocol or data are others.
     """
     dataset = next((d for d in DATASETS.values() if d.dataset_name == protocol.dataset), None)
-    same = part == "test" and protocol.period is None
-    same = same and protocol.split == "canonical" and protocol.targets == {"avg_speed": "mph"}
-    same = same and (protocol.history, protocol.horizon, protocol.step_minutes) == (12, 12, 5)
+    same = split == "test" and protocol.period is None
+    same = same and protocol.split_method == "canonical" and protocol.targets == {"avg_speed": "mph"}
+    same = same and (protocol.lookback, protocol.horizon, protocol.step_minutes) == (12, 12, 5)
     same = same and protocol.missing["avg_speed"] == 0  # a reading of 0 is none
     if not same or protocol.imputed or dataset is None:
         return ()
@@ -218,11 +217,11 @@ class Limit(NamedTuple):
 def limits_in(text: str) -> list[Limit]:
     """``60min=3.5,all=3`` -> limits.  Raises SettingsError for any other text."""
     limits = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", part)
+    for split in text.split(","):
+        match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", split)
         if not match:
             remedy = f"for example {Argument(LIMITS, '60min=3.5')}"
-            raise SettingsError(Argument(LIMITS, text), f"{part!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy)
+            raise SettingsError(Argument(LIMITS, text), f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy)
         limits.append(Limit(int(match[1]) if match[1] else None, float(match[2])))
     return limits
 
@@ -275,12 +274,13 @@ class SensorErrors:
 class Head:
     """What one head of a social layer does; None for a number that does not exist.
 
-    radius_km: where its gate is one half; softness_km: within so much more or less than the radius the gate falls from
-    0.73 to 0.27, 0 where it is hard.  Of its weights, means over windows and sensors: null_key, the weight of the null
-    key; entropy_nats, over the null key and the neighbours; distance_km, the mean over all weight given to a neighbour.
+    gate_radius_km: where its gate is one half; softness_km: within so much more or less than the radius the gate falls
+    from 0.73 to 0.27, 0 where it is hard.  Of its weights, means over windows and sensors: null_key, the weight of the
+    null key; entropy_nats, over the null key and the neighbours; distance_km, the mean over all weight given to a
+    neighbour.
     """
 
-    radius_km: float | None
+    gate_radius_km: float | None
     softness_km: float | None
     null_key: float | None
     entropy_nats: float | None
@@ -311,7 +311,7 @@ class ReferenceErrors:
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Shown):
+class Explanation(ResultRepr):
     """Errors of the first target in its unit, and the social layers of the model.
 
     by_weekday: 0 is Monday.  sensors: the worst first, those without a valid target last.  no_pooling: why there are no
@@ -319,7 +319,7 @@ class Explanation(Shown):
     """
 
     run: str
-    part: str
+    split: str
     target: str
     unit: str
     mae: float | None
@@ -335,9 +335,9 @@ class Explanation(Shown):
     times: tuple[str, str] | None = None
 
     def headline(self) -> str:
-        """The run, the part and the MAE over all sensors."""
+        """The run, the split and the MAE over all sensors."""
         mae = "no valid target" if self.mae is None else f"MAE {self.mae:.3f} {self.unit}"
-        return f"{self.run} on the {self.part} part, {self.target}: {mae} over {self.count:,} readings"
+        return f"{self.run} on the {self.split} split, {self.target}: {mae} over {self.count:,} readings"
 
     def table(self) -> list[dict[str, Any]]:
         """The sensors, the worst first, each with its MAE and its strongest neighbour."""

@@ -1,4 +1,4 @@
-"""The one pass over windows: a model forecasts each of them once, and every question sees every forecast."""
+"""The one pass over windows: a model forecasts each of them once, and every metric sees every forecast."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.core.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.errors import SocialxError
 from socialx.core.precision import Precision
 from socialx.core.progress import work
 from socialx.data.loaders import Loader
 
 
-class Question(Protocol):
+class Metric(Protocol):
     """What is asked of a pass: it adds up forecasts, and its ``compute`` gives the answer at the end."""
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] in the file's units, with what it was made from and what came after.
 
         The device is not waited for.
@@ -28,16 +28,16 @@ class Question(Protocol):
 
 
 @torch.no_grad()
-def survey(
+def run_metrics(
     model: nn.Module,
     loader: Loader,
     precision: Precision,
-    *questions: Question,
+    *metrics: Metric,
     name: str = "score",
     stop: Callable[[], bool] = lambda: False,
-    forecast: Callable[[Example], Tensor] | None = None,
+    forecast: Callable[[TrainingBatch], Tensor] | None = None,
 ) -> bool:
-    """Forecast every window of a loader once and hand each batch to all questions -> whether it came to the end.
+    """Forecast every window of a loader once and hand each batch to all metrics -> whether it came to the end.
 
     model: on the device of ``precision``.  stop is asked before each batch; where it says so, the pass ends.  forecast:
     another way to run the model on a batch.
@@ -53,21 +53,21 @@ def survey(
                 moved = example.to(precision.device)
                 with precision.autocast():
                     found = forecast(moved) if forecast else model(moved.batch)
-                for question in questions:
-                    question.add(found, *moved)
+                for metric in metrics:
+                    metric.update(found, *moved)
                 bar.advance(per_batch)
         return True
     finally:
         model.train(was_training)
 
 
-def survey_each(
-    models: Mapping[str, nn.Module], loader: Loader, precision: Precision, *kinds: Mapping[str, Question]
+def run_metrics_per_model(
+    models: Mapping[str, nn.Module], loader: Loader, precision: Precision, *kinds: Mapping[str, Metric]
 ) -> None:
-    """One pass of each of these models; kinds: of questions, by the names of the models that they are asked about."""
+    """One pass of each of these models; kinds: of metrics, by the names of the models that they are asked about."""
     for name, model in models.items():
         asked = [kind[name] for kind in kinds if name in kind]
-        survey(model, loader, precision, *asked, name=f"score {name}")
+        run_metrics(model, loader, precision, *asked, name=f"score {name}")
 
 
 def refuse_overflow(run: object, values: float | np.ndarray) -> None:

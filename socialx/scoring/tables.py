@@ -40,12 +40,12 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     """A table per target, the published results where there are any, and the protocol."""
     out, protocol = console or Console(), evaluation.protocol
     for target in protocol.targets:
-        title = f"{evaluation.part} windows"
+        title = f"{evaluation.split} windows"
         title = title if len(protocol.targets) == 1 else f"{target}, {title}"
         print_scores(evaluation.distinct, target, protocol, title, out)
-        if evaluation.known_days:
+        if evaluation.climatology_days:
             known = f"{title}, climatology of the days before each day"
-            print_scores(evaluation.known_days, target, protocol, known, out)
+            print_scores(evaluation.climatology_days, target, protocol, known, out)
         if evaluation.coverage:
             covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
             print_coverage(covered, protocol, protocol.targets[target], f"{title}, prediction intervals", out)
@@ -186,7 +186,7 @@ def print_errors(rows: Mapping[str, Sequence[ErrorOf]], what: str, evaluation: E
     protocol, last = evaluation.protocol, list(rows.values())[-1]
     order = [place for place, row in enumerate(last) if row.count]
     unit = f" in{of_unit(protocol.unit)}" if of_unit(protocol.unit) else ""
-    title = f"{evaluation.part} windows, {next(iter(protocol.targets))}, MAE{unit} by {what}"
+    title = f"{evaluation.split} windows, {next(iter(protocol.targets))}, MAE{unit} by {what}"
     if what == "sensor":
         order = sorted(order, key=lambda place: -(last[place].mae or 0))[:WORST]
         title += f", the {len(order)} worst of {len(last)}" if len(order) < len(last) else ", the worst first"
@@ -276,7 +276,7 @@ def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) 
     for name, model in evaluation.distinct.items():
         trained, shown = evaluation.protocol.trained.get(name), (short or {}).get(name, name)
         ours[f"{shown}, which reads past days" if trained and trained.past_days else shown] = model
-        if frozen := evaluation.known_days.get(f"{name}, {FROZEN}"):
+        if frozen := evaluation.climatology_days.get(f"{name}, {FROZEN}"):
             ours[f"{shown}, with the {FROZEN}"] = frozen
     rows = [(other.model, list(other.mae), other.source) for other in evaluation.published]
     rows += [(name, [model.at(minutes).mae for minutes in SCORED_MINUTES], OURS) for name, model in ours.items()]
@@ -303,16 +303,16 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
     targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
     read = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
     normalisers = "; ".join(
-        f"{name if len(protocol.normaliser) > 1 else 'normaliser'} mean {fit.mean:.4f} std {fit.std:.4f}"
-        for name, fit in protocol.normaliser.items()
+        f"{name if len(protocol.scaler) > 1 else 'scaler'} mean {fit.mean:.4f} std {fit.std:.4f}"
+        for name, fit in protocol.scaler.items()
     )
     gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
     local = f", days of {protocol.local_zone}" if protocol.local_zone else ""
     lines = [
         f"{protocol.dataset} {targets}{read}, {counted(protocol.sensors, 'sensor')}, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
-        f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
-        f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap{gapped}",
+        f"{protocol.split_method} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.lookback} "
+        f"+ {protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap{gapped}",
         f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]
@@ -325,7 +325,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
-        reads = f", reads {protocol.history} steps and the days before the day of issue" if trained.past_days else ""
+        reads = f", reads {protocol.lookback} steps and the days before the day of issue" if trained.past_days else ""
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}{reads}")
         if trained.checksum != protocol.checksum:
             seen, between = "it may have seen some of these windows", ""

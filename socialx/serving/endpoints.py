@@ -27,7 +27,7 @@ from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped, said
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
 from socialx.serving.worker import QueueFullError, Worker
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 from socialx.tasks.predict import Band
 
 Refusals = dict[int | str, dict[str, Any]]
@@ -86,14 +86,14 @@ class NetworkAnswer(BaseModel):
     feature: str
     unit: str
     step_minutes: int
-    history: int
+    lookback: int
     horizon: int
     sensors: list[Sensor]
 
 
 Health = create_model("Health", __doc__="The server runs.", status=(str, ...), version=(str, ...))
-READY = "Whether requests are answered; trouble: why the data file or the run, as it is now, is not used."
-Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), trouble=(str, ...))
+READY = "Whether requests are answered; reason: why the data file or the run, as it is now, is not used."
+Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), reason=(str, ...))
 Refusal = create_model("Refusal", __doc__="Why a request is refused.", detail=(str, ...))
 
 
@@ -104,10 +104,10 @@ class Service:
     run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
     data file and the run are looked at.  origins: pages that may ask.  free_flow: of each sensor in the file that was
     read first, float32 [N]; None for what is no speed.  newer: the service of a run that took the place of this one;
-    None: there is none.  trouble: why it is not used.
+    None: there is none.  reason: why it is not used.
     """
 
-    problem: Problem
+    experiment: Experiment
     run: str
     worker: Worker
     metrics: Metrics
@@ -122,20 +122,20 @@ class Service:
     coming: int = 0  # bytes of the bodies that have not come to their end
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     newer: Callable[[], Service | None] = lambda: None
-    trouble: str = ""
+    reason: str = ""
 
     def forecast_from_data(self, follow: bool) -> None:
         """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
-        latest = Latest(self.problem, self.run, self.problem.data.store.path, self.band)
+        latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
         issue = latest.read()
         latest.keep(issue, self.worker.forward(issue.batch))
         self.follow, self.latest = follow, latest
-        if "speed" in self.problem.data.targets[0]:
-            self.free_flow = free_flow_of(issue.problem.data)[:, 0]
+        if "speed" in self.experiment.data.targets[0]:
+            self.free_flow = free_flow_of(issue.experiment.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
         """Sensors with their positions and free-flow speeds, sizes and units."""
-        data = self.problem.data
+        data = self.experiment.data
         store, sensors = data.store, data.sensors
         places = [
             (lat, lon) if np.isfinite([lat, lon]).all() else (None, None)
@@ -151,7 +151,7 @@ class Service:
             "feature": data.targets[0],
             "unit": store.unit,
             "step_minutes": store.step_minutes,
-            "history": data.history,
+            "lookback": data.lookback,
             "horizon": data.horizon,
             "sensors": [
                 {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
@@ -186,11 +186,11 @@ class Service:
         try:
             other = await asyncio.to_thread(self.newer)
         except (SocialxError, OSError) as error:
-            self.trouble = f"the newer run: {said(error)}"
+            self.reason = f"the newer run: {said(error)}"
             return
-        self.trouble = ""
+        self.reason = ""
         if other is not None:
-            self.problem, self.run, self.worker.forward = other.problem, other.run, other.worker.forward
+            self.experiment, self.run, self.worker.forward = other.experiment, other.run, other.worker.forward
             self.band, self.latest, self.free_flow = other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
@@ -221,22 +221,22 @@ class Service:
 
     async def answer(self, kind: str, body: bytes) -> bytes:
         """The forecast for the readings of a body, as JSON.  Raises SocialxError for one that is refused."""
-        problem = self.problem if self.latest is None else self.latest.problem
-        issue = await asyncio.to_thread(issue_of, problem, kind, body)
+        experiment = self.experiment if self.latest is None else self.latest.experiment
+        issue = await asyncio.to_thread(issue_of, experiment, kind, body)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
         return await asyncio.to_thread(lambda: dumped(issue.forecast(self.run, values, self.band).as_dict()))
 
 
-def make_service(problem: Problem, run: str, places: int) -> Service:
+def make_service(experiment: Experiment, run: str, places: int) -> Service:
     """A service of a trained run under a name; its model forecasts as many windows at a time as a batch has."""
-    problem.model.eval()
-    device, metrics = problem.precision.device, Metrics()
+    experiment.model.eval()
+    device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
-    most = problem.settings.loader.batch_size
-    worker = Worker(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
-    return Service(problem, run, worker, metrics)
+    most = experiment.settings.loader.batch_size
+    worker = Worker(partial(experiment.precision.infer, experiment.model), most, places, metrics.batches.add, begins)
+    return Service(experiment, run, worker, metrics)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -314,10 +314,10 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Whether requests are answered, and whether the data file could be read."""
         stopped = any(task.done() for task in service.tasks)
         stuck = service.worker.stuck(service.timeout_s)
-        trouble = "; ".join(filter(None, (service.trouble, service.latest.trouble if service.latest else "")))
+        reason = "; ".join(filter(None, (service.reason, service.latest.reason if service.latest else "")))
         if stopped or stuck:
-            trouble = "a part of the server has stopped" if stopped else "the model does not answer"
-        content = {"ready": not (stopped or stuck), "trouble": trouble}
+            reason = "a part of the server has stopped" if stopped else "the model does not answer"
+        content = {"ready": not (stopped or stuck), "reason": reason}
         return Response(dumped(content), 503 if stopped or stuck else 200, media_type=JSON)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})

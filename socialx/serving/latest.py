@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 from socialx.core.batch import Batch
-from socialx.core.disk import version_of
+from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
 from socialx.data.calendar import DAY_S, following
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S
 from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 from socialx.tasks.predict import Band, issues, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
@@ -34,20 +34,20 @@ Ask = Callable[[Batch], Awaitable[np.ndarray]]
 class Latest:
     """A data file of the run's network and the latest forecast from it; a file that cannot be read changes nothing."""
 
-    problem: Problem
+    experiment: Experiment
     run: str
     path: Path
     band: Band | None = None
     answer: bytes = b""  # the forecast as JSON
     made: float = 0.0  # when, in seconds since 1970
-    trouble: str = ""  # why the file, as it is now, was not read; empty where it was
+    reason: str = ""  # why the file, as it is now, was not read; empty where it was
     _version: tuple[int, ...] = ()
     _due: dict[int, list[np.ndarray]] = field(default_factory=dict)  # issued -> both ends of its 50 % intervals [P,N]
     _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings
 
     def read(self) -> Issue:
         """Open the file as it is now.  Raises SocialxError where it has no history for this run."""
-        data = self.problem.data
+        data = self.experiment.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
         for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
             names = ("unit", "step_minutes", "timezone", "local_zone", "missing")
@@ -55,10 +55,10 @@ class Latest:
             if differ := [f"{name} {now}, not {before}" for name, (now, before) in pairs.items() if now != before]:
                 found = f"it is another kind of file now ({'; '.join(differ)})"
                 raise SocialxError(store.path, found, "start the server again")
-        problem = replace(self.problem, data=replace(data, stores=stores))
-        histories = problem.data.histories(JITTER_S, problem.data.past_now)
-        issued = issues(problem, histories, requested_times(problem, histories))
-        return Issue.of(problem, histories, issued)
+        experiment = replace(self.experiment, data=replace(data, stores=stores))
+        context = experiment.data.context(JITTER_S, experiment.data.past_now)
+        issued = issues(experiment, context, requested_times(experiment, context))
+        return Issue.of(experiment, context, issued)
 
     def keep(self, issue: Issue, values: np.ndarray) -> None:
         """ForecastAnswer with this from now on.  values: float32 [1,P,N,G]."""
@@ -72,15 +72,15 @@ class Latest:
         now[now != now] = None
         readings = {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)}
         self.answer = dumped({**forecast.as_dict(), "now": readings})
-        self.problem, self.made, self._version = issue.problem, time.time(), issue.problem.data.store.version
+        self.experiment, self.made, self._version = issue.experiment, time.time(), issue.experiment.data.store.version
 
     def _score(self, issue: Issue) -> None:
         """Count the readings in the 50 % intervals of the forecasts whose horizon has ended."""
-        histories, now = issue.histories, int(issue.time[0])
-        for issued in [each for each in self._due if each + 60 * histories.step_minutes * histories.horizon <= now]:
+        context, now = issue.context, int(issue.time[0])
+        for issued in [each for each in self._due if each + 60 * context.step_minutes * context.horizon <= now]:
             low, high = self._due.pop(issued)
-            rows = histories.rows_at(following(issued, histories.step_minutes, histories.horizon))
-            truth, valid = (part[..., next(iter(histories.targets))] for part in histories.read(rows))  # [P,N]
+            rows = context.rows_at(following(issued, context.step_minutes, context.horizon))
+            truth, valid = (part[..., next(iter(context.targets))] for part in context.read(rows))  # [P,N]
             inside = valid & (low <= truth) & (truth <= high)
             self._scored.append((issued, int(inside.sum()), int(valid.sum())))
         while self._scored and self._scored[0][0] < now - DAY_S:
@@ -93,14 +93,14 @@ class Latest:
         return inside / count if count else None
 
     async def look(self, ask: Ask) -> None:
-        """Forecast again if the file was changed; what cannot be read is kept as trouble, beside the older forecast."""
+        """Forecast again if the file was changed; what cannot be read is kept as reason, beside the older forecast."""
         try:
-            if version_of(self.path) != self._version:
+            if file_signature(self.path) != self._version:
                 issue = await asyncio.to_thread(self.read)
                 await asyncio.to_thread(self.keep, issue, await ask(issue.batch))
-            self.trouble = ""
+            self.reason = ""
         except (SocialxError, OSError) as error:
-            self.trouble = said(error)
+            self.reason = said(error)
 
 
 def said(error: SocialxError | OSError) -> str:

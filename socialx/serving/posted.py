@@ -16,12 +16,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from socialx.core.errors import ITEM, SocialxError, sample, shortened
-from socialx.data.series import Histories
+from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
 from socialx.files.store.store import Store
 from socialx.files.store.time_axis import JITTER_S, skips, wall_seconds
 from socialx.serving.worker import Issue
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 
 JSON, CSV = "application/json", "text/csv"
 DAY_MINUTES = 1440
@@ -46,7 +46,7 @@ class LastHour(BaseModel):
     )
 
 
-def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
+def issue_of(experiment: Experiment, kind: str, body: bytes) -> Issue:
     """The history that a body of a content type holds.
 
     Raises SocialxError for the first thing that is wrong with it.  Sizes are compared before anything is parsed, and
@@ -54,16 +54,16 @@ def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
     without a reading in the body goes on from its latest one in the data of the problem, as in a file that ends with
     these rows.
     """
-    data = problem.data
+    data = experiment.data
     if len(data.stores) > 1:
         found = f"the run reads {', '.join(data.stores)}, and a request holds readings of one feature"
         raise SocialxError("readings", found, "ask for the forecast of the server's own data")
-    ids, most = data.store.sensors.ids, max(data.history, DAY_MINUTES // data.store.step_minutes)
+    ids, most = data.store.sensors.ids, max(data.lookback, DAY_MINUTES // data.store.step_minutes)
     if body.count(b",") > (most + 1) * (len(ids) + 1) + sum(vdid.count(",") for vdid in ids):
         found = f"more values than {most} rows of {len(ids)} sensors"
-        raise SocialxError("body", found, f"send the last {data.history} rows")
+        raise SocialxError("body", found, f"send the last {data.lookback} rows")
     content = _from_csv(body, most) if kind == CSV else _from_json(body)
-    times, rows = _shape(problem, content, most)
+    times, rows = _shape(experiment, content, most)
     strict = kind == JSON  # the numbers of a table are texts
     _checked(TIMES, times, True, "times")
     columns = [_checked(ROW, row, strict, f"readings.{shortened(vdid, ITEM)}") for vdid, row in rows.items()]
@@ -73,19 +73,19 @@ def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
     place = {vdid: column for column, vdid in enumerate(ids)}
     values = np.full((1 + len(times), len(ids), 1), np.nan, np.float32)
     values[1:, [place[vdid] for vdid in rows], 0] = numbers
-    values[0] = data.histories(JITTER_S, data.past_now).latest_before(int(seconds[0]))
+    values[0] = data.context(JITTER_S, data.past_now).latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
     source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.calendar)
-    histories = Histories(source, data.history, data.horizon, (0,), (0,), past=data.past_now)
-    if not histories.read(np.arange(len(seconds) - data.history, len(seconds)))[1].any():
-        found = f"no sensor has a reading in the last {data.history} rows"
+    context = ContextReader(source, data.lookback, data.horizon, (0,), (0,), past=data.past_now)
+    if not context.read(np.arange(len(seconds) - data.lookback, len(seconds)))[1].any():
+        found = f"no sensor has a reading in the last {data.lookback} rows"
         raise SocialxError("readings", found, "send at least one")
-    return Issue.of(problem, histories, seconds[-1:])
+    return Issue.of(experiment, context, seconds[-1:])
 
 
-def _shape(problem: Problem, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:
+def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:
     """Times and readings of a body in which all lists have the right length; what stands in them is not looked at."""
-    history, ids = problem.data.history, set(problem.data.store.sensors.ids)
+    lookback, ids = experiment.data.lookback, set(experiment.data.store.sensors.ids)
     parts = ("times", "readings")
     if not isinstance(content, dict) or set(content) != set(parts):
         found = sample(list(content)) if isinstance(content, dict) else type(content).__name__
@@ -93,11 +93,11 @@ def _shape(problem: Problem, content: Any, most: int) -> tuple[list[Any], dict[s
     times, readings = (content[part] for part in parts)
     if not isinstance(times, list) or not isinstance(readings, dict):
         raise SocialxError("body", "times is a list, and readings an object of lists", "see /openapi.json")
-    if not history <= len(times) <= most:
-        raise SocialxError("times", f"{len(times)} rows", f"send the last {history}, or up to {most}")
+    if not lookback <= len(times) <= most:
+        raise SocialxError("times", f"{len(times)} rows", f"send the last {lookback}, or up to {most}")
     if lost := [vdid for vdid in readings if vdid not in ids]:
         found = f"{len(lost)} of {len(readings)} sensors are not in the run"
-        helps = f"it has {sample(problem.data.store.sensors.ids)}"
+        helps = f"it has {sample(experiment.data.store.sensors.ids)}"
         raise SocialxError("readings", found, helps, sample=[sample(lost, 10)])
     lengths = {vdid: len(row) if isinstance(row, list) else "no list" for vdid, row in readings.items()}
     if odd := [f"{vdid} has {length}" for vdid, length in lengths.items() if length != len(times)]:

@@ -12,13 +12,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from socialx.core.disk import version_of
+from socialx.core.disk import file_signature
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.help import INTERVAL, RUN, Help, with_help
-from socialx.core.progress import Callback, listening, note
-from socialx.settings.layers import Layers
+from socialx.core.progress import Callback, note, subscribe
+from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 from socialx.tasks.predict import band_of
 from socialx.tasks.train import Run
 from socialx.tasks.trained_model import load_trained
@@ -48,7 +48,7 @@ def serve(
     queue: Annotated[int, Help("requests that may wait; further ones are answered 429", "N")] = 64,
     timeout: Annotated[float, Help("requests that take longer are answered 504", "SECONDS")] = 10.0,
     max_body: Annotated[float, Help("requests that are longer are answered 413", "MIB")] = 4.0,
-    settings: Settings | Layers | None = None,
+    settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> None:
@@ -70,11 +70,11 @@ def serve(
         if not least <= value < math.inf:
             raise SettingsError(Argument(name, value), "out of range", f"at least {least}")
     with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
-        with listening(progress):
+        with subscribe(progress):
             token = read_token(None if token_file is None else Path(token_file), os.environ)
             origins = read_origins(allow_origin)
             path = run.path if isinstance(run, Run) else Path(run)
-            layers = Layers.of(settings, {**sections, "data": data})
+            layers = ConfigLayers.of(settings, {**sections, "data": data})
             named = layers.of_call("data.path")
             if follow and not named:
                 raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
@@ -87,7 +87,7 @@ def serve(
             if not named:
                 found = "the map and /forecast/latest show the end of the run's own file"
                 newer = f"a newer one: {Argument('data.path', 'FILE.h5')}"
-                note(Message(service.problem.data.store.path, found, newer))
+                note(Message(service.experiment.data.store.path, found, newer))
             _tell(listener, path, service.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
@@ -113,14 +113,14 @@ class Served:
     """
 
     folder: Path
-    layers: Layers
+    layers: ConfigLayers
     follow: bool
     interval: float | None
     queue: int
     progress: Callback | None
     version: tuple[object, ...] = ()
     refused: tuple[tuple[object, ...], SocialxError] | None = None
-    problem: Problem | None = None
+    experiment: Experiment | None = None
 
     def make(self, folder: Path) -> Service:
         """The service of the run in a folder.  Raises SocialxError as ``predict`` does."""
@@ -128,18 +128,18 @@ class Served:
 
         version = folder_of(self.folder).version
         run = open_run(folder)
-        problem, trained = load_trained(run, self.layers, split=False, same_missing=self.follow)
-        service = make_service(problem, folder.resolve().name, self.queue)
+        experiment, trained = load_trained(run, self.layers, split=False, same_missing=self.follow)
+        service = make_service(experiment, folder.resolve().name, self.queue)
         if self.interval is not None:
-            service.band = band_of(run, trained, problem, self.interval, int(problem.data.store.seconds[-1]))
+            service.band = band_of(run, trained, experiment, self.interval, int(experiment.data.store.seconds[-1]))
         try:
             service.forecast_from_data(self.follow)
         except SocialxError as error:
             if self.layers.of_call("data.path"):
                 raise
             note(error.messages[0])
-        self._refuse_other(problem)
-        self.version, self.problem = version, problem
+        self._refuse_other(experiment)
+        self.version, self.experiment = version, experiment
         return service
 
     def newer(self) -> Service | None:
@@ -151,11 +151,11 @@ class Served:
         now = run.version
         if now == self.version:
             return None
-        files = now, version_of(Path(str(self.layers.of_call("data.path"))))
+        files = now, file_signature(Path(str(self.layers.of_call("data.path"))))
         if self.refused and self.refused[0] == files:
             raise self.refused[1]
         try:
-            with listening(self.progress):
+            with subscribe(self.progress):
                 service = self.make(run.path.resolve())
                 note(Message(self.folder, f"the forecasts are of {service.run} now"))
                 return service
@@ -163,14 +163,18 @@ class Served:
             self.refused = files, error
             raise
 
-    def _refuse_other(self, problem: Problem) -> None:
+    def _refuse_other(self, experiment: Experiment) -> None:
         """Raise SocialxError where clients and requests that wait would meet another network or other windows."""
-        if self.problem is None:
+        if self.experiment is None:
             return
-        names = ("network", "inputs", "targets", "step_minutes", "history", "horizon")
-        now, then = problem.protocol, self.problem.protocol
+        names = ("network", "inputs", "targets", "step_minutes", "lookback", "horizon")
+        now, then = experiment.protocol, self.experiment.protocol
         differ = [name for name in names if getattr(now, name) != getattr(then, name)]
-        differ += ["climatology"] if bool(problem.data.met) != bool(self.problem.data.met) else []
+        differ += (
+            ["climatology"]
+            if bool(experiment.data.train_climatology_days) != bool(self.experiment.data.train_climatology_days)
+            else []
+        )
         if differ:
             raise SocialxError(self.folder, f"it has another {' and '.join(differ)}", "start the server again")
 

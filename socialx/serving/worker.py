@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from socialx.core.batch import Batch
-from socialx.data.series import Histories
+from socialx.data.series import ContextReader
 from socialx.forecast.forecast import Forecast
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 from socialx.tasks.predict import Band, as_forecast
 
 GATHER_S = 0.003  # how long a request waits for others; a small part of what a forecast takes
@@ -34,22 +34,22 @@ class QueueFullError(Exception):
 class Issue:
     """One history that a forecast is issued from; ``time`` int64 [1] is that of its last row."""
 
-    problem: Problem
-    histories: Histories
+    experiment: Experiment
+    context: ContextReader
     time: np.ndarray
     batch: Batch
 
     @classmethod
-    def of(cls, problem: Problem, histories: Histories, time: np.ndarray) -> Self:
+    def of(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
         """The history that ends at this time."""
-        ((_, batch),) = histories.batches(time, 1)
-        return cls(problem, histories, time, batch)
+        ((_, batch),) = context.batches(time, 1)
+        return cls(experiment, context, time, batch)
 
     def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
         """The values float32 [1,P,N,G] that the model gave for it, with all that belongs to them."""
-        histories, batch = self.histories, self.batch
-        known = histories.readings(batch), histories.reported(batch), *histories.around(self.time, histories.history)
-        forecast = as_forecast(self.problem, run, self.time, values, *known)
+        context, batch = self.context, self.batch
+        known = context.readings(batch), context.reported(batch), *context.around(self.time, context.lookback)
+        forecast = as_forecast(self.experiment, run, self.time, values, *known)
         return forecast if band is None else band.around(forecast, values)
 
 

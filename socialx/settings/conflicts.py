@@ -11,7 +11,7 @@ from socialx.core.errors import Argument, SettingsError, counted
 from socialx.settings.kinds import ENCODERS, NEIGHBOURS, POOLINGS, OwnModel, model_of
 from socialx.settings.schema import HEADS, ModelSettings, PoolingSettings, Settings
 
-PER_SENSOR = ("model.sensor_identity", "model.sensor_heads", "pooling.pair_rank")  # weights of each
+PER_SENSOR = ("model.sensor_embedding", "model.per_sensor_output", "pooling.adaptive_adjacency_rank")  # weights of each
 
 
 def unread(settings: Settings) -> set[str]:
@@ -47,7 +47,7 @@ def sensor_tables(settings: Settings) -> bool:
         return tables
     if settings.model.zero_shot:
         return False
-    pairs = settings.pooling.pair_rank > 0 and "pooling.pair_rank" not in unread(settings)
+    pairs = settings.pooling.adaptive_adjacency_rank > 0 and "pooling.adaptive_adjacency_rank" not in unread(settings)
     return pairs or any(getattr(settings.model, name) for name in tables)
 
 
@@ -64,7 +64,7 @@ def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
 
 def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, str]]:
     """Where settings exclude each other, what is found there, and the remedy."""
-    model, pooling, history = settings.model, settings.pooling, finer * settings.data.history
+    model, pooling, lookback = settings.model, settings.pooling, finer * settings.data.lookback
     also, social = Argument("data.extra_data"), model_of(model.kind).social
     pools = social and POOLINGS[pooling.kind].path is not None
     if settings.data.extra_data and not model.zero_shot:
@@ -72,12 +72,12 @@ def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, st
         yield also, found, f"add {Argument('model.zero_shot', True)}"
     if settings.data.extra_data and settings.trainer.teacher:
         yield Argument("trainer.teacher"), "its forecasts are of one network", f"leave it or {also} out"
-    if social and history % model.patch:
-        fit = [steps for steps in range(1, history + 1) if history % steps == 0]
+    if social and lookback % model.patch:
+        fit = [steps for steps in range(1, lookback + 1) if lookback % steps == 0]
         below = max(steps for steps in fit if steps < model.patch)
-        listed = ", ".join(map(str, fit[:-1])) + f" or {history}" if history > 1 else "1"
-        patch = f"model.patch {model.patch} does not divide the {counted(history, 'step')} of the history"
-        yield patch, listed, f"{Argument('model.patch', below)}, or another {Argument('data.history')}"
+        listed = ", ".join(map(str, fit[:-1])) + f" or {lookback}" if lookback > 1 else "1"
+        patch = f"model.patch {model.patch} does not divide the {counted(lookback, 'step')} of the history"
+        yield patch, listed, f"{Argument('model.patch', below)}, or another {Argument('data.lookback')}"
     if pools and model.width % HEADS:
         found = f"not a multiple of the {HEADS} heads of a social layer"
         yield f"model.width {model.width}", found, str(Argument("model.width", model.width + -model.width % HEADS))

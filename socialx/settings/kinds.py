@@ -61,7 +61,7 @@ class Model(Kind):
 
 @dataclass(frozen=True)
 class OwnModel(Model):
-    """A class of the user's own: an ``nn.Module`` that takes a ``Network``, and settings by their names."""
+    """A class of the user's own: an ``nn.Module`` that takes a ``DataSpec``, and settings by their names."""
 
     def load(self) -> Any:
         """The class, from the module path or the current folder.  Raises SettingsError where it is none."""
@@ -104,7 +104,7 @@ MODELS: dict[str, Model] = _table(
         "one shared encoder and social pooling",
         "socialx.model.forecaster:social_forecaster",
         social=True,
-        sensor_tables=("sensor_identity", "sensor_heads"),
+        sensor_tables=("sensor_embedding", "per_sensor_output"),
     ),
     Model("linear", "one linear map from history to horizon", "socialx.model.plain:Linear", reads=()),
     Model(
@@ -128,12 +128,14 @@ ENCODERS: dict[str, Kind] = _table(
         "mlp",
         "an MLP of the flattened window",
         "socialx.model.plain:WindowMlp",
-        ignores=tuple(f"model.{name}" for name in ("blocks", "slstm_at", "impl", "chunk", "checkpointing")),
+        ignores=tuple(
+            f"model.{name}" for name in ("blocks", "slstm_at", "backend", "encoder_batch", "activation_checkpointing")
+        ),
     ),
 )
 
-NEIGHBOURS = ("pooling.neighbours", "pooling.reach_km", "pooling.distances", "pooling.strict")
-_LOGITS = ("pooling.use_positional", "pooling.pair_rank")
+NEIGHBOURS = ("pooling.neighbours", "pooling.max_distance_km", "pooling.distances", "pooling.require_locations")
+_LOGITS = ("pooling.use_positional", "pooling.adaptive_adjacency_rank")
 POOLINGS: dict[str, Kind] = _table(
     Kind("attention", "weights by dot products", "socialx.model.pooling:DotAttention"),
     Kind("attention_mlp", "weights by a small network", "socialx.model.pooling:MlpAttention"),
@@ -141,10 +143,10 @@ POOLINGS: dict[str, Kind] = _table(
     Kind("weighted_mean", "weights by distance and offset", "socialx.model.pooling:WeightedMean"),
     Kind("max", "the largest value", "socialx.model.pooling:Max", ignores=_LOGITS),
     Kind(
-        "own",
+        "self_only",
         "the same layers over the sensor itself only, for comparison",
         "socialx.model.pooling:DotAttention",
-        ignores=(*NEIGHBOURS, "pooling.pair_rank"),
+        ignores=(*NEIGHBOURS, "pooling.adaptive_adjacency_rank"),
     ),
     Kind("none", "no social layers"),
 )

@@ -1,6 +1,6 @@
 """Layers of settings: what is said of a setting, where it is said, and the settings that follow from all of them.
 
-    default < --size < socialx.yaml here < --config files, later over earlier < $SOCIALX_SECTION__KEY < --set < flags
+    default < --preset < socialx.yaml here < --config files, later over earlier < $SOCIALX_SECTION__KEY < --set < flags
 
 pydantic validates a value once, after all layers are merged.  A wrong value gives the same line wherever it came from,
 and all wrong values are reported at once.
@@ -29,7 +29,6 @@ from socialx.settings.kinds import MODELS, OWN
 from socialx.settings.schema import (
     BY_NAME,
     FILES,
-    GONE,
     KEYS,
     MAY_CHANGE,
     RESUME,
@@ -47,7 +46,7 @@ LIST = "socialx config lists all"
 DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last is that of an argument of a Python call
 _TRAINED = (
     "pooling.neighbours",
-    "pooling.pair_rank",
+    "pooling.adaptive_adjacency_rank",
     "loader.batch_size",
     "trainer.max_epochs",
     "trainer.weight_decay",
@@ -55,17 +54,17 @@ _TRAINED = (
 _SMALL = ("model.patch", "model.width", "model.mlp_width", "model.dropout", *_TRAINED)
 _MEDIUM = ("model.patch", "model.width", "model.blocks", "model.slstm_at", "model.dropout", *_TRAINED)
 # Sets of settings by name.  The defaults are those of medium; docs/accuracy.md has the scores of each on METR-LA.
-SIZES: dict[str, dict[str, Any]] = {
-    "small": {"model.encoder": "mlp", **{key: KEYS[key].default for key in _SMALL}},
-    "medium": {key: KEYS[key].default for key in _MEDIUM},
-    "large": {
+PRESETS: dict[str, dict[str, Any]] = {
+    "mlp-small": {"model.encoder": "mlp", **{key: KEYS[key].default for key in _SMALL}},
+    "xlstm-small": {key: KEYS[key].default for key in _MEDIUM},
+    "xlstm-large": {
         "model.patch": 6,
         "model.width": 128,
         "model.blocks": 4,
         "model.slstm_at": (1, 3),
         "model.dropout": 0.1,
         "pooling.neighbours": 64,
-        "pooling.pair_rank": 10,
+        "pooling.adaptive_adjacency_rank": 10,
         "loader.batch_size": 64,
         "trainer.max_epochs": 40,
         "trainer.learning_rate": 1e-3,
@@ -109,15 +108,15 @@ class Loaded:
             remedy = f"name it again to run it: {Argument('model.kind', kind)}"
             raise SettingsError(f"model.kind ({origin})", f"{kind} is code that is not of socialx", remedy)
 
-    def note_size(self, size: str | None) -> None:
-        """Tell what a size has set, without the settings that something else decided."""
-        if size is None:
+    def note_preset(self, preset: str | None) -> None:
+        """Tell what a preset has set, without the settings that something else decided."""
+        if preset is None:
             return
-        values = {key: value for key, value in SIZES[size].items() if self.origin[key] == f"size {size}"}
+        values = {key: value for key, value in PRESETS[preset].items() if self.origin[key] == f"preset {preset}"}
         arguments = [
             Argument(key, as_typed(value) if isinstance(value, tuple) else value) for key, value in values.items()
         ]
-        note(Message("", f"size {size}", " ".join(map(str, arguments))))
+        note(Message("", f"preset {preset}", " ".join(map(str, arguments))))
 
     def note_unread(self) -> None:
         """Tell which flags or arguments have no effect on the chosen model."""
@@ -131,17 +130,17 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Layers:
+class ConfigLayers:
     """What is said of settings, not validated yet.
 
     values: of files, the environment, ``--set``, flags and arguments; of several the highest.  here: of the settings
-    file of the current folder, which does not count for a run.  size: a name of ``SIZES``, below these.  start: of the
-    run that training starts from, below all others.  files: those that were read.
+    file of the current folder, which does not count for a run.  preset: a name of ``PRESETS``, below these.  start: of
+    the run that training starts from, below all others.  files: those that were read.
     """
 
     values: Values = field(default_factory=dict)
     here: Values = field(default_factory=dict)
-    size: str | None = None
+    preset: str | None = None
     files: tuple[Path, ...] = ()
     start: Values = field(default_factory=dict)
 
@@ -154,8 +153,8 @@ class Layers:
         flags: Mapping[str, Any] | None = None,
         *,
         here: Path | None = None,
-        size: str | None = None,
-    ) -> Layers:
+        preset: str | None = None,
+    ) -> ConfigLayers:
         """The layers of a command line, later over earlier.
 
         files: YAML or TOML.  env: the environment.  sets: ``section.key=value``.  flags: what was typed, by dotted key.
@@ -175,18 +174,20 @@ class Layers:
             values[key.strip()] = Value(value, SET)
         values |= {key: Value(value, flag_of(key)) for key, value in (flags or {}).items()}
         local = _with_origin(read_settings(here), str(here)) if here else {}
-        return cls(values, local, size, (*([here] if here else []), *files))
+        return cls(values, local, preset, (*([here] if here else []), *files))
 
     @classmethod
-    def of(cls, settings: Settings | Layers | None, arguments: Mapping[str, Any], size: str | None = None) -> Layers:
+    def of(
+        cls, settings: Settings | ConfigLayers | None, arguments: Mapping[str, Any], preset: str | None = None
+    ) -> ConfigLayers:
         """The layers of a Python call: ``settings``, and its other arguments over them.
 
         arguments: sections such as ``model={"width": 64}``, and settings by their own name, ``max_epochs=1``, or by a
         dotted key; ``data`` is a section or the file.  None says nothing.  Raises SettingsError for an argument that is
         neither a section nor a setting.
         """
-        layers = settings if isinstance(settings, Layers) else Layers()
-        layers = replace(layers, size=size or layers.size)
+        layers = settings if isinstance(settings, ConfigLayers) else ConfigLayers()
+        layers = replace(layers, preset=preset or layers.preset)
         values: dict[str, Any] = {}
         for name, value in arguments.items():
             key = "data.path" if name == "data" and not isinstance(value, Mapping) else BY_NAME.get(name, name)
@@ -210,7 +211,7 @@ class Layers:
                 layers = layers.over({"model.kind": settings.model.kind}, "settings")
         return layers.over(values)
 
-    def over(self, values: Mapping[str, Any], origin: str = ARGUMENT) -> Layers:
+    def over(self, values: Mapping[str, Any], origin: str = ARGUMENT) -> ConfigLayers:
         """These layers with values over all of them, by dotted key; None unsets a setting."""
         return replace(self, values={**self.values, **_with_origin(values, origin)})
 
@@ -233,9 +234,9 @@ class Layers:
 
     def merged(self) -> Loaded:
         """Merge all layers and validate once.  Raises SettingsError with one line per wrong value."""
-        if self.size is not None and self.size not in SIZES:
-            raise SettingsError(Argument("size", self.size), "no size", f"choose {', '.join(SIZES)}")
-        sized = _with_origin(SIZES[self.size], f"size {self.size}") if self.size else {}
+        if self.preset is not None and self.preset not in PRESETS:
+            raise SettingsError(Argument("preset", self.preset), "no such preset", f"choose {', '.join(PRESETS)}")
+        sized = _with_origin(PRESETS[self.preset], f"preset {self.preset}") if self.preset else {}
         return _validated({**self.start, **sized, **self.here, **self.values})
 
     def starting_from(self, saved: Path, own: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> Loaded:
@@ -353,8 +354,8 @@ def load_settings(
     Later layers win, in this order.  Raises SettingsError with one line per wrong value.
     """
     sets = [sets] if isinstance(sets, str) else sets
-    layers = Layers.read(files_in(files, "files"), os.environ if env is None else env, sets)
-    return Layers.of(layers, sections).load().settings
+    layers = ConfigLayers.read(files_in(files, "files"), os.environ if env is None else env, sets)
+    return ConfigLayers.of(layers, sections).load().settings
 
 
 def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
@@ -364,7 +365,6 @@ def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
 def _validated(values: Values) -> Loaded:
     """Settings of these values, and the default for all others.  SettingsError with one line per wrong one."""
     values = {key: each for key, each in values.items() if each.value is not None or key not in Settings.model_fields}
-    values = {key: each for key, each in values.items() if key not in GONE or each.value != GONE[key]}
     if unknown := [_unknown(key, each.origin) for key, each in values.items() if key not in KEYS]:
         raise SettingsError.together(unknown)
     tree: dict[str, dict[str, Any]] = {}
@@ -390,8 +390,6 @@ def _unknown(key: str, origin: str) -> Message:
     where = f"{shortened(key, ITEM)} ({origin})"
     if key in Settings.model_fields:
         return Message(where, f"is a section; its settings are {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}")
-    if key in GONE:
-        return Message(where, f"no setting any more: it is {GONE[key]} in every run", "leave it out")
     near = _nearest(key)
     return Message(where, f"unknown setting; {near}") if near else Message(where, "unknown setting", LIST)
 
@@ -444,9 +442,9 @@ def differences(settings: Settings, other: Settings) -> str:
     return ", ".join(f"{key.removeprefix('data.')} {theirs[key]}, not {mine[key]}" for key in differ)
 
 
-def size_here() -> str | None:
-    """The size to advise on this machine: ``small`` where no card is seen, None, which is the default, beside one."""
-    return None if sees_card() else "small"
+def preset_here() -> str | None:
+    """Return the preset to advise on this machine: ``mlp-small`` without a GPU, else None, the default."""
+    return None if sees_card() else "mlp-small"
 
 
 def sees_card() -> bool:

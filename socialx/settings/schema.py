@@ -3,8 +3,8 @@
 Sections are frozen and refuse unknown keys.  A field has the default of its setting, its help text and its limits.  The
 sets below the tree say the rest: which commands have a flag for a setting, and when it may differ from what a run was
 trained with.  Settings that exist in Lightning keep Lightning's names.  Only ``layers``, ``build``, ``tasks`` and
-``cli`` see this tree; everything below takes plain arguments.  The defaults are the recipe ``--size medium``.  torch is
-not imported here, so that ``--help`` stays quick.
+``cli`` see this tree; everything below takes plain arguments.  The defaults are the recipe ``--preset xlstm-small``.
+torch is not imported here, so that ``--help`` stays quick.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class DataSettings(Section):
     targets: Names = setting(("avg_speed",), "features of the file to forecast", min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", min_length=1)
     days: int | None = setting(None, "use only the first days of the file; not set: all of it", ge=1)
-    history: int = setting(12, "time steps that the model reads", ge=1, le=MOST_STEPS)
+    lookback: int = setting(12, "time steps that the model reads", ge=1, le=MOST_STEPS)
     horizon: int = setting(12, "time steps that the model forecasts", ge=1, le=MOST_STEPS)
     holidays: str | None = setting(
         None,
         "days with the traffic of another weekday: public holidays of a country or region, such as US-CA, which "
         "resemble Sundays; or a CSV file of dates and weekdays. Not set: none",
     )
-    split: Literal["canonical", "strict"] = setting(
+    split_method: Literal["canonical", "strict"] = setting(
         "canonical",
         "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, so that no "
         "window crosses a border",
@@ -99,15 +99,16 @@ class LoaderSettings(Section):
     """How windows become batches."""
 
     batch_size: int = setting(16, "windows per batch, each of all sensors", ge=1)
-    mode: Literal["auto", "resident", "chunk", "workers"] = setting(
+    mode: Literal["auto", "on_device", "sharded", "workers"] = setting(
         "auto",
-        "resident: the whole series on the device; chunk: a part of it there, the next one read meanwhile; workers: "
-        "processes make batches; auto: resident where the series fits into half of the free memory, else chunk",
+        "on_device: the whole series on the device; sharded: a shard of it there, the next one read meanwhile; "
+        "workers: processes make batches; auto: on_device where the series fits into half of the free memory, else "
+        "sharded",
     )
-    chunk_gb: float | None = setting(
+    shard_gb: float | None = setting(
         None,
-        "GiB of a chunk, up to three of which are on the device; at least 1,020 windows. The shuffled order is made of "
-        "chunks, in every mode. Not set: an eighth of the free memory, on a CPU at most 0.125; resident: no chunks",
+        "GiB of a shard, up to three of which are on the device; at least 1,020 windows. The shuffled order is made of "
+        "shards, in every mode. Not set: an eighth of the free memory, on a CPU at most 0.125; on_device: no shards",
         gt=0,
     )
     num_workers: int | None = setting(
@@ -134,7 +135,7 @@ class ModelSettings(Section):
         "command that uses its run must name",
     )
     encoder: Annotated[str, _known(ENCODERS)] = setting("xlstm", _kinds(ENCODERS))
-    patch: int = setting(6, "steps of the history in one token, a divisor of the history", ge=1, le=MOST_STEPS)
+    patch: int = setting(6, "steps of the lookback in one token, a divisor of the lookback", ge=1, le=MOST_STEPS)
     width: int = setting(64, f"embedding width E, a multiple of the {HEADS} heads", ge=8, le=2048)
     mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", ge=1, le=65536)
     blocks: int = setting(2, "xLSTM blocks in the stack", ge=1, le=64)
@@ -142,25 +143,25 @@ class ModelSettings(Section):
         (1,), "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are"
     )
     dropout: float = setting(0.0, "dropout of the encoder and of the social layers", ge=0, lt=1)
-    impl: Literal["auto", "reference", "fused", "triton"] = setting(
+    backend: Literal["auto", "reference", "fused", "triton"] = setting(
         "auto",
         "implementation of the encoder; all compute the same function. auto: triton on CUDA where it can run, else "
         "fused; reference: the forward pass of the xlstm package",
     )
-    chunk: int | None = setting(
+    encoder_batch: int | None = setting(
         None,
         "sequences that the encoder processes at once. Not set: 384 times the patch on a CPU, all on CUDA. On CUDA a "
         "smaller number saves memory and costs one extra forward pass",
         ge=1,
     )
-    checkpointing: bool = setting(
+    activation_checkpointing: bool = setting(
         False,
         "keep only the inputs of blocks and social layers for the backward pass, which then runs each a second time",
     )
-    sensor_identity: bool = setting(
+    sensor_embedding: bool = setting(
         True, "learn vectors per sensor, and per sensor and token; turn it off to forecast an unseen network"
     )
-    sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one")
+    per_sensor_output: bool = setting(False, "learn a last layer per sensor on top of the shared one")
     sensor_dropout: float = setting(
         0.0,
         "leave out what was learnt of single sensors for this share of them in each step; with 0.2 the run also "
@@ -182,24 +183,24 @@ class PoolingSettings(Section):
 
     kind: Annotated[str, _known(POOLINGS)] = setting("attention", _kinds(POOLINGS))
     neighbours: int | None = setting(64, "use the K nearest sensors; an empty value: all within reach", ge=1)
-    reach_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", gt=0)
+    max_distance_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", gt=0)
     distances: Path | None = setting(
         None,
         "CSV of from,to,cost with road distances in metres, or a square matrix of them, in place of straight distances",
     )
-    radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", gt=0, le=1000)
+    gate_radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", gt=0, le=1000)
     learnable_radius: bool = setting(True, "train the radius and its softness")
     mask_mode: Literal["soft", "hard"] = setting(
         "soft", "soft: weights fall around the radius; hard: no weight beyond it, and no training of it"
     )
     use_positional: bool = setting(True, "let the weights depend on the offset (east, north) too")
-    pair_rank: int = setting(
+    adaptive_adjacency_rank: int = setting(
         10,
         "rank of a trained bias of every directed pair of sensors, which ties the model to its network; 0: none",
         ge=0,
         le=256,
     )
-    strict: bool = setting(
+    require_locations: bool = setting(
         True, "refuse a file in which sensors have no position; off: those sensors use no neighbours, with a warning"
     )
 
@@ -300,26 +301,6 @@ CHOICES: dict[str, Mapping[str, Kind]] = {
     "model.encoder": ENCODERS,
     "pooling.kind": POOLINGS,
 }  # where they are no Literal
-# Earlier settings, and the value that every run has now: a file of settings may still say it.
-GONE: dict[str, Any] = {
-    "loader.shuffle": True,
-    "loader.persistent_workers": True,
-    "loader.timeout": 120,
-    "model.heads": HEADS,
-    "model.time_of_day": True,
-    "model.day_of_week": True,
-    "model.adaptive": True,
-    "pooling.layers": LAYERS,
-    "pooling.placement": "stacked",
-    "pooling.heads": HEADS,
-    "trainer.schedule": "cosine",
-    "trainer.keep_checkpoints": 1,
-    "trainer.teacher_weight": TEACHER_WEIGHT,
-    "trainer.only_new_sensors": False,
-    "profile.block_seconds": 1.0,
-    "download.mirror": None,
-    "download.retries": 5,
-}
 
 
 def _keys(**sections: str) -> tuple[str, ...]:
@@ -329,24 +310,29 @@ def _keys(**sections: str) -> tuple[str, ...]:
 
 
 # What decides which windows are scored.
-SCORED = _keys(data="path targets inputs days history horizon split")
+SCORED = _keys(data="path targets inputs days lookback horizon split_method")
 # Weights that were trained with one value of these fit no other.
 WEIGHTS = _keys(
-    data="targets inputs history horizon",
+    data="targets inputs lookback horizon",
     model="kind encoder patch width mlp_width blocks slstm_at climatology",
-    pooling="kind radius_km use_positional",
+    pooling="kind gate_radius_km use_positional",
 )
 # What may differ from the settings that a run was trained with, when it goes on and when it is scored or forecasts.
 RESUME, SCORING = "resume", "scoring"
-_MACHINE = {"loader": "mode num_workers prefetch_factor pin_memory", "model": "impl chunk checkpointing"}
+_MACHINE = {
+    "loader": "mode num_workers prefetch_factor pin_memory",
+    "model": "backend encoder_batch activation_checkpointing",
+}
 _LENGTH = "compile cuda_graph max_epochs patience log_every_n_steps loggers teacher"
 MAY_CHANGE = {
-    RESUME: _keys(data="path also", pooling="distances", trainer=f"device threads {_LENGTH}", profile="*", **_MACHINE),
+    RESUME: _keys(
+        data="path extra_data", pooling="distances", trainer=f"device threads {_LENGTH}", profile="*", **_MACHINE
+    ),
     SCORING: _keys(
-        data="path also holidays",
-        loader=f"batch_size chunk_gb {_MACHINE['loader']}",
+        data="path extra_data holidays",
+        loader=f"batch_size shard_gb {_MACHINE['loader']}",
         model=_MACHINE["model"],
-        pooling="distances strict",
+        pooling="distances require_locations",
         trainer="precision device threads float32_matmul_precision",
         profile="*",
     ),
@@ -362,23 +348,23 @@ SHORT = _keys(
 # The settings that have a flag, by command: those that it reads.  Of how a machine scores, ``--set`` says the rest.
 _STEP = "precision device threads float32_matmul_precision compile cuda_graph gradient_clip_val accumulate_grad_batches"
 _OF_RUN = {"data": "path holidays", "model": "kind"}
-_SCORING = {"loader": "batch_size", "trainer": "precision device", "pooling": "distances strict", **_OF_RUN}
+_SCORING = {"loader": "batch_size", "trainer": "precision device", "pooling": "distances require_locations", **_OF_RUN}
 _SHOWN = {
     "config": tuple(key for key in SHORT if key not in ("trainer.init_from", "trainer.run_dir")),
     "train": _keys(data="*", loader="*", model="*", pooling="*", trainer="*"),
     "profile": _keys(
-        data="path targets inputs days history horizon holidays split",
+        data="path targets inputs days lookback horizon holidays split_method",
         loader="*",
         model="*",
         pooling="*",
         trainer=f"{_STEP} seed log_every_n_steps",
         profile="*",
     ),
-    "evaluate": _keys(**{**_SCORING, "data": "path targets inputs days history horizon holidays split"}),
+    "evaluate": _keys(**{**_SCORING, "data": "path targets inputs days lookback horizon holidays split_method"}),
     **dict.fromkeys(("explain", "calibrate", "report", "predict"), _keys(**_SCORING)),
-    "export": _keys(pooling="distances strict", **_OF_RUN),
+    "export": _keys(pooling="distances require_locations", **_OF_RUN),
     "serve": _keys(loader="batch_size", trainer="precision device", **_OF_RUN),
-    "doctor": _keys(data="path", model="kind impl", trainer="precision device"),
+    "doctor": _keys(data="path", model="kind backend", trainer="precision device"),
 }
 _FLAGS = {"data.path": "data", "model.kind": "model", "pooling.kind": "pooling"}
 

@@ -1,4 +1,4 @@
-"""Settings -> Problem: the one place where settings become objects.
+"""Settings -> Experiment: the one place where settings become objects.
 
 Rooms below it see no settings; rooms above it build no models.
 """
@@ -17,10 +17,10 @@ from socialx.core.batch import Batch
 from socialx.core.environment import keep_freed_memory
 from socialx.core.errors import Argument, Command, SettingsError, SocialxError
 from socialx.core.precision import Precision, resolve_device, resolve_precision
-from socialx.data.climatology import MET_DAYS
+from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
 from socialx.data.geo import itself
 from socialx.data.loaders import Loading
-from socialx.data.normaliser import Moments, Network
+from socialx.data.scaler import DataSpec, MeanStd
 from socialx.dataset import Dataset, open_dataset
 from socialx.files.sources.holidays import holidays_of
 from socialx.files.sources.positions.neighbours import neighbours_of
@@ -33,7 +33,7 @@ from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
 
 
 @dataclass(frozen=True)
-class Problem:
+class Experiment:
     """Everything that training or scoring starts from; ``model`` has fresh weights, drawn from ``trainer.seed``."""
 
     settings: Settings
@@ -48,11 +48,11 @@ def build(
     data: Dataset | None = None,
     *,
     split: bool = True,
-    moments: Mapping[str, Moments] | None = None,
+    moments: Mapping[str, MeanStd] | None = None,
     sensors: tuple[str, ...] | None = None,
     finer: int = 1,
     holidays: str | None = None,
-) -> Problem:
+) -> Experiment:
     """Open the data, unless it is given, and build the model for it.
 
     split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
@@ -64,7 +64,7 @@ def build(
     refuse_conflicts(settings, finer)
     precision = _prepared(settings)
     device = precision.device
-    met = met_by(settings)
+    train_climatology_days = met_by(settings)
     if data is None:
         if settings.data.path is None:
             remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
@@ -73,23 +73,23 @@ def build(
             settings.data.path,
             targets=settings.data.targets,
             inputs=settings.data.inputs,
-            history=settings.data.history,
+            lookback=settings.data.lookback,
             horizon=settings.data.horizon,
             device=device,
-            split=settings.data.split if split else None,
+            split_method=settings.data.split_method if split else None,
             days=settings.data.days if split else None,
             moments=moments,
             sensors=sensors,
             loading=loading_of(settings),
-            met=met,
+            train_climatology_days=train_climatology_days,
             holidays=holidays_of(holidays or settings.data.holidays) if settings.data.holidays else None,
         )
-    elif met and not data.met:  # of a model that does not read the climatology
-        data = replace(data, met=met)
+    elif train_climatology_days and not data.train_climatology_days:  # of a model that does not read the climatology
+        data = replace(data, train_climatology_days=train_climatology_days)
     roads = None if "pooling.distances" in unread(settings) else settings.pooling.distances
-    graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
+    graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
-    longer = {name: finer * getattr(network, name) for name in ("history", "horizon", "slots")}
+    longer = {name: finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
     network = replace(network, **longer)
     kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
     torch.manual_seed(settings.trainer.seed)
@@ -103,12 +103,14 @@ def build(
         geometry = partial(
             Geometry,
             HEADS,
-            itself(network.sensors) if social.kind == "own" else network.neighbours,
-            radius_km=social.radius_km,
+            itself(network.sensors) if social.kind == "self_only" else network.neighbours,
+            gate_radius_km=social.gate_radius_km,
             learnable=social.learnable_radius,
             positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
             mask_mode=social.mask_mode,
-            pair_rank=0 if "pooling.pair_rank" in unread(settings) else social.pair_rank,
+            adaptive_adjacency_rank=0
+            if "pooling.adaptive_adjacency_rank" in unread(settings)
+            else social.adaptive_adjacency_rank,
         )
         arguments["social"] = Social(pooling.load(), geometry, LAYERS)
     try:
@@ -121,7 +123,7 @@ def build(
     checksum = data.checksum  # reads the whole file
     free_flow = latest_free_flow(data)[1].tolist()
     protocol = ScoringProtocol.of(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
-    return Problem(settings, precision, data, model, protocol)
+    return Experiment(settings, precision, data, model, protocol)
 
 
 def _prepared(settings: Settings) -> Precision:
@@ -136,7 +138,7 @@ def _prepared(settings: Settings) -> Precision:
     elif settings.trainer.threads is not None:
         torch.set_num_threads(settings.trainer.threads)
     if device.type == "cpu":
-        keep_freed_memory(not settings.model.checkpointing)
+        keep_freed_memory(not settings.model.activation_checkpointing)
     return resolve_precision(settings.trainer.precision, device)
 
 
@@ -144,14 +146,14 @@ def met_by(settings: Settings) -> tuple[int | None, ...]:
     """How many days before the day of issue the model meets in training, as in ``Dataset``."""
     if not (model_of(settings.model.kind).social and settings.model.climatology):
         return ()
-    return MET_DAYS if settings.model.zero_shot else (None,)
+    return TRAIN_CLIMATOLOGY_DAYS if settings.model.zero_shot else (None,)
 
 
-def _check_shape(name: str, network: Network, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
+def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
     """Refuse what a model of the user's own returns where it is no forecast [B,P,N,G]: it might be broadcast."""
     if torch.compiler.is_exporting():  # whose graph would hold for this number of windows alone
         return
-    wanted = (len(inputs[0].history), network.horizon, network.sensors, len(network.targets))
+    wanted = (len(inputs[0].inputs), network.horizon, network.sensors, len(network.targets))
     if not isinstance(forecast, Tensor) or forecast.shape != wanted:
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
         remedy = "return windows x horizon x sensors x targets"
@@ -162,7 +164,7 @@ def loading_of(settings: Settings) -> Loading:
     """How windows become batches, as plain numbers."""
     return Loading(
         mode=settings.loader.mode,
-        chunk_bytes=None if settings.loader.chunk_gb is None else int(settings.loader.chunk_gb * (1 << 30)),
+        shard_bytes=None if settings.loader.shard_gb is None else int(settings.loader.shard_gb * (1 << 30)),
         workers=settings.loader.num_workers,
         prefetch=settings.loader.prefetch_factor,
         pin_memory=settings.loader.pin_memory,

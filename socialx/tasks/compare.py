@@ -21,9 +21,9 @@ from typing import Any, TextIO
 import torch
 
 from socialx.core.errors import SocialxError, in_short, printable
-from socialx.core.progress import Bar, Callback, listening, work
+from socialx.core.progress import Bar, Callback, subscribe, work
 from socialx.settings.file import read_settings
-from socialx.settings.layers import Layers, as_tree, flat
+from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
 from socialx.tasks.train import make_learner, train_loader
@@ -31,7 +31,7 @@ from socialx.training.clock import clock_for
 from socialx.training.profile.analysis import partition
 from socialx.training.profile.measure import Training
 from socialx.training.profile.profile import Gain
-from socialx.training.profile.trials import gain_of, in_turns
+from socialx.training.profile.trials import gain_of, interleaved_ab
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
 BLOCK_S, LEAST_STEPS = 1.0, 5  # of each block
@@ -71,7 +71,7 @@ def compare(
     /,
     *,
     other: str | Path | Settings,
-    settings: Settings | Layers | None = None,
+    settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Comparison:
@@ -80,8 +80,8 @@ def compare(
     other: a file of settings, which go over those of this call, or whole settings.  Each has a process of its own, six
     times anew; the blocks come in the order A B B A, and the interval holds 99 %.
     """
-    with listening(progress):
-        layers = Layers.of(settings, {"data.path": file, **sections})
+    with subscribe(progress):
+        layers = ConfigLayers.of(settings, {"data.path": file, **sections})
         effective = layers.load().settings
         if isinstance(other, Settings):
             there = other
@@ -115,7 +115,7 @@ def one_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
             per_window: float = block["seconds"] / block["windows"]  # batches may differ
             return per_window
 
-        return in_turns(lambda: timed(0), lambda: timed(1), PAIRS_OF_ROUND), *blocks
+        return interleaved_ab(lambda: timed(0), lambda: timed(1), PAIRS_OF_ROUND), *blocks
 
 
 # A process
@@ -166,16 +166,16 @@ def serve(questions: TextIO, answers: TextIO) -> None:
 
     try:
         settings = Settings.model_validate(json.loads(questions.readline()))
-        problem = build(settings)
-        loader = train_loader(problem)
-        learner = make_learner(problem, len(loader))
+        experiment = build(settings)
+        loader = train_loader(experiment)
+        learner = make_learner(experiment, len(loader))
         learner.model.train()
         training = Training(learner, loader, settings.trainer.log_every_n_steps)
         training.warm_up(max(1, settings.profile.warmup_steps))
         windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
         steps = LEAST_STEPS
         for line in questions:
-            block = timed_block(training, steps, windows, problem.precision.device)
+            block = timed_block(training, steps, windows, experiment.precision.device)
             steps = max(LEAST_STEPS, math.ceil(json.loads(line) / block["seconds"] * steps))
             answer(block)
     except SocialxError as error:

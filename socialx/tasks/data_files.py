@@ -19,8 +19,8 @@ from socialx.core.errors import (
     python,
 )
 from socialx.core.help import OVERWRITE, Help, with_help
-from socialx.core.notebook import Shown, files_in, is_frame
-from socialx.core.progress import Callback, listening, note, work
+from socialx.core.notebook import ResultRepr, files_in, is_frame
+from socialx.core.progress import Callback, note, subscribe, work
 from socialx.drawing.map import places, points_of, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
@@ -30,7 +30,7 @@ from socialx.files.sources.frames import FRAME, Frame, as_table
 from socialx.files.sources.positions.locations import centre, read_locations
 from socialx.files.sources.readings import read
 from socialx.files.sources.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
-from socialx.files.sources.request import Request, free_unit, with_options, zone_name
+from socialx.files.sources.request import ConvertOptions, free_unit, with_options, zone_name
 from socialx.files.sources.tables.reader import CSV
 from socialx.files.store import writer
 from socialx.files.store.head import read_head
@@ -39,7 +39,7 @@ from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
 from socialx.inspection import checks
 from socialx.inspection import report as inspection
-from socialx.settings.layers import size_here
+from socialx.settings.layers import preset_here
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 
 SCHEMA = "socialx.file/1"
@@ -48,7 +48,7 @@ HDF5_SUFFIXES = ("", ".h5", ".hdf5", ".hdf")
 
 
 @dataclass(frozen=True, repr=False)
-class Conversion(Shown):
+class Conversion(ResultRepr):
     """What ``convert`` wrote, or only recognised where it was given no output.
 
     kind: what the input is.  centre: latitude and longitude of the middle of the network.  notes: what was assumed.
@@ -101,7 +101,7 @@ def convert(
     if is_frame(data) and output is None:
         found = "a frame is converted, which needs an output"
         raise SettingsError(Argument("data"), found, f"add {Argument('output', 'FILE.h5')}")
-    with listening(progress), _as_file("convert", data, options) as (read, options, names):
+    with subscribe(progress), _as_file("convert", data, options) as (read, options, names):
         return _convert(kind, read, output, options, validate=validate, overwrite=overwrite, names=names)
 
 
@@ -143,7 +143,7 @@ def _convert(
     names: tuple[str, str] | None,
 ) -> Conversion:
     """``convert`` of files.  names: of what a temporary file stands for, in messages and in commands."""
-    request = Request.of("convert", data, options)
+    request = ConvertOptions.of("convert", data, options)
     path = request.data
     called, typed = names or (path, path)
     kind = CSV if request.transposed and find(kind) is None else kind
@@ -159,7 +159,7 @@ def _convert(
         reading.arguments = (kind, typed, *request.more)
         return Conversion(called, recognised, None, None, None, None, (), None, (reading,))
     target = Path(output)
-    inputs = (path, *request.more, request.meta, request.ids)
+    inputs = (path, *request.more, request.meta_csv, request.ids)
     check_outputs((target, None), others=inputs, overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
         found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
@@ -174,10 +174,10 @@ def _convert(
         problems = tuple(checks.messages(report, target, failing)) if validate else None
     targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
     training: dict[str, Any] = {"data.path": target, **targets}
-    following: tuple[Command, ...] = (Command("train", **training, size=size_here()),)
+    following: tuple[Command, ...] = (Command("train", **training, preset=preset_here()),)
     if not all(map(math.isfinite, readings.sensors.latitude)):  # social pooling needs the position of every sensor
-        alone = Command("train", **training, **{"pooling.kind": "none"}, size=size_here())
-        following = (Command("backfill", target, meta="LOCATIONS.csv"), alone)
+        alone = Command("train", **training, **{"pooling.kind": "none"}, preset=preset_here())
+        following = (Command("backfill", target, meta_csv="LOCATIONS.csv"), alone)
     middle = centre(readings.sensors.latitude, readings.sensors.longitude)
     if middle and request.timezone != readings.timezone:  # the file is in UTC, of which no check says more
         far = checks.far_from_zone(middle, request.timezone, summary.first_timestamp, str(target))
@@ -189,7 +189,7 @@ def _convert(
 
 
 def write_file(
-    kind: str, request: Request, target: Path, overwrite: bool = False, name: str | None = None
+    kind: str, request: ConvertOptions, target: Path, overwrite: bool = False, name: str | None = None
 ) -> tuple[Readings, writer.Summary, list[Message]]:
     """Write the file of a request, and tell what was recognised and assumed, of which the latter is returned.
 
@@ -225,20 +225,22 @@ def append(
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
 
     data: tables that the format ``csv`` reads, of the sensors of the file in any order; a sensor that they do not
-    have gets missing readings.  Sensors that are new to the file are added where ``meta`` has their positions.  The
+    have gets missing readings.  Sensors that are new to the file are added where ``meta_csv`` has their positions.  The
     rows go on where the file ends, a step apart.  Rows that the file has already are left out if their readings are the
     same; a gap before the first new row is filled with missing readings, which a later table may replace.
 
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
     """
-    with listening(progress), _as_file("append", data, options) as (data, options, _):
-        return appending.append(Path(path), Request.of("append", data, options))
+    with subscribe(progress), _as_file("append", data, options) as (data, options, _):
+        return appending.append(Path(path), ConvertOptions.of("append", data, options))
 
 
 @with_help
 def backfill(
     paths: Annotated[str | Path | Sequence[str | Path], Help("HDF5 files, or folders of them", "FILE...")],
-    meta: Annotated[str | Path | None, Help("exact locations, joined by id; they win over the file", "FILE")] = None,
+    meta_csv: Annotated[
+        str | Path | None, Help("exact locations, joined by id; they win over the file", "FILE")
+    ] = None,
     *,
     rewrite: Annotated[bool, Help("write files of the two oldest layouts anew")] = False,
     without_positions: Annotated[bool, Help("complete files of sensors without a position too")] = False,
@@ -260,9 +262,9 @@ def backfill(
     position is left as it was.  All files are tried; then SocialxError names those that failed, and its ``plans`` are
     those of the others.
     """
-    with listening(progress):
+    with subscribe(progress):
         files = [path for each in files_in(paths) for path in older.expand(each)]
-        table = None if meta is None else Path(meta)
+        table = None if meta_csv is None else Path(meta_csv)
         known = read_locations(table) if table else {}
         unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
         local = None if local_zone is None else zone_name(local_zone, "local_zone")
@@ -305,7 +307,7 @@ class BackfillError(SocialxError):
 
 
 @dataclass(frozen=True, repr=False)
-class Inspection(Shown):
+class Inspection(ResultRepr):
     """What a file is and holds.
 
     kind: what it is, and the task that makes a current file of it.  report: None where it is not a current file yet.
@@ -335,7 +337,7 @@ class Inspection(Shown):
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the same keys for every file; None where there is no report."""
         following = None if self.kind.next is None else python(self.kind.next)
-        kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_is": self.kind.why, "next": following}
+        kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_description": self.kind.why, "next": following}
         if self.report is None:
             return {
                 **kind,
@@ -351,7 +353,7 @@ class Inspection(Shown):
 def inspect(
     path: Annotated[str | Path, Help("an HDF5 file, or any file that convert reads", "FILE")],
     *,
-    require: str = "",
+    fail_unless: str = "",
     plot: Annotated[
         str | Path | None, Help("draw the sensors and a week of readings, .png, .svg or .pdf", "FILE")
     ] = None,
@@ -360,11 +362,11 @@ def inspect(
 ) -> Inspection:
     """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
 
-    require: names of checks, which are refused for a file that has no report.  The points of a map have the shares of
-    missing readings and the means.
+    fail_unless: names of checks, which are refused for a file that has no report.  The points of a map have the shares
+    of missing readings and the means.
     """
-    with listening(progress):
-        names = checks.parse(require) if require else []
+    with subscribe(progress):
+        names = checks.parse(fail_unless) if fail_unless else []
         (path,) = files_in(path)
         kind = kind_of(read_head(path))
         if kind.next is not None:
@@ -405,7 +407,7 @@ def download(
 
     The published addresses are unverified.  The md5 of the published CSVs decides whether the files are the right ones.
     """
-    with listening(progress):
+    with subscribe(progress):
         paths = []
         for published, url in downloads.addresses(dataset, mirror):
             note(Message(published.name, f"{url}{'' if mirror else ' (unverified address)'}"))

@@ -23,19 +23,19 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from socialx.core.batch import Example
+from socialx.core.batch import TrainingBatch
 from socialx.core.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 from socialx.core.precision import no_code, resolve_device, resolve_precision
-from socialx.core.progress import Callback, listening, work
+from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S
-from socialx.data.normaliser import Moments, measure
+from socialx.data.scaler import MeanStd, measure
 from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
 from socialx.settings.conflicts import refuse_conflicts, unread
-from socialx.settings.layers import DEFAULT, Layers, Loaded, flat, sees_card
+from socialx.settings.layers import DEFAULT, ConfigLayers, Loaded, flat, sees_card
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build, loading_of, met_by
 from socialx.tasks.train import what_computes
@@ -53,7 +53,7 @@ PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  #
 EXCERPT = TRAINED / "metr-la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
 
 OTHER_DEVICE = f"{Argument('trainer.device', 'cpu')}, or another build of torch"
-OTHER_STEP = f"{Argument('model.impl', 'reference')}, or {Argument('trainer.device', 'cpu')}"
+OTHER_STEP = f"{Argument('model.backend', 'reference')}, or {Argument('trainer.device', 'cpu')}"
 BUG = "report it as a bug of socialx"
 
 
@@ -80,7 +80,7 @@ class DoctorLine:
 
 
 @dataclass(frozen=True, repr=False)
-class DoctorResult(Shown):
+class DoctorResult(ResultRepr):
     """The answers of all checks, in the order in which they ran."""
 
     lines: tuple[DoctorLine, ...]
@@ -112,7 +112,7 @@ class DoctorResult(Shown):
 class Setup:
     """The settings of a training to be.  unknown: the checks that have failed already, or could not be asked."""
 
-    layers: Layers
+    layers: ConfigLayers
     unknown: set[str] = field(default_factory=set)
 
     @cached_property
@@ -155,8 +155,8 @@ def doctor(
     file: str | Path | None = None,
     /,
     *,
-    settings: Settings | Layers | None = None,
-    size: str | None = None,
+    settings: Settings | ConfigLayers | None = None,
+    preset: str | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> DoctorResult:
@@ -167,8 +167,8 @@ def doctor(
     """
     # Building a model sets the precision of products, the threads and the random numbers: they are given back.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
-    with listening(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
-        setup = Setup(Layers.of(settings, {"data.path": file, **sections}, size))
+    with subscribe(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
+        setup = Setup(ConfigLayers.of(settings, {"data.path": file, **sections}, preset))
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:
@@ -313,7 +313,9 @@ def _room(setup: Setup) -> Answer:
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
     parts = [f"{place}: {'not known' if count is None else f'{_size(count)} free'}" for place, count in free.items()]
     low = {place for place, count in free.items() if count is not None and count < LOW_BYTES}
-    saving = f"{Argument('model.checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
+    saving = (
+        f"{Argument('model.activation_checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
+    )
     helps = [f"end other programs; {saving}"] if low & set(memory) else []
     helps += [f"make room, or {Argument('trainer.run_dir', 'FOLDER')} on another disk"] if "this folder" in low else []
     return ("warn", ", ".join(parts), "; ".join(helps)) if low else ("ok", ", ".join(parts))
@@ -327,7 +329,7 @@ def _data(setup: Setup) -> Answer:
     """A file that can be read and cut into windows."""
     settings, device = setup.settings, setup.device
     section = settings.data
-    path, length = section.path, section.history + section.horizon
+    path, length = section.path, section.lookback + section.horizon
     if path is None:
         helps = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
         return "ok", "no file is given", helps
@@ -335,7 +337,7 @@ def _data(setup: Setup) -> Answer:
     stores = [open_store(path, name, settings.data.days) for name in names]
     first = stores[0]
     rows, sensors = len(first.seconds), len(first.sensors.ids)
-    windows = windows_of(first, section.history, section.horizon, section.split)
+    windows = windows_of(first, section.lookback, section.horizon, section.split_method)
     for store in stores:  # a damaged part of the file shows when it is read
         store.read(slice(0, length))
         store.read(slice(rows - length, rows))
@@ -358,11 +360,11 @@ def _step(setup: Setup) -> Answer:
     if path is None or "data" in setup.unknown:
         settings, path = _of_the_excerpt(settings), EXCERPT
     data = _first_rows(settings, path, device)
-    problem = build(settings, data)
+    experiment = build(settings, data)
     start = torch.zeros(1, dtype=torch.int64, device=device)
     series = data.series_with()
-    example = Example(series.window(start), series.target(start))
-    model = problem.model.to(device)
+    example = TrainingBatch(series.window(start), series.target(start))
+    model = experiment.model.to(device)
     for words, tensors in (
         ("parameter {}", model.named_parameters()),
         ("buffer {}", model.named_buffers()),
@@ -372,18 +374,18 @@ def _step(setup: Setup) -> Answer:
         for name, tensor in tensors:
             if tensor.device != device:
                 return "fail", f"{words.format(name)} is on {tensor.device}, not on {device}", BUG
-    with problem.precision.autocast():
+    with experiment.precision.autocast():
         output = model(example.batch)
     (output.float() - example.target.values).abs().mean().backward()
     parts = {f"gradient of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
     broken = [name for name, part in {"forecast": output, **parts}.items() if not part.isfinite().all()]
-    ran = what_computes(problem) if device.type == "cuda" else what_computes(problem).partition(", ")[0]
+    ran = what_computes(experiment) if device.type == "cuda" else what_computes(experiment).partition(", ")[0]
     network = counted(len(data.sensors.ids), "sensor")
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
     network += " of the readings that come with socialx" if path == EXCERPT else ""
     if broken or not parts:
         what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
-        exact = f"{Argument('model.impl', 'reference')} or {Argument('trainer.precision', '32-true')}"
+        exact = f"{Argument('model.backend', 'reference')} or {Argument('trainer.precision', '32-true')}"
         return "fail", what, f"{exact} tells whether implementation or precision do it"
     count = sum(p.numel() for p in model.parameters())
     return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
@@ -399,32 +401,32 @@ def _of_the_excerpt(settings: Settings) -> Settings:
 def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset:
     """The rows of the first window as a data set, so that no file takes long; the moments are those of these rows."""
     section, store = settings.data, open_store(path, settings.data.targets[0])
-    last = int(store.seconds[section.history + section.horizon - 1])
+    last = int(store.seconds[section.lookback + section.horizon - 1])
     # A square matrix of distances has no ids: it fits all sensors.
     fewer = store.sensors.ids[:MOST_SENSORS] if settings.pooling.distances is None else None
     data = open_dataset(
         path,
         targets=section.targets,
         inputs=section.inputs,
-        history=section.history,
+        lookback=section.lookback,
         horizon=section.horizon,
         device=device,
-        split=None,
+        split_method=None,
         days=last // DAY_S - int(store.seconds[0]) // DAY_S + 1,
         sensors=fewer,
-        met=met_by(settings),
+        train_climatology_days=met_by(settings),
     )
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), path)
     except SocialxError:  # no reading on these days, which a step does not need
-        moments = [Moments(0.0, 1.0)] * len(data.stores)
+        moments = [MeanStd(0.0, 1.0)] * len(data.stores)
     return replace(data, moments=dict(zip(data.stores, moments, strict=True)))
 
 
 # Other processes
 
 
-@check("worker", "settings", Argument("loader.mode", "chunk"))
+@check("worker", "settings", Argument("loader.mode", "sharded"))
 def _worker(setup: Setup) -> Answer:
     """A process that makes batches, and room for them."""
     numbers = TensorDataset(torch.arange(4.0))
@@ -433,12 +435,12 @@ def _worker(setup: Setup) -> Answer:
         (batch,) = next(iter(loader))
     except (RuntimeError, OSError) as error:  # what torch and the system say where a process does not start or answer
         state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
-        without = f"{Argument('loader.mode', 'chunk')} needs no workers"
+        without = f"{Argument('loader.mode', 'sharded')} needs no workers"
         return state, f"a worker process gave no batch ({_in_short(error)})", without
     found = f"a worker process started and passed a batch of {len(batch)} on"
     shared = Path("/dev") / "shm"
     if shared.is_dir() and (size := shutil.disk_usage(shared).total) < SHARED_BYTES:
-        without = f"{Argument('loader.mode', 'chunk')} needs none; a container has more with shm-size=1g"
+        without = f"{Argument('loader.mode', 'sharded')} needs none; a container has more with shm-size=1g"
         return "warn", f"{found}, through {shared}, which has {_size(size)}", without
     return "ok", found
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch, Target
 from socialx.core.errors import Argument, SettingsError
-from socialx.core.help import END, PART, START, Help, with_help
+from socialx.core.help import END, SPLIT, START, Help, with_help
 from socialx.core.notebook import names_in
-from socialx.core.progress import Callback, listening
+from socialx.core.progress import Callback, subscribe
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.files.store.time_axis import Time
@@ -30,12 +30,12 @@ from socialx.scoring.intervals import RunningCoverage
 from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, published
-from socialx.scoring.scoring_pass import Question, refuse_overflow, survey_each
-from socialx.settings.layers import Layers
+from socialx.scoring.scoring_pass import Metric, refuse_overflow, run_metrics_per_model
+from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import check_outputs, inputs_of
-from socialx.tasks.scored_part import ScoredPart, about, scored_part
+from socialx.tasks.scored_split import ScoredSplit, about, scored_split
 from socialx.tasks.train import Run, names_of
 
 
@@ -47,7 +47,7 @@ def evaluate(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     baselines: Annotated[bool, Help("also score naive and the historical average, and list published results")] = False,
-    known_days: Annotated[
+    climatology_days: Annotated[
         int | str | Sequence[int | str],
         Help("also score runs that know so many days before each day, or those of the training (trained)", "0,7,all"),
     ] = (),
@@ -57,68 +57,72 @@ def evaluate(
     ] = (),
     compare: Annotated[bool, Help("also the difference of two runs, with its 95 % interval")] = False,
     drift: Annotated[bool, Help("also say whether runs are as good as their calibration promised, by day")] = False,
-    save: Annotated[str | Path | None, Help("also write all forecasts with the truth, .h5 or .parquet", "FILE")] = None,
+    save_forecasts: Annotated[
+        str | Path | None, Help("also write all forecasts with the truth, .h5 or .parquet", "FILE")
+    ] = None,
     overwrite: Annotated[bool, Help("replace existing files")] = False,
-    part: Annotated[str, PART] = "test",
+    split: Annotated[str, SPLIT] = "test",
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,
-    settings: Settings | Layers | None = None,
+    settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Evaluation:
-    """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
+    """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a split.
 
     Of files of forecasts, as ``predict`` writes them, only windows that all forecast are scored.  data: another file
-    than the runs' own; the part ``all`` is for one that they were not trained on.  Scores are computed in float32
+    than the runs' own; the split ``all`` is for one that they were not trained on.  Scores are computed in float32
     unless ``trainer={"precision": ...}`` says otherwise.  ``Evaluation`` holds what is asked for beside them.
 
     Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
     with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.
     """
-    with listening(progress), ExitStack() as stack:
-        names, by, known = names_of(runs), names_in(by), _days_in(known_days)
-        _check(names, baselines, by, compare, drift, save)
-        of_runs = {"known_days": known, "intervals": intervals, "drift": drift}
+    with subscribe(progress), ExitStack() as stack:
+        names, by, known = names_of(runs), names_in(by), _days_in(climatology_days)
+        _check(names, baselines, by, compare, drift, save_forecasts)
+        of_runs = {"climatology_days": known, "intervals": intervals, "drift": drift}
         files = _forecast_files(names, next((name for name, asked in of_runs.items() if asked), None))
-        layers = Layers.of(settings, {**sections, "data": data})
-        check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
-        scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
+        layers = ConfigLayers.of(settings, {**sections, "data": data})
+        check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
+        scored = scored_split([name for name in names if name not in files], layers, split, start, end, files)
         if known:
             _check_climatologies(scored.trained)
-        stack.enter_context(when_memory_runs_out(scored.problem))
+        stack.enter_context(when_memory_runs_out(scored.experiment))
         scored.data.note_clock(by)
         models = (scored.baselines() if baselines else {}) | scored.models()
-        saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
+        saved = {} if save_forecasts is None else {names[0]: _saved(stack, Path(save_forecasts), names[0], scored)}
         compared = names if compare else []
         scores, beside = _in_one_pass(scored, models, by, compared, intervals, drift, saved)
         protocol = scored.protocol
-        results = published(protocol, part) if baselines else ()
+        results = published(protocol, split) if baselines else ()
         known_too = scored.with_known_days(known, frozen=bool(results))
-        return Evaluation(part, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
+        return Evaluation(split, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
 
 
 def _in_one_pass(
-    scored: ScoredPart,
+    scored: ScoredSplit,
     models: Mapping[str, nn.Module],
     by: Sequence[str],
     compared: Sequence[str],
     intervals: bool,
     drift: bool,
-    saved: Mapping[str, Question],
+    saved: Mapping[str, Metric],
 ) -> tuple[dict[str, ModelScores], dict[str, Any]]:
     """The scores of the models, and the fields of ``Evaluation`` that are asked for beside them.
 
     compared: two runs, or none.  saved: the question that saves forecasts, by the name of its run.
     """
     data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
-    runs, issued_on = scored.problems, data.calendar.day(scored.issued)
+    runs, issued_on = scored.experiments, data.calendar.day(scored.issued)
     begun_on = data.calendar.day(scored.issued + 60 * minutes)
     scores = {name: scored.scores() for name in models}
     errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
     days = {name: DailyErrors(issued_on, data.horizon, device) for name in compared}
     inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if intervals}
     daily = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if drift}
-    survey_each(models, scored.loader, scored.problem.precision, scores, errors, days, inside, daily, saved)
+    run_metrics_per_model(
+        models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, saved
+    )
     found = {name: ModelScores.of(each.compute(), scored.protocol) for name, each in scores.items()}
     for run in runs:
         for target in data.targets:
@@ -135,13 +139,13 @@ def _in_one_pass(
 
 
 @dataclass
-class SavedForecasts:
+class ForecastWriter:
     """Hands every batch to a writer, without the windows that pad the last one; left: windows still to come."""
 
     write: Callable[[np.ndarray, np.ndarray], None]
     left: int
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] of the next batch; the device is waited for."""
         real = slice(0, self.left)
         self.left -= min(self.left, len(forecast))
@@ -150,7 +154,12 @@ class SavedForecasts:
 
 
 def _check(
-    runs: Sequence[str], baselines: bool, by: Sequence[str], compare: bool, drift: bool, save: str | Path | None
+    runs: Sequence[str],
+    baselines: bool,
+    by: Sequence[str],
+    compare: bool,
+    drift: bool,
+    save_forecasts: str | Path | None,
 ) -> None:
     """Raise SettingsError where nothing is to be scored, or not what is asked for."""
     if not runs and not baselines:
@@ -163,10 +172,12 @@ def _check(
         raise SettingsError(Argument("compare", True), "it compares two runs", "name two run folders")
     if drift and not runs:
         raise SettingsError(Argument("drift", True), "it is of runs", "name a run folder")
-    if save is not None:
+    if save_forecasts is not None:
         if len(runs) != 1:
-            raise SettingsError(Argument("save", save), "it takes the forecasts of one run", "name one run folder")
-        check_scored(Path(save))
+            raise SettingsError(
+                Argument("save_forecasts", save_forecasts), "it takes the forecasts of one run", "name one run folder"
+            )
+        check_scored(Path(save_forecasts))
 
 
 def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
@@ -182,7 +193,7 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
     for run, each in trained.items():
         if not each.past_days:
             helps = f"train it with {Argument('model.climatology', True)}"
-            raise SettingsError(Argument("known_days"), f"{run} was trained without a climatology", helps)
+            raise SettingsError(Argument("climatology_days"), f"{run} was trained without a climatology", helps)
 
 
 def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
@@ -193,25 +204,25 @@ def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):
             wrong = f"neither a number of days nor {' or '.join(words)}"
-            raise SettingsError(Argument("known_days", text), wrong, "for example 0,7,all")
+            raise SettingsError(Argument("climatology_days", text), wrong, "for example 0,7,all")
     return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
 
 
-def _stuck_at_the_end(scored: ScoredPart) -> dict[str, float]:
+def _stuck_at_the_end(scored: ScoredSplit) -> dict[str, float]:
     """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
-    store, last = scored.data.store, int(scored.data.forecast_rows(scored.part, scored.places)[1].max())
+    store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.places)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
     return stuck_sensors(store.within(rows))
 
 
-def _start_among(scored: ScoredPart) -> str:
+def _start_among(scored: ScoredSplit) -> str:
     """The run from which the training of another one started, by their settings; empty: there is none."""
-    names = {os.path.realpath(name): name for name in scored.problems}
-    starts = (problem.settings.trainer.init_from for problem in scored.problems.values())
+    names = {os.path.realpath(name): name for name in scored.experiments}
+    starts = (experiment.settings.trainer.init_from for experiment in scored.experiments.values())
     return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")
 
 
-def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredPart) -> SavedForecasts:
+def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
     """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
-    known = about(scored.data, scored.part, scored.places, run)
-    return SavedForecasts(stack.enter_context(saving(path, known)), len(known.origin))
+    known = about(scored.data, scored.split, scored.places, run)
+    return ForecastWriter(stack.enter_context(saving(path, known)), len(known.origin))

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from socialx.core.errors import Message
-from socialx.core.help import END, PART, RUN, START, Help, with_help
-from socialx.core.progress import Callback, listening, note
+from socialx.core.help import END, RUN, SPLIT, START, Help, with_help
+from socialx.core.progress import Callback, note, subscribe
 from socialx.drawing.map import places
 from socialx.files.store.time_axis import Time, as_text
 from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, sensor_errors
@@ -19,13 +19,13 @@ from socialx.scoring.explanation import plot_explanation, write_explanation
 from socialx.scoring.metrics import Breakdown
 from socialx.scoring.references import ZEROS_COPIED
 from socialx.scoring.results import Explanation, ReferenceErrors
-from socialx.scoring.scoring_pass import refuse_overflow, survey, survey_each
+from socialx.scoring.scoring_pass import refuse_overflow, run_metrics, run_metrics_per_model
 from socialx.settings.kinds import POOLINGS, model_of
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
-from socialx.tasks.scored_part import ScoredPart, scored_part
+from socialx.tasks.scored_split import ScoredSplit, scored_split
 from socialx.tasks.train import Run
 
 
@@ -34,7 +34,7 @@ def explain(
     run: Annotated[str | Path | Run, RUN],
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    part: Annotated[str, PART] = "test",
+    split: Annotated[str, SPLIT] = "test",
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,
     plot: Annotated[
@@ -43,29 +43,29 @@ def explain(
     geojson: Annotated[
         str | Path | None, Help("write the sensors and lines to their neighbours for a map", "FILE")
     ] = None,
-    settings: Settings | Layers | None = None,
+    settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Explanation:
     """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
 
     Also the errors of two reference forecasts.  The other arguments are those of ``evaluate``.  The attention weights
-    are means over 8 batches of the part.
+    are means over 8 batches of the split.
     """
-    with listening(progress):
-        name, layers = str(run), Layers.of(settings, {**sections, "data": data})
+    with subscribe(progress):
+        name, layers = str(run), ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
-        scored = scored_part([name], layers, part, start, end)
-        dataset, precision, model = scored.data, scored.problem.precision, scored.problem.model
+        scored = scored_split([name], layers, split, start, end)
+        dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
         dataset.note_clock(("hour",))
         where = None if geojson is None else places(dataset.sensors, dataset.store.path)
-        with when_memory_runs_out(scored.problem):
+        with when_memory_runs_out(scored.experiment):
             baselines = {each: forecast for each, forecast in scored.baselines().items() if each != ZEROS_COPIED}
             errors, weights = scored.errors(), AttentionWeights(model)
             with weights.in_some_of(len(scored.loader)):
-                survey(model, scored.loader, precision, errors, name=f"explain {name}")
+                run_metrics(model, scored.loader, precision, errors, name=f"explain {name}")
             of_baselines = {baseline: scored.errors() for baseline in baselines}
-            survey_each(baselines, scored.loader, precision, of_baselines)
+            run_metrics_per_model(baselines, scored.loader, precision, of_baselines)
         references = {}
         for baseline, running in of_baselines.items():
             rows = running.compute()
@@ -82,14 +82,14 @@ def explain(
 
 def explanation_of(
     run: str,
-    scored: ScoredPart,
+    scored: ScoredSplit,
     errors: Breakdown,
     layers: list[LayerWeights],
     references: Mapping[str, ReferenceErrors] | None = None,
 ) -> Explanation:
     """The errors and weights of the pass of a run as an explanation; SocialxError where they are not finite."""
-    data, settings, (total,) = scored.data, scored.problems[run].settings, errors["all"]
-    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.part, scored.places))
+    data, settings, (total,) = scored.data, scored.experiments[run].settings, errors["all"]
+    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.split, scored.places))
     refuse_overflow(run, np.array([row.mae if row.count else 0.0 for row in errors["sensor"]], float))
     for layer in layers:
         refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)
@@ -100,7 +100,7 @@ def explanation_of(
         no_pooling = f"model.kind {settings.model.kind}: a model without social pooling"
     return Explanation(
         run=run,
-        part=scored.part,
+        split=scored.split,
         target=data.targets[0],
         unit=data.store.unit,
         mae=total.mae,
@@ -111,7 +111,7 @@ def explanation_of(
         sensors=sensor_errors(data.sensors, errors["sensor"], layers),
         layers=tuple(each.layer for each in layers),
         no_pooling=no_pooling,
-        protocol=scored.problems[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
+        protocol=scored.experiments[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
         references=references or {},
         times=(as_text(int(first.min())), as_text(int(last.max()))),
     )

@@ -18,20 +18,20 @@ from torch.export import ExportedProgram
 from torch.onnx import ONNXProgram
 
 import socialx
-from socialx.core.disk import replacing
+from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.help import OVERWRITE, RUN, Help, with_help
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 from socialx.core.precision import is_out_of_memory
-from socialx.core.progress import Callback, listening, work
+from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.time_axis import as_text, clock_changes
-from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
+from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, traced
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings.layers import ARGUMENT, SET, Layers
+from socialx.settings.layers import ARGUMENT, SET, ConfigLayers
 from socialx.settings.schema import Settings, flag_of
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 from socialx.tasks.export_formats import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.tasks.outputs import check_outputs
 from socialx.tasks.train import Run
@@ -40,11 +40,11 @@ from socialx.training.run_folder import open_run
 
 # What an exported model computes in; whoever loads it chooses the device.
 KNOWN_DAYS = 20 * 366  # whose holidays and clock changes an exported model knows, after the data
-FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.impl": "fused"}
+FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.backend": "fused"}
 
 
 @dataclass(frozen=True, repr=False)
-class Export(Shown):
+class Export(ResultRepr):
     """An exported model: where it is, torch, onnx or safetensors, its size, and what the file says of itself."""
 
     path: Path
@@ -56,7 +56,7 @@ class Export(Shown):
         """One line: the format, what it forecasts, and the size."""
         about = self.about
         targets = ", ".join(f"{name} ({unit})" for name, unit in about["targets"].items())
-        steps = f"{about['horizon']} steps of {about['step_minutes']} min from {about['history']}"
+        steps = f"{about['horizon']} steps of {about['step_minutes']} min from {about['lookback']}"
         steps += f", past days until {about['known_until']}" if about["known_until"] else ""
         return f"{self.format}, {targets} of {len(about['sensors']):,} sensors, {steps}, {self.bytes / 1e6:.1f} MB"
 
@@ -69,7 +69,7 @@ def export(
     format: Annotated[str | None, Help("its format; not set: that of its suffix", "torch|onnx|safetensors")] = None,
     overwrite: Annotated[bool, OVERWRITE] = False,
     data: str | Path | Mapping[str, Any] | None = None,
-    settings: Settings | Layers | None = None,
+    settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Export:
@@ -80,11 +80,11 @@ def export(
     docs/export.md says what they take.  Raises SettingsError for an unknown format, and SocialxError for an output that
     exists, a package that is missing, and a model that cannot be exported.
     """
-    with listening(progress):
+    with subscribe(progress):
         path = run.path if isinstance(run, Run) else Path(run)
         output = Path(output)
         kind = _format(output, format)
-        layers = Layers.of(settings, {**sections, "data": data})
+        layers = ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
         for name in ("onnx", "onnxscript") if kind == "onnx" else ():
             try:
@@ -97,14 +97,14 @@ def export(
                 raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
         with work("export", 3, "steps") as bar:
             of_run = open_run(path)
-            problem, _ = load_trained(of_run, layers.over(FIXED), split=False)
-            about = _about(problem, of_run.protocol)
+            experiment, _ = load_trained(of_run, layers.over(FIXED), split=False)
+            about = _about(experiment, of_run.protocol)
             bar.advance()
-            graph = None if kind == "safetensors" else _graph(problem, kind, path)
+            graph = None if kind == "safetensors" else _graph(experiment, kind, path)
             bar.advance()
-            with replacing(output) as temporary:
+            with atomic_write(output) as temporary:
                 if graph is None:
-                    tensors = dict(problem.model.named_parameters()) | dict(problem.model.named_buffers())
+                    tensors = dict(experiment.model.named_parameters()) | dict(experiment.model.named_buffers())
                     write_safetensors(temporary, tensors, json.dumps(about))
                 elif isinstance(graph, ExportedProgram):
                     write_torch(temporary, graph, json.dumps(about))
@@ -118,17 +118,17 @@ def load_model(
     run: str | Path | Run,
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    settings: Settings | Layers | None = None,
+    settings: Settings | ConfigLayers | None = None,
     **sections: Any,
-) -> Standalone:
+) -> ExportModel:
     """The trained model of a run as a torch module, ready to forecast from arrays.
 
     Its ``batch`` makes from arrays what its ``model`` takes; called, it takes the tensors of an exported program
     (docs/export.md).  Raises SocialxError as ``predict`` does.
     """
     path = run.path if isinstance(run, Run) else Path(run)
-    problem, _ = load_trained(path, Layers.of(settings, {**sections, "data": data}), split=False)
-    return standalone(problem).to(problem.precision.device).eval()
+    experiment, _ = load_trained(path, ConfigLayers.of(settings, {**sections, "data": data}), split=False)
+    return export_model(experiment).to(experiment.precision.device).eval()
 
 
 def _format(output: Path, format: str | None) -> str:
@@ -144,9 +144,9 @@ def _format(output: Path, format: str | None) -> str:
     raise SettingsError(output, f"no format ends in {output.suffix!r}", remedy)
 
 
-def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
+def _about(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
     """What the file says of itself; trained: the protocol of the run."""
-    data = problem.data
+    data = experiment.data
     local = {} if data.store.local_zone is None else {"local_zone": data.store.local_zone}
     return {
         **local,
@@ -158,24 +158,24 @@ def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
         "missing": {name: data.stores[name].missing for name in data.inputs},
         "targets": {name: data.stores[name].unit for name in data.targets},
         "step_minutes": data.store.step_minutes,
-        "history": data.history,
+        "lookback": data.lookback,
         "horizon": data.horizon,
         "timezone": data.store.timezone,
-        "known_until": as_text(int(data.store.seconds.max())) if data.met else None,
+        "known_until": as_text(int(data.store.seconds.max())) if data.train_climatology_days else None,
         "protocol": trained.as_dict(),
     }
 
 
-def _graph(problem: Problem, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
+def _graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
     """The model and what is around it as a graph of torch or ONNX."""
-    model = problem.model
+    model = experiment.model
     tensors = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if kind == "onnx" and tensors > ONNX_BYTES:
         large = f"its tensors are {tensors / (1 << 30):.1f} GiB, and one ONNX file takes {ONNX_BYTES / (1 << 30):.1f}"
         raise SocialxError(run, large, "export it as .pt2")
     try:
         with _quietly():
-            program = traced(standalone(problem))
+            program = traced(export_model(experiment))
             return as_onnx(program, INPUTS, OUTPUT) if kind == "onnx" else program
     except RuntimeError as error:
         if is_out_of_memory(error):
@@ -185,12 +185,12 @@ def _graph(problem: Problem, kind: str, run: Path) -> ExportedProgram | ONNXProg
         raise SocialxError(run, f"cannot be exported as {kind} ({reason})", remedy) from error
 
 
-def standalone(problem: Problem) -> Standalone:
+def export_model(experiment: Experiment) -> ExportModel:
     """The model of a problem with the calendar and the missing values of its file around it."""
-    data = problem.data
+    data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    known = data.known_now if data.met else None
+    known = data.climatology_today if data.train_climatology_days else None
     own = data.calendar.day(data.store.seconds)
     days, changes = np.arange(own.min(), own.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:
@@ -198,7 +198,7 @@ def standalone(problem: Problem) -> Standalone:
         changes = [(begin, int(shifts(zone, np.array(begin))))]
         changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
     holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
-    return Standalone(problem.model, data.network, step_minutes, missing, not_negative, known, holidays, changes)
+    return ExportModel(experiment.model, data.network, step_minutes, missing, not_negative, known, holidays, changes)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from socialx.core.disk import check_name, check_output
 from socialx.core.errors import SettingsError, SocialxError
 from socialx.files.store.head import UNREADABLE, unpacked
-from socialx.settings.layers import Layers, own_settings
+from socialx.settings.layers import ConfigLayers, own_settings
 
 if TYPE_CHECKING:
     from socialx.training.run_folder import TrainedRun
@@ -57,7 +57,7 @@ Output = str | Path | None
 
 def check_outputs(
     *outputs: tuple[Output, OutputKind | None],
-    layers: Layers | None = None,
+    layers: ConfigLayers | None = None,
     runs: Iterable[str | Path] = (),
     others: Iterable[str | Path | None] = (),
     overwrite: bool = False,
@@ -80,7 +80,7 @@ def check_outputs(
 
 
 def inputs_of(
-    layers: Layers | None, runs: Iterable[str | Path | TrainedRun] = (), others: Iterable[str | Path | None] = ()
+    layers: ConfigLayers | None, runs: Iterable[str | Path | TrainedRun] = (), others: Iterable[str | Path | None] = ()
 ) -> Iterator[Path]:
     """What a task reads: files of settings, data and distances, all files of its runs and of those they learn from.
 

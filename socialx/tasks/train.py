@@ -17,22 +17,22 @@ import torch
 
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.core.help import Help, with_help
-from socialx.core.notebook import Shown, is_frame
-from socialx.core.progress import Callback, Start, note, say, work
+from socialx.core.notebook import ResultRepr, is_frame
+from socialx.core.progress import Callback, Start, emit, note, work
 from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import list_of
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.kinds import OwnModel, model_of
-from socialx.settings.layers import Layers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
+from socialx.settings.layers import ConfigLayers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
-from socialx.tasks.build import Problem, build
+from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.trained_model import load_trained, read_at_own_pace, settings_of, with_weights_of
+from socialx.tasks.trained_model import load_trained, rescale_to_free_flow, settings_of, with_weights_of
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
-from socialx.training.loop import fit, go_on
-from socialx.training.networks import InTurn, one_of
-from socialx.training.process_group import ALONE, ProcessGroup, joined
+from socialx.training.loop import fit, resume_training
+from socialx.training.networks import InterleavedLoader, network_switcher
+from socialx.training.process_group import SINGLE, ProcessGroup, init_process_group
 from socialx.training.run_folder import (
     EpochRow,
     TrainedRun,
@@ -46,7 +46,7 @@ SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a
 
 
 @dataclass(frozen=True, repr=False)
-class Run(Shown):
+class Run(ResultRepr):
     """A trained model in its folder, and its finished epochs."""
 
     path: Path
@@ -107,8 +107,8 @@ def train(
     file: str | Path | None = None,
     /,
     *,
-    settings: Settings | Layers | None = None,
-    size: str | None = None,
+    settings: Settings | ConfigLayers | None = None,
+    preset: str | None = None,
     run_dir: str | Path | None = None,
     resume: Annotated[str | Path | Run | None, Help("go on with an interrupted run, with its settings", "RUN")] = None,
     overwrite: Annotated[bool, Help("replace a run in the run folder")] = False,
@@ -119,21 +119,21 @@ def train(
 
     file: the HDF5 file, which ``data="FILE"`` names too.  settings: a tree of ``load_settings``; sections such as
     ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``init_from=RUN``,
-    whose weights it starts from.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.
-    run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``, ``Start``, ``Epoch``
-    and ``Note`` events.
+    whose weights it starts from.  preset: ``mlp-small``, ``xlstm-small`` or ``xlstm-large``, a set of settings below
+    all of these. run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``,
+    ``Start``, ``Epoch`` and ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
     """
-    with joined(progress) as group:
-        began = group.of_first(f"{datetime.now():%Y%m%d-%H%M%S}")
-        with group.agreed():
-            layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, size)
+    with init_process_group(progress) as group:
+        began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
+        with group.all_or_none():
+            layers = ConfigLayers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, preset)
             plan = plan_of(layers, resume, overwrite, group)
-            plan.problem.data.note_clock()
-            trainer = plan.problem.settings.trainer
-            path = trainer.run_dir or Path(f"runs/{plan.problem.protocol.dataset}-{began}")
+            plan.experiment.data.note_clock()
+            trainer = plan.experiment.settings.trainer
+            path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
                 raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
         return carried_out(plan, path, group)
@@ -147,13 +147,13 @@ class Plan:
     in the folder goes.
     """
 
-    problem: Problem
+    experiment: Experiment
     origin: dict[str, str]
     old: TrainedRun | None = None
     overwrite: bool = False
 
 
-def plan_of(layers: Layers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
+def plan_of(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
     """The plan of a training: a new one, one that goes on, or one that starts from the weights of a run.
 
     Raises SettingsError and SocialxError for what does not go together, and for data of another run.
@@ -173,7 +173,7 @@ def plan_of(layers: Layers, resume: str | Path | Run | None, overwrite: bool, gr
         goes_on, begun = restarted_run(run_dir, group.job)
         if goes_on:
             return resumed(goes_on, loaded)
-    loaded.note_size(layers.size)
+    loaded.note_preset(layers.preset)
     loaded.note_unread()
     return started_from(start, loaded, overwrite or begun) if start else new(loaded, overwrite or begun)
 
@@ -184,9 +184,9 @@ def new(loaded: Loaded, overwrite: bool) -> Plan:
 
 
 def started_from(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
-    """The plan of a training with weights and normaliser of a run, in a folder of its own."""
-    problem = build(loaded.settings, moments=start.protocol.normaliser)
-    return Plan(with_weights_of(start, problem), loaded.origin, overwrite=overwrite)
+    """The plan of a training with weights and scaler of a run, in a folder of its own."""
+    experiment = build(loaded.settings, moments=start.protocol.scaler)
+    return Plan(with_weights_of(start, experiment), loaded.origin, overwrite=overwrite)
 
 
 def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
@@ -194,21 +194,21 @@ def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
     loaded.note_unread()
     settings, then = loaded.settings, old.protocol
     holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    problem = build(settings, moments=then.normaliser if settings.trainer.init_from else None, holidays=holidays)
-    data = problem.data.store.path
-    old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
-    old.check_same(problem.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
-    problem.protocol.refuse_other(then, old.path, data, old.sensors is not None, True, holidays)
-    return Plan(problem, loaded.origin, old)
+    experiment = build(settings, moments=then.scaler if settings.trainer.init_from else None, holidays=holidays)
+    data = experiment.data.store.path
+    old.check_same(experiment.protocol, "checksum", data, Argument("data.path"))
+    old.check_same(experiment.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
+    experiment.protocol.refuse_other(then, old.path, data, old.sensors is not None, True, holidays)
+    return Plan(experiment, loaded.origin, old)
 
 
-def _refuse_beside(resume: str | Path | Run, layers: Layers, overwrite: bool) -> None:
+def _refuse_beside(resume: str | Path | Run, layers: ConfigLayers, overwrite: bool) -> None:
     """Raise SettingsError for arguments that a run which goes on does not take."""
     if overwrite:
         other = f"{Argument('overwrite')} clears it, so give one of them"
         raise SettingsError(Argument("resume"), "it goes on with a run", other)
     for argument, value, own in (
-        ("size", layers.size, "settings"),
+        ("preset", layers.preset, "settings"),
         ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
     ):
         if value:
@@ -218,34 +218,40 @@ def _refuse_beside(resume: str | Path | Run, layers: Layers, overwrite: bool) ->
 def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
     """Train as planned, in the folder ``path``, and measure the intervals of the best epoch."""
     with ExitStack() as stack:
-        with group.agreed():
-            problem = taught(plan.problem)
-        data, old, effective = problem.data, plan.old, problem.settings
-        trainer, precision = effective.trainer, problem.precision
+        with group.all_or_none():
+            experiment = with_teacher_forecasts(plan.experiment)
+        data, old, effective = experiment.data, plan.old, experiment.settings
+        trainer, precision = effective.trainer, experiment.precision
         # Every process may see another amount of free memory, and all need one order of the windows.
-        chunk = group.of_first(data.chunk_windows(problem.protocol.windows["train"]))
-        with group.agreed():
-            networks = [problem, *other_networks(problem)]
-            loader, validation = loaders_of(networks, group, chunk)
-            holidays, known = list_of(effective.data.holidays), data.known_now if data.met and not old else None
-            learner = make_learner(problem, len(loader), group)
-            run = stack.enter_context(folder_to_train(path, old, plan.overwrite, writes=group.first))
+        shard = group.broadcast_object(data.shard_windows(experiment.protocol.windows["train"]))
+        with group.all_or_none():
+            networks = [experiment, *other_networks(experiment)]
+            loader, validation = loaders_of(networks, group, shard)
+            holidays, known = (
+                list_of(effective.data.holidays),
+                data.climatology_today if data.train_climatology_days and not old else None,
+            )
+            learner = make_learner(experiment, len(loader), group)
+            run = stack.enter_context(folder_to_train(path, old, plan.overwrite, writes=group.is_rank_zero))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
             before = None
             if old:
-                before = go_on(learner, old, len(loader), trainer.max_epochs, trainer.patience)
-                loader, _ = loaders_of(networks, group, before.chunk)
+                before = resume_training(learner, old, len(loader), trainer.max_epochs, trainer.patience)
+                loader, _ = loaders_of(networks, group, before.shard)
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                facts = (problem.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
+                facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
                 run.write_start(to_yaml(effective), plan.origin, precision, *facts)
-        group.copy_first(problem.model.state_dict().values())
-        say(starting(problem, loader, run.path, group.world))
+        group.broadcast(experiment.model.state_dict().values())
+        emit(starting(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"{run.settings} alone does not repeat this run"
             note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}", alone))
-        with when_memory_runs_out(problem, RESUMING if old else TRAINING, loader.batch_size), group.training(run.path):
+        with (
+            when_memory_runs_out(experiment, RESUMING if old else TRAINING, loader.batch_size),
+            group.training(run.path),
+        ):
             result = fit(
                 learner,
                 loader,
@@ -258,29 +264,31 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 progress=before,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
-            run.calibrate(problem.model, data, effective.loader.batch_size, precision.device, problem.protocol)
-        return Run(run.path, effective, problem.protocol, tuple(run.rows()), result.interrupted)
+            run.calibrate(experiment.model, data, effective.loader.batch_size, precision.device, experiment.protocol)
+        return Run(run.path, effective, experiment.protocol, tuple(run.rows()), result.interrupted)
 
 
-def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | None = None) -> Loader:
-    """The batches of the training part; chunk: windows of those of which the order is made, None: as the data says."""
-    settings, met = problem.settings, problem.data.met
+def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: int | None = None) -> Loader:
+    """The batches of the training split; shard: windows of those of which the order is made, None: as the data says."""
+    settings, train_climatology_days = experiment.settings, experiment.data.train_climatology_days
     size, seed = settings.loader.batch_size, settings.trainer.seed
-    return problem.data.loader("train", size, True, seed, chunk=chunk, share=group.share, days=met)
+    return experiment.data.loader(
+        "train", size, True, seed, shard=shard, share=group.share, days=train_climatology_days
+    )
 
 
-def other_networks(problem: Problem) -> list[Problem]:
+def other_networks(experiment: Experiment) -> list[Experiment]:
     """The problems of the further files that the model learns from, normalised as the first one is, at their own pace.
 
     Raises SocialxError for a file of another unit or time step, and for one that has sensors of another one.
     """
-    others, networks = [], {problem.data.store.path: _places(problem)}
-    for path in problem.settings.data.extra_data:
-        data = problem.settings.data.model_copy(update={"path": path, "extra_data": ()})
-        settings = problem.settings.model_copy(update={"data": data})
-        other = build(settings, moments=problem.data.moments)
+    others, networks = [], {experiment.data.store.path: _places(experiment)}
+    for path in experiment.settings.data.extra_data:
+        data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
+        settings = experiment.settings.model_copy(update={"data": data})
+        other = build(settings, moments=experiment.data.moments)
         other.protocol.refuse_other(
-            replace(problem.protocol, missing=other.protocol.missing), problem.data.store.path, path, False
+            replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )
         places = _places(other)
         for file, known in networks.items():
@@ -289,7 +297,7 @@ def other_networks(problem: Problem) -> list[Problem]:
                 raise SocialxError(path, found, "name each network once", sample=shared)
         networks[path] = places
         other.data.note_clock()
-        read_at_own_pace(other, problem.protocol)
+        rescale_to_free_flow(other, experiment.protocol)
         other.model.to(other.precision.device)
         others.append(other)
     for other in others:
@@ -297,38 +305,38 @@ def other_networks(problem: Problem) -> list[Problem]:
     return others
 
 
-def _places(problem: Problem) -> dict[str, tuple[str, ...]]:
+def _places(experiment: Experiment) -> dict[str, tuple[str, ...]]:
     """The position of each sensor by its id, in thousandths of a degree: two networks may use one id."""
-    sensors = problem.data.sensors
+    sensors = experiment.data.sensors
     degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
     return {name: tuple(f"{each:.3f}" for each in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
 
 
 def loaders_of(
-    networks: Sequence[Problem], group: ProcessGroup = ALONE, chunk: int | None = None
+    networks: Sequence[Experiment], group: ProcessGroup = SINGLE, shard: int | None = None
 ) -> tuple[Loader, Loader]:
-    """The batches of the training and of the validation part; of several networks in turn, with the first one's model.
+    """The batches of the training and of the validation split; of several networks in turn, with the first one's model.
 
-    chunk: as of ``train_loader``, of the first network.
+    shard: as of ``train_loader``, of the first network.
     """
     size, seed = networks[0].settings.loader.batch_size, networks[0].settings.trainer.seed
-    first, *others = [train_loader(each, group, None if place else chunk) for place, each in enumerate(networks)]
+    first, *others = [train_loader(each, group, None if place else shard) for place, each in enumerate(networks)]
     validation = [each.data.loader("validation", size, share=group.share) for each in networks]
     if not others:
         return first, validation[0]
     model, *models = (each.model for each in networks)
-    use = one_of(model, models)
+    use = network_switcher(model, models)
     names = [each.data.store.path.stem for each in networks]
-    return InTurn([first, *others], use, seed, names), InTurn(validation, use, seed, names)
+    return InterleavedLoader([first, *others], use, seed, names), InterleavedLoader(validation, use, seed, names)
 
 
-def taught(problem: Problem) -> Problem:
+def with_teacher_forecasts(experiment: Experiment) -> Experiment:
     """The problem with the mean forecast of its teachers for each training window: they are asked once.
 
     Raises SettingsError for one of other windows, and SocialxError for one of another network.
     """
-    settings, device, teachers = problem.settings, problem.precision.device, []
-    layers = Layers.of(None, {"data": settings.data.path, "device": str(device)})
+    settings, device, teachers = experiment.settings, experiment.precision.device, []
+    layers = ConfigLayers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
         run = open_run(Path(name))
         then = own_settings(run.settings, run.own).settings
@@ -336,13 +344,13 @@ def taught(problem: Problem) -> Problem:
         if differ := differences(settings, then):
             advice = "name runs of the same windows"
             raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
-        teachers.append(load_trained(run, layers, problem)[0])
+        teachers.append(load_trained(run, layers, experiment)[0])
     if not teachers:
-        return problem
-    return replace(problem, data=problem.data.learning_from(_mean_forecasts(teachers)))
+        return experiment
+    return replace(experiment, data=experiment.data.learning_from(_mean_forecasts(teachers)))
 
 
-def _mean_forecasts(teachers: Sequence[Problem]) -> Iterator[np.ndarray]:
+def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
     """The mean forecast of some models for each batch of their training windows, float32 [B,P,N,G]."""
     models, size = [teacher.model.eval() for teacher in teachers], teachers[0].settings.loader.batch_size
     loaders = [teacher.data.loader("train", size) for teacher in teachers]
@@ -354,16 +362,16 @@ def _mean_forecasts(teachers: Sequence[Problem]) -> Iterator[np.ndarray]:
             bar.advance(loaders[0].num_windows / len(loaders[0]))
 
 
-def make_learner(problem: Problem, batches: int, group: ProcessGroup = ALONE) -> Learner:
+def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SINGLE) -> Learner:
     """The model with its optimizer and schedule over all epochs; batches: of an epoch, in each process.
 
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
     """
-    t = problem.settings.trainer
-    deviation = [moments.std for moments in problem.data.network.targets]
+    t = experiment.settings.trainer
+    deviation = [moments.std for moments in experiment.data.network.targets]
     return Learner(
-        problem.model,
-        problem.precision,
+        experiment.model,
+        experiment.precision,
         learning_rate=t.learning_rate,
         weight_decay=t.weight_decay,
         total_steps=t.max_epochs * -(-batches // t.accumulate_grad_batches),
@@ -371,42 +379,44 @@ def make_learner(problem: Problem, batches: int, group: ProcessGroup = ALONE) ->
         gradient_clip_val=t.gradient_clip_val,
         accumulate_grad_batches=t.accumulate_grad_batches,
         compile=t.compile,
-        cuda_graph=(t.cuda_graph == "on" and not problem.settings.data.extra_data)
-        or (t.cuda_graph == "auto" and not unrecorded(problem, group.world)),
+        cuda_graph=(t.cuda_graph == "on" and not experiment.settings.data.extra_data)
+        or (t.cuda_graph == "auto" and not unrecorded(experiment, group.world_size)),
         target_weight=[deviation[0] / each for each in deviation],
         group=group,
-        teacher_weight=0.0 if problem.data.taught is None else TEACHER_WEIGHT,
+        teacher_weight=0.0 if experiment.data.teacher_forecast is None else TEACHER_WEIGHT,
     )
 
 
-def unrecorded(problem: Problem, processes: int) -> str:
+def unrecorded(experiment: Experiment, processes: int) -> str:
     """Why ``trainer.cuda_graph: auto`` records no steps; empty: it does."""
-    if problem.precision.device.type != "cuda":
+    if experiment.precision.device.type != "cuda":
         return "not on CUDA"
     if processes > 1:
         return f"{processes} processes sum gradients in a step"
-    if problem.settings.data.extra_data:
+    if experiment.settings.data.extra_data:
         return "a recorded step is of one network"
-    own = isinstance(model_of(problem.settings.model.kind), OwnModel)
+    own = isinstance(model_of(experiment.settings.model.kind), OwnModel)
     return "a model of your own may compute on the host" if own else ""
 
 
-def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
+def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
     """What is about to be trained, and on what; notes what is not wise, and what several processes share."""
-    settings, precision = problem.settings, problem.precision
+    settings, precision = experiment.settings, experiment.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
         note(Message("a card is here, and this torch cannot use it", "training on the CPU", Command("doctor")))
-    if left_out := problem.protocol.windows_left_out.get("train"):
-        note(Message(problem.data.store.path, f"{counted(left_out, 'training window')} across a time gap", "left out"))
+    if left_out := experiment.protocol.windows_left_out.get("train"):
+        note(
+            Message(experiment.data.store.path, f"{counted(left_out, 'training window')} across a time gap", "left out")
+        )
     if (
         precision.device.type == "cpu"
         and model_of(settings.model.kind).social
         and settings.model.width * settings.model.blocks > SMALL_ON_CPU
     ):
-        small = f"for example {Argument('size', 'small')} or {Argument('size', 'medium')}"
+        small = f"for example {Argument('preset', 'mlp-small')} or {Argument('preset', 'xlstm-small')}"
         note(Message("no CUDA device", "on a CPU a small model is wise", small))
     if precision.device.type == "cpu" and precision.name == "16-mixed":
-        tried = {"data.path": problem.data.store.path, "trainer.precision": precision.name}
+        tried = {"data.path": experiment.data.store.path, "trainer.precision": precision.name}
         measured = f"{Command('profile', **tried)} measures its pace"
         note(Message(Argument("trainer.precision", precision.name), "it may be faster or slower on a CPU", measured))
     if processes > 1:
@@ -414,29 +424,29 @@ def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1
         windows = f"{size} windows x {processes} processes = {size * processes} windows a batch"
         note(Message("", windows, f"the learning rate stays {rate:g}"))
     return Start(
-        data=str(problem.data.store.path),
-        sensors=len(problem.data.sensors.ids),
+        data=str(experiment.data.store.path),
+        sensors=len(experiment.data.sensors.ids),
         windows=loader.num_windows,
         device=str(precision.device),
         precision=precision.name,
-        parameters=sum(p.numel() for p in problem.model.parameters()),
+        parameters=sum(p.numel() for p in experiment.model.parameters()),
         run_dir=str(run_dir),
-        computes=what_computes(problem, processes) if precision.device.type == "cuda" else "",
+        computes=what_computes(experiment, processes) if precision.device.type == "cuda" else "",
     )
 
 
-def what_computes(problem: Problem, processes: int = 1) -> str:
+def what_computes(experiment: Experiment, processes: int = 1) -> str:
     """What computes on a card, and why it is not the fastest that there is."""
-    settings = problem.settings
+    settings = experiment.settings
     what = str(settings.model.kind)
     if model_of(settings.model.kind).social:
         what = f"encoder {settings.model.encoder}"
         if settings.model.encoder == "xlstm":
-            with problem.precision.autocast():
-                impl, reason = problem.model.encoder.choice(problem.precision.device)  # type: ignore[operator, union-attr]
-            what = f"encoder {impl}{f' ({reason})' if reason else ''}"
+            with experiment.precision.autocast():
+                backend, reason = experiment.model.encoder.choice(experiment.precision.device)  # type: ignore[operator, union-attr]
+            what = f"encoder {backend}{f' ({reason})' if reason else ''}"
     if settings.trainer.cuda_graph == "auto":
-        reason = unrecorded(problem, processes)
+        reason = unrecorded(experiment, processes)
         what += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"
     matmul = settings.trainer.float32_matmul_precision
     return f"{what}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"

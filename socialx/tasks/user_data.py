@@ -16,16 +16,16 @@ from socialx.core.errors import (
     Message,
     SettingsError,
     SocialxError,
-    retold,
-    written,
+    render,
+    rewriting_messages,
 )
 from socialx.core.progress import note
 from socialx.files.sources.frames import FRAME, Frame, as_table, temporary_folder, without_file, write_frame
 from socialx.files.sources.recognition import ours
-from socialx.files.sources.request import Request, options
+from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.store.head import read_head, whole
 from socialx.files.store.store import AGAIN, open_store
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import SCORING
 from socialx.tasks.trained_model import refuse_other_file, settings_of
 from socialx.training.run_folder import TrainedRun
@@ -36,7 +36,9 @@ MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after
 
 
 @contextmanager
-def as_file(data: Data, run: TrainedRun, layers: Layers, said: Mapping[str, Any]) -> Iterator[tuple[Data, Layers]]:
+def as_file(
+    data: Data, run: TrainedRun, layers: ConfigLayers, said: Mapping[str, Any]
+) -> Iterator[tuple[Data, ConfigLayers]]:
     """The data, and the settings as the user named them; a frame or a table is a temporary file while the block runs.
 
     A frame has the facts of the file that the run was trained on; for a zero-shot run it is a table if something
@@ -50,7 +52,7 @@ def as_file(data: Data, run: TrainedRun, layers: Layers, said: Mapping[str, Any]
         with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **said}) as (read, _):
             yield read, layers
         return
-    named = layers if framed else Layers.of(layers, {"data": data})
+    named = layers if framed else ConfigLayers.of(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     there = path is not None and _is_there(path)
     table = path if path and there and ours(read_head(path, AGAIN)) is None else None
@@ -75,7 +77,7 @@ def as_file(data: Data, run: TrainedRun, layers: Layers, said: Mapping[str, Any]
                 refuse_other_file(run, {store.feature: store})
             write_frame(file, cast("Frame", data), store)
             kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
-            naming = retold(without_file(file, FRAME, kept))
+            naming = rewriting_messages(without_file(file, FRAME, kept))
         else:
             naming = _converted(table, file, said)
         with naming:
@@ -124,11 +126,11 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
         renamed = without_file(file, str(name), {str(file): kept, "OUT.h5": kept})
         return renamed(_in_predict(text, of_convert, with_options))
 
-    with retold(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
-        write_file("auto", Request.of("convert", table, said), file)
+    with rewriting_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
+        write_file("auto", ConvertOptions.of("convert", table, said), file)
     keeps = f"{with_options({})} keeps the file, and convert takes more options"
     note(Message(table, "converted for this forecast alone", keeps))
-    with retold(partial(retell, table, others.keys() - {"start"})):  # which is one of predict too
+    with rewriting_messages(partial(retell, table, others.keys() - {"start"})):  # which is one of predict too
         yield
 
 
@@ -145,11 +147,11 @@ def _in_predict(text: str, others: Collection[str], with_options: Callable[[Mapp
             parts.append(part)
             return ""
 
-        written(match[0], collect)
+        render(match[0], collect)
         more = {each.name: each.value for each in parts if isinstance(each, Argument) and each.name in others}
         return str(with_options(more)) if more and len(more) == len(parts) else match[0]
 
     def of_predict(part: Argument | Command) -> str:
         return str(Argument(TABLE.get(part.name, part.name), part.value) if isinstance(part, Argument) else part)
 
-    return written(MARKS.sub(of_convert, text), of_predict)
+    return render(MARKS.sub(of_convert, text), of_predict)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from socialx.core.disk import check_regular, replacing
+from socialx.core.disk import atomic_write, check_regular
 from socialx.core.errors import SocialxError, in_short
 from socialx.training.process_group import ProcessGroup
 
@@ -29,7 +29,7 @@ UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeErr
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write tensors and plain values to ``path``: the old file or the complete new one is there at every moment."""
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         torch.save(content, temporary)
 
 
@@ -76,10 +76,10 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
 
 def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, Any]]:
     """The states of the generators that dropout draws from on this device, of every process."""
-    cpu = group.gathered(torch.get_rng_state())
+    cpu = group.all_gather(torch.get_rng_state())
     if device.type != "cuda":
         return [{"cpu": each, "cuda": None} for each in cpu]
-    cuda = group.gathered(torch.cuda.get_rng_state(device))
+    cuda = group.all_gather(torch.cuda.get_rng_state(device))
     return [{"cpu": one, "cuda": other} for one, other in zip(cpu, cuda, strict=True)]
 
 

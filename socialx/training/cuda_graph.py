@@ -1,7 +1,7 @@
 """A training step as one CUDA graph per shape: the host hands over a batch and one launch, whatever the step holds.
 
 Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The work of a step
-is recorded once and replayed; examples are copied into the buffers that the recording reads.  Windows of a resident
+is recorded once and replayed; examples are copied into the buffers that the recording reads.  Windows of a on_device
 series are gathered in the recording: their row numbers are copied.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from socialx.core.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.errors import fall_back, in_short
 from socialx.core.precision import is_out_of_memory
 from socialx.data.loaders import Selection
 
-Given = Example | Selection
+Given = TrainingBatch | Selection
 Work = Callable[[Sequence[Given]], Tensor]
 WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
 
@@ -96,7 +96,7 @@ def _buffer(example: Given) -> Given:
     batch, target = (
         (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part) for part in example
     )
-    return Example(Batch(*batch), Target(*target))
+    return TrainingBatch(Batch(*batch), Target(*target))
 
 
 class CudaRecorder:

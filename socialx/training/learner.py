@@ -20,7 +20,7 @@ from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Given
-from socialx.training.process_group import ALONE, ProcessGroup
+from socialx.training.process_group import SINGLE, ProcessGroup
 
 
 class Learner:
@@ -40,7 +40,7 @@ class Learner:
         compile: str = "off",
         cuda_graph: bool = False,
         target_weight: Sequence[float] = (1.0,),
-        group: ProcessGroup = ALONE,
+        group: ProcessGroup = SINGLE,
         teacher_weight: float = 0.0,
     ) -> None:
         """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
@@ -53,7 +53,7 @@ class Learner:
         (Hinton et al. 2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
 
         compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
-        compute the same step and warn with a ``Fallback`` where they cannot.
+        compute the same step and warn with a ``FallbackWarning`` where they cannot.
         """
         self.model, self.precision = model.to(precision.device), precision
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
@@ -73,9 +73,9 @@ class Learner:
         self.records = cuda_graph and precision.device.type == "cuda"  # steps as CUDA graphs, after the first ones
         self.group = group
         self.teacher_weight = teacher_weight
-        if self.records and group.world > 1:
+        if self.records and group.world_size > 1:
             self.records = False
-            fall_back("trainer.cuda_graph", f"{group.world} processes sum gradients in a step", "going on without")
+            fall_back("trainer.cuda_graph", f"{group.world_size} processes sum gradients in a step", "going on without")
         elif cuda_graph and not self.records:
             fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA", "going on without")
         self.eager = compile == "off" and not self.records  # neither compiled nor recorded for the shape of batches
@@ -146,7 +146,7 @@ class Learner:
         """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
         gathered = [example.gathered() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
-        count = self.group.sum_(sum(others, first)).clamp(min=1)
+        count = self.group.all_reduce(sum(others, first)).clamp(min=1)
         total = torch.zeros((), device=self.precision.device)
         for batch, target in gathered:
             with self.precision.autocast():
@@ -154,9 +154,9 @@ class Learner:
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
             total = total + error.detach()
             if self.teacher_weight:
-                mean = target.taught.to(forecast.dtype)
-                taught = masked_absolute_error(forecast, mean, target.valid, self._weight) / count
-                error = (1 - self.teacher_weight) * error + self.teacher_weight * taught
+                mean = target.teacher_forecast.to(forecast.dtype)
+                teacher_forecast = masked_absolute_error(forecast, mean, target.valid, self._weight) / count
+                error = (1 - self.teacher_weight) * error + self.teacher_weight * teacher_forecast
             self.grad_scaler.scale(error).backward()
         self.group.sum_gradients(self.model.parameters())
         if self.gradient_clip_val:

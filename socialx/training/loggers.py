@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from socialx.core.errors import SocialxError
-from socialx.core.progress import Epoch, Event, also
+from socialx.core.progress import Epoch, Event, also_subscribe
 
 Log = Callable[[dict[str, float], int], None]
 NO_MEASURE = ("epoch", "of", "best")  # of an epoch, but no measure of it
@@ -36,7 +36,7 @@ def logging_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> 
                     log({name: float(value) for name, value in measures.items() if value is not None}, event.epoch)
 
         if logs:
-            stack.enter_context(also(log_epoch))
+            stack.enter_context(also_subscribe(log_epoch))
         yield
 
 

@@ -23,22 +23,22 @@ from torch import Tensor
 
 from socialx.core.environment import MIB, used_bytes
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, in_short
-from socialx.core.progress import Bar, Epoch, note, say, work
-from socialx.data.loaders import Loader, ResidentLoader
+from socialx.core.progress import Bar, Epoch, emit, note, work
+from socialx.data.loaders import DeviceLoader, Loader
 from socialx.scoring.metrics import RunningScores
-from socialx.scoring.scoring_pass import survey
+from socialx.scoring.scoring_pass import run_metrics
 from socialx.training import checkpoint
 from socialx.training.clock import StepClock
 from socialx.training.cuda_graph import Given
 from socialx.training.gpu_usage import MemoryWatch, sampling
 from socialx.training.learner import Learner
-from socialx.training.networks import one_by_one
+from socialx.training.networks import per_network
 from socialx.training.run_folder import EpochRow, RunFolder
 
 
 def examples_of(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Given]:
-    """The batches of one epoch for steps of this learner: a recorded step gathers those of a resident series."""
-    if learner.records and isinstance(loader, ResidentLoader):
+    """The batches of one epoch for steps of this learner: a recorded step gathers those of a series on the device."""
+    if learner.records and isinstance(loader, DeviceLoader):
         return loader.selections(number, first_batch)
     return loader.epoch(number, first_batch)
 
@@ -67,7 +67,7 @@ def run_steps(
 
 
 @dataclass
-class Progress:
+class TrainState:
     """How far a fit has come: what a checkpoint holds beside the learner."""
 
     epoch: int = 0
@@ -77,15 +77,15 @@ class Progress:
     best_mae: float = math.inf
     best_epoch: int = -1
     interrupted: bool = False
-    chunk: int = 0  # windows of the chunks of which the order of an epoch is made; 0: all windows are one
+    shard: int = 0  # windows of the shards of which the order of an epoch is made; 0: all windows are one
     ranks: int = 1  # processes that share a batch
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> Progress:
+    def of(cls, content: dict[str, Any]) -> TrainState:
         """What a checkpoint holds; ValueError where that is no progress."""
         if set(content) != {each.name for each in fields(cls)}:
             raise ValueError("its progress has other names")
-        counts = ("epoch", "batch", "loss_steps", "chunk", "ranks")
+        counts = ("epoch", "batch", "loss_steps", "sharded", "ranks")
         whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
         epoch, best = content["epoch"], content["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
@@ -156,8 +156,8 @@ def fit(
     max_epochs: int,
     patience: int,
     log_every_n_steps: int = 50,
-    progress: Progress | None = None,
-) -> Progress:
+    progress: TrainState | None = None,
+) -> TrainState:
     """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
 
     run: weights, last state and metrics are written there after every epoch, the last state also before the first and
@@ -169,7 +169,7 @@ def fit(
     """
     best: dict[str, Tensor] = {}
     if progress is None:
-        progress = Progress(chunk=train.chunk, ranks=learner.group.world)
+        progress = TrainState(shard=train.shard, ranks=learner.group.world_size)
         if run:
             save_progress(learner, progress, run)
     left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
@@ -195,9 +195,9 @@ def fit(
                 if writing:
                     writing.result()  # of the epoch before; raises what failed there
                 writing = files.submit(_write_epoch, run, row, checkpoint_of(learner, progress))
-            say(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
+            emit(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
             watch.add(learner.precision.device)
-            stopped = learner.group.any(interrupt.requested)
+            stopped = learner.group.any_rank(interrupt.requested)
     if writing:
         writing.result()
     progress.interrupted = stopped and not progress.complete(max_epochs, patience)
@@ -211,7 +211,7 @@ def fit(
 def _train_epoch(
     learner: Learner,
     train: Loader,
-    progress: Progress,
+    progress: TrainState,
     log_every_n_steps: int,
     max_epochs: int,
     bar: Bar,
@@ -222,13 +222,15 @@ def _train_epoch(
     first = progress.batch
     per_batch = train.num_windows / len(train)
     running = torch.zeros((), device=learner.precision.device)
-    unread, stopped, alone = 0, False, learner.group.world == 1
+    unread, stopped, alone = 0, False, learner.group.world_size == 1
     on_cpu = learner.precision.device.type == "cpu"
 
     def read() -> None:
         nonlocal running, unread
         if unread:
-            progress.loss_sum += learner.group.sum_(running).item()  # the one host sync, every log_every_n_steps steps
+            progress.loss_sum += learner.group.all_reduce(
+                running
+            ).item()  # the one host sync, every log_every_n_steps steps
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
@@ -244,7 +246,7 @@ def _train_epoch(
         progress.batch += batches
         note = None
         due = learner.steps % log_every_n_steps == 0 or learner.steps in FIRST_READ
-        stopped = interrupt.requested if alone else (on_cpu or due) and learner.group.any(interrupt.requested)
+        stopped = interrupt.requested if alone else (on_cpu or due) and learner.group.any_rank(interrupt.requested)
         if due or stopped:
             read()
             note = f"epoch {progress.epoch + 1}/{max_epochs}  loss {progress.loss_sum / progress.loss_steps:.3f}"
@@ -263,22 +265,22 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
     """
     group = learner.group
     of_networks: dict[str, float] = {}
-    for name, loader in one_by_one(validation):
+    for name, loader in per_network(validation):
         sums = RunningScores(horizon, len(learner.target_weight), learner.precision.device)
-        if not survey(
+        if not run_metrics(
             learner.model,
             loader,
             learner.precision,
             sums,
             name="validate",
-            stop=lambda: group.any(interrupt.requested),
+            stop=lambda: group.any_rank(interrupt.requested),
             forecast=learner.forecast,
         ):
             return None
-        group.sum_(sums.sums)
+        group.all_reduce(sums.sums)
         scores = sums.compute()
         if not all(of_target.overall.count for of_target in scores):
-            remedy = f"use a longer file, or another {Argument('data.split')}"
+            remedy = f"use a longer file, or another {Argument('data.split_method')}"
             group.fail(SocialxError(f"validation {name}".strip(), "no window has a valid target", remedy))
         maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
         of_networks[name] = sum(maes) / len(scores)
@@ -288,7 +290,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
 
 
 def _end_epoch(
-    learner: Learner, progress: Progress, mae: float, windows: int, seconds: float, utilisation: float | None
+    learner: Learner, progress: TrainState, mae: float, windows: int, seconds: float, utilisation: float | None
 ) -> EpochRow:
     row = EpochRow(
         epoch=progress.epoch + 1,
@@ -315,18 +317,18 @@ def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None
     run.write_last(content)
 
 
-def checkpoint_of(learner: Learner, progress: Progress) -> dict[str, Any]:
+def checkpoint_of(learner: Learner, progress: TrainState) -> dict[str, Any]:
     """What last.pt holds, in the host's memory: learner, progress and generators."""
     random = checkpoint.random_state(learner.precision.device, learner.group)
     return checkpoint.snapshot({"learner": learner.state(), "progress": asdict(progress), "random": random})
 
 
-def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
+def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> None:
     """Write last.pt."""
     run.write_last(checkpoint_of(learner, progress))
 
 
-def load_progress(learner: Learner, run: RunFolder) -> Progress:
+def load_progress(learner: Learner, run: RunFolder) -> TrainState:
     """Read last.pt into the learner -> where to go on.
 
     Raises SocialxError where it is not a state of this model.
@@ -334,7 +336,7 @@ def load_progress(learner: Learner, run: RunFolder) -> Progress:
     device = learner.precision.device
     try:
         content = run.read_state(device)
-        progress = Progress.of(content["progress"])
+        progress = TrainState.of(content["progress"])
         learner.load_state(content["learner"])
         checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
@@ -343,7 +345,7 @@ def load_progress(learner: Learner, run: RunFolder) -> Progress:
     return progress
 
 
-def go_on(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patience: int) -> Progress:
+def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patience: int) -> TrainState:
     """``load_progress`` of a run that is trained further, in so many batches an epoch.
 
     Raises SocialxError where nothing is left to train, in other batches than before, and where the rows of its epochs
@@ -355,6 +357,6 @@ def go_on(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patie
         more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)
         raise SocialxError(run.path, f"complete after {counted(progress.epoch, 'epoch')}", longer)
-    progress.refuse_other_batches(run.last, batches, learner.group.world)
+    progress.refuse_other_batches(run.last, batches, learner.group.world_size)
     run.rows()
     return progress

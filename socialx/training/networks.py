@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from socialx.core.batch import Example
+from socialx.core.batch import TrainingBatch
 from socialx.data.loaders import Loader
 
 
-class InTurn(Loader):
+class InterleavedLoader(Loader):
     """Batches of several loaders in a random order, each as often as it has batches.
 
     use: called with the number of the network before each of its batches, and with 0 at the end.  names: of the
@@ -24,13 +24,13 @@ class InTurn(Loader):
     ) -> None:
         self.loaders, self.use, self.seed, self.names = loaders, use, seed, names
         self.num_windows = sum(loader.num_windows for loader in loaders)
-        self.batch_size, self.chunk = loaders[0].batch_size, loaders[0].chunk
+        self.batch_size, self.shard = loaders[0].batch_size, loaders[0].shard
         self.making_s: deque[float] = loaders[0].making_s
 
     def __len__(self) -> int:
         return sum(map(len, self.loaders))
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         """The batches of one epoch, from ``first_batch`` on."""
         turns = np.repeat(np.arange(len(self.loaders)), list(map(len, self.loaders)))
         np.random.default_rng([self.seed, number]).shuffle(turns)
@@ -44,9 +44,9 @@ class InTurn(Loader):
             self.use(0)
 
 
-def one_by_one(loader: Loader) -> Iterator[tuple[str, Loader]]:
+def per_network(loader: Loader) -> Iterator[tuple[str, Loader]]:
     """The name and the loader of each network, which the model is set to meanwhile; a plain loader is of one."""
-    if not isinstance(loader, InTurn):
+    if not isinstance(loader, InterleavedLoader):
         yield "", loader
         return
     try:
@@ -57,7 +57,7 @@ def one_by_one(loader: Loader) -> Iterator[tuple[str, Loader]]:
         loader.use(0)
 
 
-def one_of(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:
+def network_switcher(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:
     """A function that sets a model to network 0, its own, or to that of one of the others, which are built alike.
 
     All that a model has of its network are buffers: neighbours, mean and deviation.  Weights stay.

@@ -24,9 +24,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from socialx.core.errors import Command, Fallback, SocialxError, in_short
-from socialx.core.progress import Callback, listening
-from socialx.data.loaders import Share
+from socialx.core.errors import Command, FallbackWarning, SocialxError, in_short
+from socialx.core.progress import Callback, subscribe
+from socialx.data.loaders import RankShare
 
 RANK_SEED = 1_000_033  # between the seeds of two processes
 STORE = "socialx: port of the first process"
@@ -35,7 +35,7 @@ OUTLIVE_S = 10.0  # a process without a word stays so long: the launcher ends it
 LAUNCHED = "LAUNCHED_BY_SOCIALX"  # in the environment of processes whose launcher says which of them has ended
 
 
-class ElsewhereError(SocialxError):
+class RemoteRankError(SocialxError):
     """Another process failed and says why: this one ends without a word, after it."""
 
     def lines(self, *_: object) -> list[str]:
@@ -43,94 +43,94 @@ class ElsewhereError(SocialxError):
         return []
 
 
-class LostError(SocialxError):
+class RankDiedError(SocialxError):
     """Another process ended without a word, and this is the first one."""
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process, number ``rank`` of the ``world`` that train one model; one process alone exchanges nothing.
+    """This process, number ``rank`` of the ``world_size`` that train one model; one process alone exchanges nothing.
 
     restarts: how often the launcher started all of them again.  job: its name at the launcher, empty where it has none.
     """
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     restarts: int = 0
     job: str = ""
     machines: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is the one that writes and prints."""
         return self.rank == 0
 
     @property
-    def share(self) -> Share:
+    def share(self) -> RankShare:
         """Its windows of every batch."""
-        return Share(self.rank, self.world)
+        return RankShare(self.rank, self.world_size)
 
     def resuming(self, run: Path) -> Command:
         """The command that goes on with a run; torchrun is what starts it on several machines."""
-        devices = self.world if self.world > 1 and self.machines == 1 else None
+        devices = self.world_size if self.world_size > 1 and self.machines == 1 else None
         return Command("train", resume=run, devices=devices)
 
-    def sum_(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
-        if self.world > 1:
+        if self.world_size > 1:
             with self._together():
                 dist.all_reduce(tensor)
         return tensor
 
-    def any(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
-        return flag if self.world == 1 else bool(self.sum_(torch.tensor(int(flag))).item())
+        return flag if self.world_size == 1 else bool(self.all_reduce(torch.tensor(int(flag))).item())
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum what every process found for its windows; all parameters have a gradient in the same processes."""
-        if self.world == 1:
+        if self.world_size == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        flat = self.sum_(torch.cat([gradient.flatten() for gradient in gradients]))
+        flat = self.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
         parts = flat.split([gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def copy_first(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give these tensors the values that they have in the first process."""
-        if self.world > 1:
+        if self.world_size > 1:
             with self._together(), torch.no_grad():
                 for tensor in tensors:
                     dist.broadcast(tensor, 0)
 
-    def of_first(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """The value, which JSON can hold, that the first process has."""
-        if self.world == 1:
+        if self.world_size == 1:
             return value
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
         length = torch.tensor(len(text))
-        self.copy_first([length])
-        text = text if self.first else torch.zeros(int(length), dtype=torch.uint8)
-        self.copy_first([text])
+        self.broadcast([length])
+        text = text if self.is_rank_zero else torch.zeros(int(length), dtype=torch.uint8)
+        self.broadcast([text])
         return json.loads(bytes(text.tolist()))
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """The tensor of every process, in their order; all have the same shape, on the host."""
-        if self.world == 1:
+        if self.world_size == 1:
             return [tensor]
-        tensors = [torch.empty_like(tensor) for _ in range(self.world)]
+        tensors = [torch.empty_like(tensor) for _ in range(self.world_size)]
         with self._together():
             dist.all_gather(tensors, tensor)
         return tensors
 
     def fail(self, error: SocialxError) -> NoReturn:
         """Raise an error that every process has found: only the first one says it."""
-        raise error if self.first else ElsewhereError("another process", "failed")
+        raise error if self.is_rank_zero else RemoteRankError("another process", "failed")
 
     @contextmanager
-    def agreed(self) -> Iterator[None]:
+    def all_or_none(self) -> Iterator[None]:
         """Work that all do before training: where it fails in any, all end, and one of them says why."""
-        if self.world == 1:
+        if self.world_size == 1:
             yield
             return
         error: SocialxError | None = None
@@ -138,11 +138,11 @@ class ProcessGroup:
             yield
         except SocialxError as raised:
             error = raised
-        failed = [int(each) for each in self.gathered(torch.tensor(int(error is not None)))]
+        failed = [int(each) for each in self.all_gather(torch.tensor(int(error is not None)))]
         if error is not None and failed.index(1) == self.rank:
             raise error
         if any(failed):
-            raise ElsewhereError("another process", "failed")
+            raise RemoteRankError("another process", "failed")
 
     def seed(self, seed: int) -> None:
         """Let each process draw its own dropout; the first one draws as it would alone."""
@@ -157,8 +157,8 @@ class ProcessGroup:
         """
         try:
             yield
-            self.any(False)
-        except LostError as error:
+            self.any_rank(False)
+        except RankDiedError as error:
             again = f"{self.resuming(run)} goes on after the last whole epoch"
             raise SocialxError("training", error.messages[0].what, again) from None
 
@@ -167,19 +167,19 @@ class ProcessGroup:
         try:
             yield
         except RuntimeError:  # what gloo and NCCL raise where a process has ended
-            if not self.first or os.environ.get(LAUNCHED):
-                raise ElsewhereError("another process", "ended") from None
-            ended = f"one of the {self.world} processes has ended"
-            raise LostError("training", ended, "what it printed says why") from None
+            if not self.is_rank_zero or os.environ.get(LAUNCHED):
+                raise RemoteRankError("another process", "ended") from None
+            ended = f"one of the {self.world_size} processes has ended"
+            raise RankDiedError("training", ended, "what it printed says why") from None
 
 
-ALONE = ProcessGroup()
+SINGLE = ProcessGroup()
 
 
-def in_environment() -> ProcessGroup:
+def group_from_env() -> ProcessGroup:
     """This process as ``torchrun`` has named it; alone where it was started otherwise."""
     if "RANK" not in os.environ:
-        return ALONE
+        return SINGLE
 
     def number(name: str, default: int) -> int:
         return int(os.environ.get(name, default))
@@ -190,26 +190,26 @@ def in_environment() -> ProcessGroup:
 
 
 @contextmanager
-def joined(progress: Callback | None = None) -> Iterator[ProcessGroup]:
+def init_process_group(progress: Callback | None = None) -> Iterator[ProcessGroup]:
     """All processes of this training, connected until the block ends.
 
     progress: is told of every event of the block by the first process alone, which also gives the warnings.  Raises
     SocialxError where the processes do not reach each other.
     """
-    group = in_environment()
-    if group.world == 1:
-        with listening(progress):
+    group = group_from_env()
+    if group.world_size == 1:
+        with subscribe(progress):
             yield group
         return
     _connect(group)
     try:
         with warnings.catch_warnings(), ExitStack() as stack:
             stack.callback(dist.destroy_process_group)
-            if not group.first:
-                warnings.simplefilter("ignore", Fallback)
-            stack.enter_context(listening(progress if group.first else lambda event: None))
-            yield replace(group, restarts=int(group.any(group.restarts > 0)))
-    except ElsewhereError:
+            if not group.is_rank_zero:
+                warnings.simplefilter("ignore", FallbackWarning)
+            stack.enter_context(subscribe(progress if group.is_rank_zero else lambda event: None))
+            yield replace(group, restarts=int(group.any_rank(group.restarts > 0)))
+    except RemoteRankError:
         time.sleep(OUTLIVE_S)  # a launcher ends all when the first one ends, and the one that failed may still speak
         raise
 
@@ -218,14 +218,14 @@ def _connect(group: ProcessGroup) -> None:
     """Bring all processes together in a store of their own: that of torchrun keeps what earlier starts wrote."""
     try:
         shared, _, _ = next(rendezvous("env://"))
-        store = _store_of_first(shared, group.first)
+        store = _store_of_first(shared, group.is_rank_zero)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         # Its functions keep the group that there is when they are imported, as torch._dynamo does later.  The threads
         # of gloo would outlive the training, and sometimes abort the process when it ends.
         import_module("torch.distributed.nn")
-        dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world)
+        dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world_size)
     except (RuntimeError, ValueError, OSError) as error:
-        unreached = f"{group.world} processes do not reach each other ({in_short(error, 100)})"
+        unreached = f"{group.world_size} processes do not reach each other ({in_short(error, 100)})"
         raise SocialxError("training", unreached, "start all of them with torchrun") from None
 
 

@@ -2,10 +2,10 @@
 
 format.txt         the number of the format of this folder
 settings.yaml      all settings, merged; training with this file repeats the run
-origin.json        where each setting came from
+settings_sources.json        where each setting came from
 environment.json   versions, device, precision in effect, command line; one entry per start
 sensors.json       ids of the sensors, in the order of the model
-protocol.json      data, checksum, split, normaliser, seed: what its scores depend on, with its sha256; settings that
+protocol.json      data, checksum, split, scaler, seed: what its scores depend on, with its sha256; settings that
                     training fixed, and its place; of a run that comes with the package the checksum of its excerpt
 holidays.csv       the list of holidays, where it is a file
 metrics.jsonl      one line per epoch; the same as metrics.csv
@@ -37,14 +37,22 @@ from torch import Tensor, nn
 
 import socialx
 from socialx.core import sealed_tensors as sealed
-from socialx.core.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
+from socialx.core.disk import (
+    atomic_write,
+    check_name,
+    file_lock,
+    file_signature,
+    folder_for,
+    read_text,
+    remove_stale_files,
+)
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.core.precision import Precision
-from socialx.data.climatology import KnownDays
+from socialx.data.climatology import DailyStats
 from socialx.dataset import Dataset, checksum_of
 from socialx.files.store.store import Store, open_store
-from socialx.scoring.intervals import Intervals, calibrated
+from socialx.scoring.intervals import ConformalIntervals, calibrated
 from socialx.scoring.protocol import ScoringProtocol, network_of
 from socialx.settings.file import read_settings
 from socialx.training import checkpoint
@@ -53,7 +61,7 @@ FORMAT = 2  # the number in format.txt
 TRAINED = Path(socialx.__file__).parent / "trained"  # runs that come with the package
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
-    *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
+    *("format.txt", "settings.yaml", "settings_sources.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
     *("holidays.csv", "climatology.safetensors"),
 )
@@ -127,13 +135,13 @@ class RunFolder:
     def version(self) -> tuple[object, ...]:
         """What tells what is in the folder from what another training leaves there, or in the folder of a new link."""
         files = (self.settings, self.best, self.intervals, self.climatology)
-        return self.path.resolve(), *(version_of(file) for file in files if file.exists())
+        return self.path.resolve(), *(file_signature(file) for file in files if file.exists())
 
     def write_text(self, name: str, text: str) -> None:
         """Write ``name`` whole or not at all."""
         if not self.writes:
             return
-        with replacing(self.path / name) as temporary:
+        with atomic_write(self.path / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def write_json(self, name: str, content: Any) -> None:
@@ -181,7 +189,7 @@ class RunFolder:
         job: str = "",
         fixed: Mapping[str, Any] | None = None,
         holidays: Path | None = None,
-        known: KnownDays | None = None,
+        known: DailyStats | None = None,
     ) -> None:
         """Write what a new run depends on.
 
@@ -204,7 +212,7 @@ class RunFolder:
 
     def _write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
         self.write_text("settings.yaml", settings)
-        self.write_json("origin.json", origin)
+        self.write_json("settings_sources.json", origin)
         self.write_json("environment.json", starts)
 
     def rows(self) -> list[EpochRow]:
@@ -239,7 +247,7 @@ class RunFolder:
             described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
             sealed.write(self.best, state, described)
 
-    def write_intervals(self, intervals: Intervals) -> None:
+    def write_intervals(self, intervals: ConformalIntervals) -> None:
         """Write intervals.safetensors, whole or not at all."""
         sealed.write(self.intervals, *intervals.as_sealed)
 
@@ -333,7 +341,7 @@ class TrainedRun(RunFolder):
         found: dict[tuple[int, ...], Path] = {}
         for place in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
             with suppress(OSError, ValueError):  # nothing is there
-                found[version_of(place)[:2]] = place  # of two names of a file the one that was typed is last
+                found[file_signature(place)[:2]] = place  # of two names of a file the one that was typed is last
         return list(found.values())
 
     def own_file(self, named: str) -> Path | None:
@@ -377,12 +385,12 @@ class TrainedRun(RunFolder):
 
     def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
         """Write what a run that goes on depends on; its own values keep the origin of its first start."""
-        first = self.read_json("origin.json")  # all is read before anything is written
+        first = self.read_json("settings_sources.json")  # all is read before anything is written
         before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
         kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
         self._write_settings(settings, kept, [*before, environment(precision)])
 
-    def read_intervals(self, weights: str) -> Intervals:
+    def read_intervals(self, weights: str) -> ConformalIntervals:
         """The intervals of the weights with this fingerprint, in the host's memory.
 
         Raises SocialxError where there are none, they are damaged, or are those of other weights.
@@ -391,7 +399,7 @@ class TrainedRun(RunFolder):
         if not self.intervals.exists():
             raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
         with sealed.refused(self.intervals, "not readable intervals", f"make them anew with {again}"):
-            intervals = Intervals.from_sealed(*sealed.read(self.intervals))
+            intervals = ConformalIntervals.from_sealed(*sealed.read(self.intervals))
             found, of_run = intervals.protocol, self.protocol
             if (found.horizon, list(found.targets)) != (of_run.horizon, list(of_run.targets)):
                 raise ValueError("they are of another horizon or other targets")
@@ -400,7 +408,7 @@ class TrainedRun(RunFolder):
             raise SocialxError(self.intervals, other, f"make them anew with {again}")
         return intervals
 
-    def read_known(self) -> KnownDays | None:
+    def read_known(self) -> DailyStats | None:
         """What the run knows of the days of its data; None where it has no such file.
 
         Raises SocialxError where it is damaged.
@@ -410,7 +418,7 @@ class TrainedRun(RunFolder):
         remedy = "copy the whole run folder again, or train again"
         with sealed.refused(self.climatology, "not a readable climatology", remedy):
             tensors, described = sealed.read(self.climatology)
-            known = KnownDays.from_sealed({name: each.float().numpy() for name, each in tensors.items()}, described)
+            known = DailyStats.from_sealed({name: each.float().numpy() for name, each in tensors.items()}, described)
             if known.sums.shape[2] != len(self.sensors):
                 raise ValueError(f"it is of {known.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}")
         return known
@@ -434,7 +442,7 @@ def _protocol_in(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProtoco
         protocol = ScoringProtocol.from_dict(record)
     except ValueError as error:
         raise SocialxError(path, str(error), again) from None
-    if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.normaliser]:
+    if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.scaler]:
         raise SocialxError(path, f"no mean and deviation of {', '.join(dict.fromkeys(lacking))}", again)
     if record.get("sha256", seal) != seal:
         raise SocialxError(path, "not as its training wrote it", f"copy the whole run folder again, or {again}")
@@ -463,7 +471,7 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
         except OSError as error:
             helps = "check the folder and its space"
             raise SocialxError(path, f"cannot be written ({error.strerror})", helps) from None
-        stack.enter_context(exclusive(path))
+        stack.enter_context(file_lock(path))
         files = _files_of_a_run(path)
         if files:
             if not overwrite:
@@ -474,7 +482,7 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
         _refuse_folders(path, another)
         for each in files:
             each.unlink()
-        sweep_folder(path)
+        remove_stale_files(path)
         yield RunFolder(path)
 
 
@@ -493,8 +501,8 @@ def _refuse_folders(path: Path, remedy: Remedy) -> None:
 @contextmanager
 def old_run(run: RunFolder) -> Iterator[RunFolder]:
     """The same run folder, locked until the block ends: nobody else trains in it."""
-    with exclusive(run.path):
-        sweep_folder(run.path)
+    with file_lock(run.path):
+        remove_stale_files(run.path)
         yield run
 
 

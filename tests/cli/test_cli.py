@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 
-from socialx.core.batch import Example
+from socialx.core.batch import TrainingBatch
 from socialx.data.loaders import gather
 from socialx.settings import file as settings_file
 from socialx.training.run_folder import NAMES
@@ -138,7 +138,7 @@ def test_config_prints_values_and_origins(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
     assert {path.name for path in run.iterdir()} == set(NAMES) - {"job.txt", "holidays.csv"}
-    assert json.loads((run / "origin.json").read_text())["trainer.seed"] == "--seed"
+    assert json.loads((run / "settings_sources.json").read_text())["trainer.seed"] == "--seed"
     (environment,) = json.loads((run / "environment.json").read_text())
     assert environment["precision"] == "32-true"
     assert {"torch", "xlstm", "numpy", "commit", "command"} <= set(environment)
@@ -166,8 +166,8 @@ def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
 
 
 def test_evaluate_as_json_holds_every_step_and_the_protocol(run: Path) -> None:
-    printed = json.loads(socialx("evaluate", run, "--json", "--part", "validation").stdout)
-    assert printed["part"] == "validation"
+    printed = json.loads(socialx("evaluate", run, "--json", "--split", "validation").stdout)
+    assert printed["split"] == "validation"
     scores = printed["scores"][str(run)]["avg_speed"]
     assert [step["minutes"] for step in scores["by_step"]] == list(range(5, 65, 5))
     assert set(scores["by_step"][0]) == {"minutes", "mae", "rmse", "mape", "r2", "count"}
@@ -178,7 +178,7 @@ def test_evaluate_as_json_holds_every_step_and_the_protocol(run: Path) -> None:
 
 
 def test_the_baselines_need_no_run_and_the_strict_split_is_stated(data: Path) -> None:
-    result = works("evaluate", "--baselines", "--data", data, "--split", "strict")
+    result = works("evaluate", "--baselines", "--data", data, "--split-method", "strict")
     assert "historical average" in result.stdout
     assert "strict split" in result.stdout
 
@@ -192,7 +192,7 @@ INLINE = ("--model", "linear", "--mode", "workers", "--num-workers", "0", "--bat
 def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch takes so long that the loader takes most of the time, also where a step waits for a busy processor."""
 
-    def slowly(*arguments: Any) -> Example:
+    def slowly(*arguments: Any) -> TrainingBatch:
         time.sleep(0.03)
         return gather(*arguments)
 
@@ -240,15 +240,15 @@ def test_a_profile_is_printed_in_ascii_and_100_columns(data: Path) -> None:
 
 def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) -> None:
     arguments = ["profile", "--data", data, *QUICK, "--json", *SMALL]
-    works(*arguments, "--require", "throughput.windows_per_s>=0.001,shares.span<=1")
-    missed = socialx(*arguments, "--require", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
+    works(*arguments, "--fail-unless", "throughput.windows_per_s>=0.001,shares.span<=1")
+    missed = socialx(*arguments, "--fail-unless", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
     assert missed.exit_code == 3
     assert json.loads(missed.stdout)["window"]["steps"] == 6
     assert missed.stderr.splitlines()[-2:] == [
         "error: gpu_busy: not measured (no CUDA device): required >= 0.8",
         f"error: shares.span: {json.loads(missed.stdout)['shares']['span']:.4g}: required <= 0",
     ]
-    assert "in quotes" in refused("profile", "--data", "missing.h5", "--require", "gpu_busy", code=2)
+    assert "in quotes" in refused("profile", "--data", "missing.h5", "--fail-unless", "gpu_busy", code=2)
 
 
 @pytest.mark.usefixtures("slow_batches")
@@ -268,7 +268,7 @@ def test_profile_fails_on_findings_that_are_named(names: str, code: int, data: P
     [
         (["--fail-on", "loaders"], "--fail-on: 'loaders' is no finding: one of batch, "),
         (["--fail-on", ""], "--fail-on: '' is no finding"),
-        (["--require", "gpu_buzy>=1"], "did you mean gpu_busy?"),
+        (["--fail-unless", "gpu_buzy>=1"], "did you mean gpu_busy?"),
     ],
 )
 def test_what_profile_does_not_understand_is_refused_first(arguments: list[str], says: str) -> None:
@@ -285,13 +285,13 @@ def test_tuned_settings_are_those_that_the_findings_change(data: Path, tmp_path:
     for finding in findings:
         if finding["severity"] != "info" and not set(finding["patch"]) & set(wanted):
             wanted |= finding["patch"]
-    assert wanted["loader.mode"] == "resident"
+    assert wanted["loader.mode"] == "on_device"
     rows = json.loads(socialx("config", "--json", "-c", tuned).stdout)
     assert {key: row["value"] for key, row in rows.items() if row["origin"] == str(tuned)} == wanted
     comment = next(finding["evidence"] for finding in findings if finding["rule"] == "loader.inline")
     assert f"# loader.inline: {comment}"[:90] in tuned.read_text()
     again = works("profile", "--data", data, *QUICK, "--model", "linear", "-c", tuned, "--json")
-    assert json.loads(again.stdout)["loader"]["mode"] == "resident"
+    assert json.loads(again.stdout)["loader"]["mode"] == "on_device"
 
 
 @pytest.mark.usefixtures("slow_batches")
@@ -312,7 +312,7 @@ def made_up_comparison(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
     from socialx.training.profile.profile import Gain
 
     sides = Side(100.0, 0.25, 0.0, None), Side(100.0 * gain, 0.01, 0.0, None)
-    found = Comparison(Gain(gain, 0.99 * gain, 1.01 * gain), *sides, {"loader.mode": ("workers", "resident")})
+    found = Comparison(Gain(gain, 0.99 * gain, 1.01 * gain), *sides, {"loader.mode": ("workers", "on_device")})
     monkeypatch.setattr("socialx.compare", lambda **_: found)
 
 
@@ -323,10 +323,10 @@ def test_a_comparison_fails_where_it_is_slower(
     gain: float, most: str | None, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made_up_comparison(monkeypatch, gain)
-    limit = [] if most is None else ["--max-regression", most]
+    limit = [] if most is None else ["--fail-slower", most]
     result = socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", *limit)
     assert result.exit_code == code, result.stderr
-    assert "loader.mode: workers -> resident" in result.stdout
+    assert "loader.mode: workers -> on_device" in result.stdout
     words = "no difference larger than" if gain == 1 else "1.90x as fast" if gain > 1 else "1.11x as slow"
     assert words in result.stdout
     assert result.stdout.isascii()
@@ -335,7 +335,7 @@ def test_a_comparison_fails_where_it_is_slower(
         assert f"error: {tmp_path}/other.yaml: 1.11x as slow" in result.stderr
         assert "at most 5 % slower is allowed" in result.stderr
     found = json.loads(socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", "--json").stdout)
-    assert (found["gain"]["gain"], found["changes"]) == (gain, {"loader.mode": ["workers", "resident"]})
+    assert (found["gain"]["gain"], found["changes"]) == (gain, {"loader.mode": ["workers", "on_device"]})
 
 
 @pytest.mark.parametrize("text", ["loader: {batch_size: 0}", "loader: {batch_sise: 3}", "- 3"])
@@ -345,7 +345,9 @@ def test_wrong_settings_to_compare_with_are_named_by_their_file(text: str, tmp_p
     assert str(other) in refused("profile", "--data", "d.h5", "--compare", other, code=2)
 
 
-@pytest.mark.parametrize("option", ["--output", "--html", "--trace", "--require", "--fail-on", "--tuned", "--devices"])
+@pytest.mark.parametrize(
+    "option", ["--output", "--html", "--trace", "--fail-unless", "--fail-on", "--tuned", "--devices"]
+)
 def test_what_a_comparison_would_not_do_is_refused(option: str, tmp_path: Path) -> None:
     """A gate that is not looked at would always be met."""
     value = "2" if option == "--devices" else tmp_path / "file"
@@ -395,7 +397,7 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["train", "--resume", "nowhere"], 1, "nowhere: not a run folder"),
         (["evaluate"], 2, "nothing to score"),
         (["evaluate", "nowhere"], 1, "nowhere: not a run folder"),
-        (["evaluate", "--baselines", "--part", "tests"], 2, "--part tests: one of train, validation, test"),
+        (["evaluate", "--baselines", "--split", "tests"], 2, "--split tests: one of train, validation, test"),
         (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
         (
             ["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"],
@@ -442,7 +444,7 @@ def test_resuming_keeps_where_the_settings_came_from(data: Path, tmp_path: Path)
     folder = tmp_path / "run"
     works("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", "--seed", "3", *SMALL)
     works("train", "--resume", folder, "--max-epochs", "2")
-    origin = json.loads((folder / "origin.json").read_text())
+    origin = json.loads((folder / "settings_sources.json").read_text())
     named = [origin[key] for key in ("trainer.seed", "model.width", "trainer.max_epochs")]
     assert named == ["--seed", "--width", "--max-epochs"]
     assert len(json.loads((folder / "environment.json").read_text())) == 2
@@ -450,7 +452,12 @@ def test_resuming_keeps_where_the_settings_came_from(data: Path, tmp_path: Path)
 
 
 def test_a_run_is_scored_as_it_was_trained(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for change in (["--horizon", "6"], ["--split", "strict"], ["--set", "model.width=16"], ["--set", "trainer.seed=3"]):
+    for change in (
+        ["--horizon", "6"],
+        ["--split-method", "strict"],
+        ["--set", "model.width=16"],
+        ["--set", "trainer.seed=3"],
+    ):
         assert f"{run} was trained with" in refused("evaluate", run, *change, code=2)
     monkeypatch.setenv("SOCIALX_TRAINER__SEED", "5")
     assert json.loads(socialx("evaluate", run, "--json").stdout)["protocol"]["seed"] == 7

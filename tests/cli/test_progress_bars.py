@@ -11,7 +11,7 @@ import torch
 
 from socialx.cli import progress_bars
 from socialx.cli.progress_bars import Show
-from socialx.core.progress import Epoch, Start, Work, listening
+from socialx.core.progress import Epoch, Start, Work, subscribe
 from socialx.model.xlstm import encoder as encoder_module
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.training.run_folder import open_run
@@ -85,7 +85,7 @@ def test_compiling_kernels_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_module, "_unfit", lambda card: "")
     encoder = SharedEncoder(32, 1, [], 2, 2)
     card = SimpleNamespace(device=torch.device("cuda", 0), is_cuda=True, dtype=torch.float32)
-    with listening(heard.append):
+    with subscribe(heard.append):
         assert encoder._failure(card).startswith("they cannot run here")  # type: ignore[arg-type]
     assert [(event.name, event.finished) for event in heard if isinstance(event, Work)] == [
         ("compiling kernels", False),

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from socialx.data.climatology import HALF_LIFE_DAYS, MET_DAYS, PastDays
+from socialx.data.climatology import HALF_LIFE_DAYS, TRAIN_CLIMATOLOGY_DAYS, RollingClimatology
 from socialx.data.loaders import Loading
 from socialx.data.source import Arrays
 from socialx.dataset import Dataset, open_dataset
@@ -31,7 +31,9 @@ def made(days: int, sensors: int = 3, missing: float = 0.1, step_minutes: int = 
     return Arrays(values[..., None], valid[..., None], MONDAY + 60 * step_minutes * np.arange(rows), step_minutes)
 
 
-def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: int | None) -> tuple[float, float]:
+def by_hand(
+    source: Arrays, day: int, kind: int, time_of_day: int, sensor: int, most: int | None
+) -> tuple[float, float]:
     """A usual reading and the days behind it: every row is asked whether it counts."""
     slots = 1440 // source.step_minutes
     total, count = np.zeros(2), np.zeros(2)  # of this kind of day and of the others
@@ -42,7 +44,7 @@ def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: i
         if own_day >= day or (most is not None and own_day < day - most):
             continue
         weight = 0.5 ** ((day - own_day) / HALF_LIFE_DAYS)
-        away = ((time.hour * 60 + time.minute) // source.step_minutes - slot) % slots
+        away = ((time.hour * 60 + time.minute) // source.step_minutes - time_of_day) % slots
         for each in range(source.shape[0]):
             if source.valid[row, each, 0]:
                 entry = weight * np.array([source.values[row, each, 0], 1.0])
@@ -64,17 +66,17 @@ def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: i
 @pytest.mark.parametrize(("step_minutes", "missing"), [(30, 0.0), (30, 0.5), (60, 0.9)])
 def test_it_is_its_definition(step_minutes: int, missing: float, most: int | None) -> None:
     source = made(9, 3, missing, step_minutes, lost=True)
-    past, first = PastDays(source, most=most or 0), MONDAY // 86_400
+    past, first = RollingClimatology(source, most=most or 0), MONDAY // 86_400
     for day in (first, first + 1, first + 6, first + 9):
         for kind in range(3):
             found = past.table(day, most, kind)
             assert found.readings.shape == (1440 // step_minutes, 3, 1)
-            assert (found.readings.dtype, found.trust.dtype) == (np.float32, np.uint8)
-            for slot in range(0, 1440 // step_minutes, 11):
+            assert (found.readings.dtype, found.confidence.dtype) == (np.float32, np.uint8)
+            for time_of_day in range(0, 1440 // step_minutes, 11):
                 for sensor in range(3):
-                    reading, trust = by_hand(source, day, kind, slot, sensor, most)
-                    assert found.readings[slot, sensor, 0] == pytest.approx(reading, rel=1e-5, nan_ok=True)
-                    assert found.trust[slot, sensor, 0] == pytest.approx(trust, abs=0.51)
+                    reading, confidence = by_hand(source, day, kind, time_of_day, sensor, most)
+                    assert found.readings[time_of_day, sensor, 0] == pytest.approx(reading, rel=1e-5, nan_ok=True)
+                    assert found.confidence[time_of_day, sensor, 0] == pytest.approx(confidence, abs=0.51)
 
 
 @settings(max_examples=20, deadline=None)
@@ -85,16 +87,16 @@ def test_readings_of_the_day_of_issue_or_later_do_not_count(row: int, most: int 
     other.values[row // DAY * DAY :] += 17
     other.valid[row // DAY * DAY :] ^= True
     for kind in range(3):
-        one, two = (PastDays(each, most=most or 0).table(day, most, kind) for each in (source, other))
+        one, two = (RollingClimatology(each, most=most or 0).table(day, most, kind) for each in (source, other))
         assert all(map(np.array_equal, one, two, [True, False]))
 
 
 def test_the_order_of_questions_does_not_matter() -> None:
     source, first = made(8, 2), MONDAY // 86_400
     questions = [(first + day, days, kind) for day in (7, 2, 5, 5, 0, 7) for days in (None, 2) for kind in (0, 2)]
-    past = PastDays(source, most=2)
+    past = RollingClimatology(source, most=2)
     for question in questions:
-        found, alone = past.table(*question), PastDays(source, most=2).table(*question)
+        found, alone = past.table(*question), RollingClimatology(source, most=2).table(*question)
         assert all(map(np.array_equal, found, alone, [True, False]))
 
 
@@ -108,13 +110,13 @@ def rows_of(source: Arrays, rows: slice) -> Arrays:
     return Arrays(source.values[rows], source.valid[rows], source.seconds[rows], source.step_minutes)
 
 
-def assert_same(found: PastDays, wanted: PastDays, days: Iterable[int]) -> None:
+def assert_same(found: RollingClimatology, wanted: RollingClimatology, days: Iterable[int]) -> None:
     """What is usual on any kind of day, as known on these days."""
     for day in days:
         for kind in range(3):
             one, two = (past.table(day, None, kind) for past in (found, wanted))
             np.testing.assert_allclose(one.readings, two.readings, rtol=2e-5)
-            np.testing.assert_allclose(one.trust.astype(int), two.trust.astype(int), atol=1)
+            np.testing.assert_allclose(one.confidence.astype(int), two.confidence.astype(int), atol=1)
 
 
 GAPS = [0, 1, 2, 14, 45, 92, 366]
@@ -126,12 +128,12 @@ HALF_HOURS = 48  # of a day
 def test_a_file_that_is_cut_anywhere_is_known_like_the_whole(cut: int, place: int, gap: int, lost: bool) -> None:
     """A gap may lie before, at and behind the cut; the days before the cut are those that a run remembers."""
     whole = with_gap(made(9, 3, 0.3, 30, lost), place, gap)
-    remembered, later = PastDays(rows_of(whole, slice(cut))).now(), rows_of(whole, slice(cut, None))
+    remembered, later = RollingClimatology(rows_of(whole, slice(cut))).now(), rows_of(whole, slice(cut, None))
     first, last = (int(later.seconds[row]) // 86_400 for row in (0, -1))
     days = sorted({first, first + 1, last, last + 1, last + 30})
-    assert_same(PastDays(later, remembered), PastDays(whole), days)
+    assert_same(RollingClimatology(later, remembered), RollingClimatology(whole), days)
     middle = int(whole.seconds[cut - 1]) // 86_400  # the day of the last row of the first part is known already
-    assert_same(PastDays(later, remembered), PastDays(whole), [middle])
+    assert_same(RollingClimatology(later, remembered), RollingClimatology(whole), [middle])
 
 
 @pytest.mark.parametrize("gap", GAPS)
@@ -139,24 +141,30 @@ def test_what_is_remembered_passes_on_through_several_files(gap: int) -> None:
     whole = with_gap(made(9, 3, 0.3, 30), 200, gap)
     remembered = None
     for rows in (slice(100), slice(100, 101), slice(101, 200), slice(200, 260)):
-        remembered = PastDays(rows_of(whole, rows), remembered).now()
-    wanted = PastDays(rows_of(whole, slice(260))).now()
+        remembered = RollingClimatology(rows_of(whole, rows), remembered).now()
+    wanted = RollingClimatology(rows_of(whole, slice(260))).now()
     assert (remembered.first, remembered.end, remembered.last.kind) == (wanted.first, wanted.end, wanted.last.kind)
     for one, two in ((remembered, wanted), (remembered.last, wanted.last)):
         np.testing.assert_allclose(one.sums, two.sums, rtol=1e-5)
         np.testing.assert_allclose(one.counts, two.counts, rtol=1e-5)
-    assert_same(PastDays(rows_of(whole, slice(260, None)), remembered), PastDays(whole), [wanted.end, wanted.end + 9])
+    assert_same(
+        RollingClimatology(rows_of(whole, slice(260, None)), remembered),
+        RollingClimatology(whole),
+        [wanted.end, wanted.end + 9],
+    )
 
 
 def test_a_file_that_holds_the_remembered_days_too_counts_them_once() -> None:
     whole = made(9, 3, 0.3, 30)
     for rows in (200, 240):  # in the middle of a day, and at its end
-        remembered = PastDays(rows_of(whole, slice(rows))).now()
-        assert_same(PastDays(whole, remembered), PastDays(whole), range(remembered.end, remembered.end + 6))
+        remembered = RollingClimatology(rows_of(whole, slice(rows))).now()
+        assert_same(
+            RollingClimatology(whole, remembered), RollingClimatology(whole), range(remembered.end, remembered.end + 6)
+        )
 
 
 def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> None:
-    known = PastDays(made(5, 2)).now()
+    known = RollingClimatology(made(5, 2)).now()
     later = known.on(known.end + 3)
     for wrong in (lambda: known.on(known.end - 1), lambda: known.plus(known.last._replace(day=known.end + 1)),
                   lambda: later.taking(known)):  # fmt: skip
@@ -168,23 +176,23 @@ def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> Non
 
 def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
     source, day = made(8, 2), MONDAY // 86_400
-    known = PastDays(source).before(day + 5)
+    known = RollingClimatology(source).before(day + 5)
     later = Arrays(source.values[4 * DAY :], source.valid[4 * DAY :], source.seconds[4 * DAY :], 5)
-    whole, goes_on = PastDays(source), PastDays(later, known)
+    whole, goes_on = RollingClimatology(source), RollingClimatology(later, known)
     for asked in (day + 5, day + 7):
         one, two = (past.table(asked, None, 0) for past in (whole, goes_on))
         np.testing.assert_allclose(one.readings, two.readings, rtol=1e-6)
-        assert np.array_equal(one.trust, two.trust)
+        assert np.array_equal(one.confidence, two.confidence)
     for asked in (day + 4, day + 5, day + 4):  # of what is given nothing counts before its end
-        found, alone = goes_on.table(asked, None, 0), PastDays(later).table(asked, None, 0)
+        found, alone = goes_on.table(asked, None, 0), RollingClimatology(later).table(asked, None, 0)
         assert np.array_equal(found.readings, alone.readings, True) == (asked == day + 4)
 
 
 def test_what_is_given_counts_for_the_sensors_that_it_is_of() -> None:
     source, day = made(8, 3), MONDAY // 86_400
-    known = PastDays(source).before(day + 5)
+    known = RollingClimatology(source).before(day + 5)
     known.sums[:, :, 2] = known.counts[:, :, 2] = 0  # a sensor that is new in the file
-    goes_on, alone = PastDays(source, known), PastDays(source)
+    goes_on, alone = RollingClimatology(source, known), RollingClimatology(source)
     for asked in (day + 3, day + 5, day + 7):
         one, two = (past.table(asked, None, 0) for past in (goes_on, alone))
         np.testing.assert_allclose(one.readings, two.readings, rtol=1e-6)
@@ -195,25 +203,34 @@ def test_rows_out_of_order_count_on_their_day() -> None:
     order = np.random.default_rng(0).permutation(len(source.seconds))
     mixed = Arrays(source.values[order], source.valid[order], source.seconds[order], 5)
     for asked in (day + 1, day + 4):
-        one, two = (PastDays(each).table(asked, None, 0) for each in (source, mixed))
+        one, two = (RollingClimatology(each).table(asked, None, 0) for each in (source, mixed))
         np.testing.assert_allclose(one.readings, two.readings, rtol=1e-5)
 
 
 def test_a_server_is_not_sent_back() -> None:
     source, day = made(4, 2), MONDAY // 86_400
     at = np.array([MONDAY + 3600, MONDAY + 3 * 86_400 + 3600])
-    found = PastDays(source, present=True).at(at, at)
-    today = PastDays(source).table(day + 3, None, 0)
+    found = RollingClimatology(source, present=True).at(at, at)
+    today = RollingClimatology(source).table(day + 3, None, 0)
     assert np.array_equal(found.readings[0], today.readings[[12, 12]])
 
 
 # ---- in batches
 
 
-def opened(path: Path, mode: str = "resident", met: tuple[int | None, ...] = MET_DAYS) -> Dataset:
-    loading = Loading(mode, chunk_bytes=1 << 16, workers=1)
-    names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12}
-    return open_dataset(path, **names, device=CPU, split="canonical", loading=loading, met=met)
+def opened(
+    path: Path, mode: str = "on_device", train_climatology_days: tuple[int | None, ...] = TRAIN_CLIMATOLOGY_DAYS
+) -> Dataset:
+    loading = Loading(mode, shard_bytes=1 << 16, workers=1)
+    names = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
+    return open_dataset(
+        path,
+        **names,
+        device=CPU,
+        split_method="canonical",
+        loading=loading,
+        train_climatology_days=train_climatology_days,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -221,11 +238,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_file(tmp_path_factory.mktemp("data"), 5 * DAY + 100)
 
 
-@pytest.mark.parametrize("days", [(None,), (2,), MET_DAYS])
+@pytest.mark.parametrize("days", [(None,), (2,), TRAIN_CLIMATOLOGY_DAYS])
 def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple[int | None, ...]) -> None:
     data = opened(file)
     loader = data.loader("train", 50, days=days)
-    past = cache(lambda each: PastDays(data.target_source, most=28))
+    past = cache(lambda each: RollingClimatology(data.target_source, most=28))
     pieces = np.split(loader.starts, range(50, len(loader.starts), 50))
     for (batch, _), starts in zip(loader.epoch(0), pieces, strict=True):
         for place in range(0, len(starts), 13):
@@ -233,19 +250,19 @@ def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple
             seconds, number = data.store.seconds[rows], days[starts[place] % len(days)]
             issued = seconds - 12 * 300
             assert (issued <= seconds[11]).all()
-            readings, trust = past(number).at(seconds, issued, (number,))
-            np.testing.assert_array_equal(batch.usual[place], readings[0])
-            np.testing.assert_allclose(batch.trust[place], trust[0] / 255, rtol=1e-6)
+            readings, confidence = past(number).at(seconds, issued, (number,))
+            np.testing.assert_array_equal(batch.climatology[place], readings[0])
+            np.testing.assert_allclose(batch.confidence[place], confidence[0] / 255, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["chunk", "workers"])
-@pytest.mark.parametrize("days", [(None,), MET_DAYS])
+@pytest.mark.parametrize("mode", ["sharded", "workers"])
+@pytest.mark.parametrize("days", [(None,), TRAIN_CLIMATOLOGY_DAYS])
 def test_other_modes_have_the_same_batches(file: Path, mode: str, days: tuple[int | None, ...]) -> None:
     one, two = (
-        opened(file, each).loader("train", 32, True, 3, chunk=200, days=days).epoch(1) for each in ("resident", mode)
+        opened(file, each).loader("train", 32, True, 3, shard=200, days=days).epoch(1) for each in ("on_device", mode)
     )
     for (left, _), (right, _) in zip(one, two, strict=True):
-        for name in ("usual", "trust", "history"):
+        for name in ("climatology", "confidence", "inputs"):
             found, wanted = (getattr(each, name).nan_to_num(-1.0) for each in (right, left))
             assert torch.equal(found, wanted), name
 
@@ -254,11 +271,11 @@ def test_nothing_is_left_of_the_file_that_other_modes_need(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    data = opened(file, "chunk")
+    data = opened(file, "sharded")
     assert len([*data.loader("train", 32).epoch(0)]) > 1
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_model_without_climatology_has_none_in_its_batches(file: Path) -> None:
-    batch, _ = next(iter(opened(file, met=()).loader("train", 8).epoch(0)))
-    assert batch.usual.shape == batch.trust.shape == (8, 24, 4, 0)
+    batch, _ = next(iter(opened(file, train_climatology_days=()).loader("train", 8).epoch(0)))
+    assert batch.climatology.shape == batch.confidence.shape == (8, 24, 4, 0)

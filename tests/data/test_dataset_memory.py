@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def opened(path: Path, days: int | None = None) -> Dataset:
-    options = {"history": 12, "horizon": 12, "device": CPU, "split": "canonical", "days": days}
+    options = {"lookback": 12, "horizon": 12, "device": CPU, "split_method": "canonical", "days": days}
     return open_dataset(path, targets=("avg_speed",), inputs=None, **options)
 
 
@@ -49,8 +49,8 @@ def test_data_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, mon
     monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
     monkeypatch.setattr(dataset, "free_bytes", lambda device: 1000)
     monkeypatch.setattr(Store, "read", None)  # it would be called to read
-    error = refused("train", "--data", path, "--run-dir", tmp_path / "run", "--mode", "resident", *SMALL)
-    assert "400 rows x 4 sensors are 0.0 GiB on cpu, 0.0 GiB are free: --mode chunk, or" in error
+    error = refused("train", "--data", path, "--run-dir", tmp_path / "run", "--mode", "on_device", *SMALL)
+    assert "400 rows x 4 sensors are 0.0 GiB on cpu, 0.0 GiB are free: --mode sharded, or" in error
     assert "--days" in error
     assert not (tmp_path / "run").exists()
 
@@ -60,7 +60,7 @@ def test_large_data_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
     result = socialx("evaluate", "--baselines", "--data", path)
     assert "400 rows x 4 sensors are 0.0 GiB on cpu" in result.stderr
-    assert "loader mode resident" in result.stderr
+    assert "loader mode on_device" in result.stderr
     assert result.exit_code == 0
 
 
@@ -85,7 +85,7 @@ def test_the_latest_reading_is_found_however_old_it_is(rows: int, share: float) 
     series = Series(source, 12, 3, CPU, targets=(1, 0))
     starts = torch.arange(rows - 12 + 1)
     found = series.window(starts)
-    np.testing.assert_array_equal(found.carried, carry_forward(values, valid)[11:][..., [1, 0]])
+    np.testing.assert_array_equal(found.last_observed, carry_forward(values, valid)[11:][..., [1, 0]])
     now = starts.numpy() + 11
     np.testing.assert_array_equal(found.last, np.where(valid, values, 0)[now][..., [1, 0]])
     np.testing.assert_array_equal(found.valid[:, -1, :, 0], valid[now][..., 0])

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.core.batch import Example
-from socialx.data.loaders import Order, ResidentLoader
+from socialx.core.batch import TrainingBatch
+from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from tests.networks import CPU, MONDAY, loader, series, speeds
@@ -19,15 +19,15 @@ def test_a_batch_is_cut_out_of_the_series() -> None:
     made, starts = series(values, valid, seconds, 5, 4), torch.tensor([0, 40, 7])
     b, target = made.window(starts), made.target(starts)
     for row, start in enumerate([0, 40, 7]):
-        np.testing.assert_array_equal(b.history[row, ..., 0], values[start : start + 5])
+        np.testing.assert_array_equal(b.inputs[row, ..., 0], values[start : start + 5])
         np.testing.assert_array_equal(b.valid[row, ..., 0], valid[start : start + 5])
         np.testing.assert_array_equal(target.values[row, ..., 0], values[start + 5 : start + 9])
         np.testing.assert_array_equal(target.valid[row, ..., 0], valid[start + 5 : start + 9])
         minutes = (seconds[start : start + 9] - MONDAY) // 60
-        np.testing.assert_array_equal(b.slot[row], minutes % 1440 // 5)
-        np.testing.assert_array_equal(b.weekday[row], minutes // 1440)
+        np.testing.assert_array_equal(b.time_of_day[row], minutes % 1440 // 5)
+        np.testing.assert_array_equal(b.day_of_week[row], minutes // 1440)
         np.testing.assert_array_equal(b.last[row, :, 0], values[start + 4])
-    assert b.history.dtype == target.values.dtype == torch.float32
+    assert b.inputs.dtype == target.values.dtype == torch.float32
 
 
 @given(
@@ -40,13 +40,13 @@ def test_inputs_and_targets_are_the_named_features_in_their_order(inputs: list[i
     made = Series(Arrays(values, valid, parts[0][2]), 6, 2, CPU, inputs, targets)
     starts = torch.tensor([3])
     b, target = made.window(starts), made.target(starts)
-    np.testing.assert_array_equal(b.history[0], values[3:9][..., inputs])
+    np.testing.assert_array_equal(b.inputs[0], values[3:9][..., inputs])
     np.testing.assert_array_equal(b.valid[0], valid[3:9][..., inputs])
     np.testing.assert_array_equal(target.values[0], values[9:11][..., targets])
     np.testing.assert_array_equal(target.valid[0], valid[9:11][..., targets])
     seen = valid[8][:, targets]
     np.testing.assert_array_equal(b.last[0], values[8][:, targets])
-    np.testing.assert_array_equal(b.carried[0].numpy()[seen], values[8][:, targets][seen])
+    np.testing.assert_array_equal(b.last_observed[0].numpy()[seen], values[8][:, targets][seen])
 
 
 def test_targets_are_bit_equal_to_the_file_and_missing_ones_are_masked() -> None:
@@ -64,12 +64,12 @@ def test_every_window_once_per_epoch(windows: int, batch_size: int, shuffle: boo
     values = np.arange(1, rows + 1, dtype=np.float32)[:, None]  # the first reading names the window
     made = series(values, np.ones_like(values, bool), MONDAY + 300 * np.arange(rows), 3, 2)
     starts = np.random.default_rng(windows).permutation(60)[:windows].astype(np.int64)
-    loaded = ResidentLoader(made, Order(starts, batch_size, shuffle, seed=4))
+    loaded = DeviceLoader(made, WindowOrder(starts, batch_size, shuffle, seed=4))
     examples = list(loaded.epoch(epoch))
     assert len(examples) == len(loaded)
     sizes = {len(tensor) for each in examples for tensor in (*each.batch, *each.target)}
     assert sizes == {min(batch_size, windows)}  # one static shape
-    first = [int(reading) - 1 for b, _ in examples for reading in b.history[:, 0, 0, 0]]
+    first = [int(reading) - 1 for b, _ in examples for reading in b.inputs[:, 0, 0, 0]]
     real = [bool(known.any()) for _, target in examples for known in target.valid]
     seen = [start for start, known in zip(first, real, strict=True) if known]
     assert sorted(seen) == sorted(starts.tolist())
@@ -79,7 +79,7 @@ def test_every_window_once_per_epoch(windows: int, batch_size: int, shuffle: boo
 
 def test_the_order_is_seeded_and_new_in_every_epoch() -> None:
     def order(seed: int, epoch: int) -> torch.Tensor:
-        return torch.cat([b.history for b, _ in loader(shuffle=True, seed=seed).epoch(epoch)])
+        return torch.cat([b.inputs for b, _ in loader(shuffle=True, seed=seed).epoch(epoch)])
 
     assert torch.equal(order(1, 0), order(1, 0))
     assert not torch.equal(order(1, 0), order(1, 1))
@@ -90,12 +90,12 @@ def test_an_epoch_can_begin_in_its_middle() -> None:
     whole = list(loader(shuffle=True).epoch(3))
     rest = list(loader(shuffle=True).epoch(3, first_batch=5))
     assert len(rest) == len(whole) - 5
-    assert all(torch.equal(a.batch.history, b.batch.history) for a, b in zip(rest, whole[5:], strict=True))
+    assert all(torch.equal(a.batch.inputs, b.batch.inputs) for a, b in zip(rest, whole[5:], strict=True))
 
 
 def test_windows_are_gathered_before_they_go_to_another_device() -> None:
     selection = next(loader().selections(0))
     assert selection.to(CPU) is selection
     moved = selection.to(torch.device("meta"))
-    assert isinstance(moved, Example)
+    assert isinstance(moved, TrainingBatch)
     assert {tensor.device.type for part in moved for tensor in part} == {"meta"}

@@ -12,8 +12,8 @@ import torch
 
 from socialx.core.batch import Target
 from socialx.data.calendar import DAY_S, Calendar, shifts
-from socialx.data.climatology import PastDays
-from socialx.data.series import Histories, Series
+from socialx.data.climatology import RollingClimatology
+from socialx.data.series import ContextReader, Series
 from socialx.data.source import Arrays
 from socialx.files.store.time_axis import clock_changes
 from socialx.scoring.metrics import RunningErrors, maes_of
@@ -48,9 +48,9 @@ def commuting(zone: str) -> Arrays:
 @pytest.mark.parametrize("zone", ZONES)
 def test_the_slot_and_the_weekday_are_those_of_the_zone(zone: str) -> None:
     times = local(zone, ALL_OF_2023)
-    slot, weekday = Calendar(ZoneInfo(zone)).at(ALL_OF_2023.reshape(-1, 96), STEP)
-    np.testing.assert_array_equal(slot.ravel(), (60 * times.hour + times.minute) // STEP)
-    np.testing.assert_array_equal(weekday.ravel(), times.day_of_week)
+    time_of_day, day_of_week = Calendar(ZoneInfo(zone)).at(ALL_OF_2023.reshape(-1, 96), STEP)
+    np.testing.assert_array_equal(time_of_day.ravel(), (60 * times.hour + times.minute) // STEP)
+    np.testing.assert_array_equal(day_of_week.ravel(), times.day_of_week)
     days = Calendar(ZoneInfo(zone)).day(ALL_OF_2023)
     np.testing.assert_array_equal(days.astype("datetime64[D]"), times.tz_localize(None).to_numpy("datetime64[D]"))
 
@@ -58,7 +58,7 @@ def test_the_slot_and_the_weekday_are_those_of_the_zone(zone: str) -> None:
 @pytest.mark.parametrize("zone", ZONES)
 def test_what_is_usual_at_a_time_of_the_day_stays_so_over_every_change(zone: str) -> None:
     source, times = commuting(zone), local(zone, ALL_OF_2023)
-    past = PastDays(source)
+    past = RollingClimatology(source)
     slow = np.flatnonzero(source.values[:, 0, 0] == 30)
     offsets = shifts(ZoneInfo(zone), ALL_OF_2023[slow])
     changed = np.flatnonzero(np.diff(offsets, prepend=offsets[0]))
@@ -79,7 +79,9 @@ def test_no_reading_of_the_day_of_issue_or_later_is_known(zone: str) -> None:
         date = times[row].date()
         other.values[:] = np.where((times.date < date)[:, None, None], source.values, 7)
         at = ALL_OF_2023[row : row + 1]
-        np.testing.assert_array_equal(PastDays(source).at(at, at).readings, PastDays(other).at(at, at).readings)
+        np.testing.assert_array_equal(
+            RollingClimatology(source).at(at, at).readings, RollingClimatology(other).at(at, at).readings
+        )
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -88,11 +90,11 @@ def test_windows_and_histories_have_one_calendar(zone: str) -> None:
     offsets = shifts(ZoneInfo(zone), ALL_OF_2023)
     for row in [500, *np.flatnonzero(np.diff(offsets))]:
         window = Series(source, 6, 4, CPU).window(torch.tensor([row - 5]))
-        ((_, batch),) = Histories(source, 6, 4, (0,), (0,)).batches(ALL_OF_2023[row : row + 1], 1)
-        assert window.slot.tolist() == batch.slot.tolist()
-        assert window.weekday.tolist() == batch.weekday.tolist()
+        ((_, batch),) = ContextReader(source, 6, 4, (0,), (0,)).batches(ALL_OF_2023[row : row + 1], 1)
+        assert window.time_of_day.tolist() == batch.time_of_day.tolist()
+        assert window.day_of_week.tolist() == batch.day_of_week.tolist()
         times = local(zone, ALL_OF_2023[row - 5 : row + 5])
-        assert batch.slot[0].tolist() == ((60 * times.hour + times.minute) // STEP).tolist()
+        assert batch.time_of_day[0].tolist() == ((60 * times.hour + times.minute) // STEP).tolist()
 
 
 def test_errors_by_hour_are_of_the_hour_of_the_zone() -> None:
@@ -101,7 +103,7 @@ def test_errors_by_hour_are_of_the_hour_of_the_zone() -> None:
     errors = RunningErrors(1, ("a",), STEP, CPU)
     for part in starts.split(1000):
         target = series.target(part)
-        errors.add(torch.full_like(target.values, 60.0), series.window(part), Target(*target))
+        errors.update(torch.full_like(target.values, 60.0), series.window(part), Target(*target))
     by_hour = maes_of(errors.compute()["hour"])
     assert np.flatnonzero(by_hour).tolist() == [8]
     assert by_hour[8] == pytest.approx(30 / 4, abs=1e-6)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 
 from socialx import dataset
-from socialx.core.batch import Example
+from socialx.core.batch import TrainingBatch
 from socialx.core.errors import SocialxError
-from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Share, WorkerLoader
+from socialx.data.loaders import DeviceLoader, Loader, Loading, RankShare, ShardLoader, WindowOrder, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
 from socialx.files.store import store
@@ -29,7 +29,7 @@ from tests.commands import small_file, works
 from tests.data.test_dataset_memory import opened
 from tests.networks import CPU, speeds
 
-HISTORY, HORIZON = 5, 3
+LOOKBACK, HORIZON = 5, 3
 
 
 def arrays(rows: int, sensors: int = 3, missing: float = 0.7) -> Arrays:
@@ -38,19 +38,19 @@ def arrays(rows: int, sensors: int = 3, missing: float = 0.7) -> Arrays:
 
 
 def made(mode: str, source: Arrays, starts: np.ndarray, workers: int = 0, **order: object) -> Loader:
-    length, served = HISTORY + HORIZON, Order(starts, **order)
+    length, served = LOOKBACK + HORIZON, WindowOrder(starts, **order)
 
     def part(rows: slice) -> Series:
-        return Series(source, HISTORY, HORIZON, CPU, rows=slice(rows.start, min(rows.stop, len(source.seconds))))
+        return Series(source, LOOKBACK, HORIZON, CPU, rows=slice(rows.start, min(rows.stop, len(source.seconds))))
 
-    if mode == "resident":
-        return ResidentLoader(Series(source, HISTORY, HORIZON, CPU), served)
-    if mode == "chunk":
-        return ChunkLoader(part, length, CPU, served)
+    if mode == "on_device":
+        return DeviceLoader(Series(source, LOOKBACK, HORIZON, CPU), served)
+    if mode == "sharded":
+        return ShardLoader(part, length, CPU, served)
     return WorkerLoader(part, length, CPU, Loading(workers=workers), 1 << 16, served)
 
 
-def same(one: Example, other: Example) -> bool:
+def same(one: TrainingBatch, other: TrainingBatch) -> bool:
     pairs = zip((*one.batch, *one.target), (*other.batch, *other.target), strict=True)
     return all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) and a.dtype == b.dtype for a, b in pairs)
 
@@ -59,15 +59,17 @@ def same(one: Example, other: Example) -> bool:
 @given(
     windows=st.integers(1, 90),
     batch_size=st.integers(1, 40),
-    chunk=st.integers(0, 100),
+    shard=st.integers(0, 100),
     ranks=st.integers(1, 4),
     shuffle=st.booleans(),
     epoch=st.integers(0, 2),
 )
 def test_every_window_once_over_all_processes(
-    windows: int, batch_size: int, chunk: int, ranks: int, shuffle: bool, epoch: int
+    windows: int, batch_size: int, shard: int, ranks: int, shuffle: bool, epoch: int
 ) -> None:
-    orders = [Order(np.arange(windows), batch_size, shuffle, 3, chunk, Share(rank, ranks)) for rank in range(ranks)]
+    orders = [
+        WindowOrder(np.arange(windows), batch_size, shuffle, 3, shard, RankShare(rank, ranks)) for rank in range(ranks)
+    ]
     served, lengths = [], set()
     for order in orders:
         places, real = order.places(epoch)
@@ -80,20 +82,21 @@ def test_every_window_once_over_all_processes(
 
 
 @settings(deadline=None)
-@given(windows=st.integers(2, 80), batch_size=st.integers(1, 9), ranks=st.integers(2, 4), chunk=st.integers(0, 30))
-def test_processes_share_the_batch_of_one(windows: int, batch_size: int, ranks: int, chunk: int) -> None:
-    whole = Order(np.arange(windows), batch_size * ranks, True, 1, chunk)
+@given(windows=st.integers(2, 80), batch_size=st.integers(1, 9), ranks=st.integers(2, 4), shard=st.integers(0, 30))
+def test_processes_share_the_batch_of_one(windows: int, batch_size: int, ranks: int, shard: int) -> None:
+    whole = WindowOrder(np.arange(windows), batch_size * ranks, True, 1, shard)
     parts = [
-        Order(np.arange(windows), batch_size, True, 1, chunk, Share(rank, ranks)).places(2)[0] for rank in range(ranks)
+        WindowOrder(np.arange(windows), batch_size, True, 1, shard, RankShare(rank, ranks)).places(2)[0]
+        for rank in range(ranks)
     ]
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole.places(2)[0])
 
 
 def test_a_chunk_is_served_before_the_next_one() -> None:
-    places, _ = Order(np.arange(100), 10, True, 5, chunk=30).places(1)
-    chunks = (places.ravel() // 30).tolist()
-    assert len([1 for a, b in itertools.pairwise(chunks) if a != b]) == 3
-    assert chunks != sorted(chunks)
+    places, _ = WindowOrder(np.arange(100), 10, True, 5, shard=30).places(1)
+    shards = (places.ravel() // 30).tolist()
+    assert len([1 for a, b in itertools.pairwise(shards) if a != b]) == 3
+    assert shards != sorted(shards)
 
 
 @settings(deadline=None, max_examples=40)
@@ -102,21 +105,21 @@ def test_a_chunk_is_served_before_the_next_one() -> None:
     windows=st.integers(1, 60),
     stride=st.sampled_from([1, 1, 7, 41]),
     batch_size=st.integers(1, 30),
-    chunk=st.integers(0, 40),
+    shard=st.integers(0, 40),
     shuffle=st.booleans(),
     ranks=st.integers(1, 3),
 )
 def test_all_modes_serve_the_same_batches(
-    first: int, windows: int, stride: int, batch_size: int, chunk: int, shuffle: bool, ranks: int
+    first: int, windows: int, stride: int, batch_size: int, shard: int, shuffle: bool, ranks: int
 ) -> None:
     source = LONG
     starts = first + stride * np.arange(windows)
     for rank in range(ranks):
         order = {
-            "batch_size": batch_size, "shuffle": shuffle, "seed": 2, "chunk": chunk, "share": Share(rank, ranks)
+            "batch_size": batch_size, "shuffle": shuffle, "seed": 2, "shard": shard, "share": RankShare(rank, ranks)
         }  # fmt: skip
-        resident, *others = (made(mode, source, starts, **order) for mode in ("resident", "chunk", "workers"))
-        expected = list(resident.epoch(1))
+        on_device, *others = (made(mode, source, starts, **order) for mode in ("on_device", "sharded", "workers"))
+        expected = list(on_device.epoch(1))
         for other in others:
             found = list(other.epoch(1))
             assert len(found) == len(expected) == len(other)
@@ -129,16 +132,16 @@ LONG = arrays(3600)
 
 
 def test_readings_before_a_chunk_still_count(tmp_path: Path) -> None:
-    """A sensor whose latest reading is older than the chunk, and one that never had any."""
+    """A sensor whose latest reading is older than the shard, and one that never had any."""
     values, valid, seconds = speeds(4 * PAGE_ROWS, 3, missing=0.0)
     values[10:, 0], valid[10:, 0] = 0, False
     values[:, 1], valid[:, 1] = 0, False
     source = Arrays(values[..., None], valid[..., None], seconds)
     starts = np.arange(2 * PAGE_ROWS - 30, 2 * PAGE_ROWS + 40)
-    for mode in ("chunk", "workers"):
-        for example in made(mode, source, starts, batch_size=16, chunk=20).epoch(0):
-            assert (example.batch.carried[:, 0, 0] == values[9, 0]).all()
-            assert example.batch.carried[:, 1, 0].isnan().all()
+    for mode in ("sharded", "workers"):
+        for example in made(mode, source, starts, batch_size=16, shard=20).epoch(0):
+            assert (example.batch.last_observed[:, 0, 0] == values[9, 0]).all()
+            assert example.batch.last_observed[:, 1, 0].isnan().all()
 
 
 def test_two_chunks_at_most_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +159,7 @@ def test_two_chunks_at_most_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             alive.discard(id(self))
 
     monkeypatch.setattr("tests.data.test_modes.Series", Counted)
-    loader = made("chunk", LONG, np.arange(600), batch_size=7, chunk=50, shuffle=True)
+    loader = made("sharded", LONG, np.arange(600), batch_size=7, shard=50, shuffle=True)
     assert sum(len(example.batch.last) for example in loader.epoch(0)) == 7 * len(loader)
     assert most <= 3  # two in use where a batch holds windows of both, and the one that is read
     assert len(alive) <= 1  # the first one of the next epoch
@@ -164,11 +167,11 @@ def test_two_chunks_at_most_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_workers_serve_the_same_in_processes_of_their_own() -> None:
     order = {"batch_size": 16, "shuffle": True, "seed": 1}
-    resident = made("resident", LONG, np.arange(200), **order)
+    on_device = made("on_device", LONG, np.arange(200), **order)
     loader = made("workers", LONG, np.arange(200), workers=2, **order)
     before = torch.get_rng_state()
     for epoch in range(2):
-        pairs = zip(resident.epoch(epoch, 3 * epoch), loader.epoch(epoch, 3 * epoch), strict=True)
+        pairs = zip(on_device.epoch(epoch, 3 * epoch), loader.epoch(epoch, 3 * epoch), strict=True)
         assert all(same(a, b) for a, b in pairs)
     assert torch.equal(before, torch.get_rng_state())  # or dropout would depend on the loader
 
@@ -202,13 +205,13 @@ def test_what_fails_in_a_worker_is_one_line(first: int, found: str) -> None:
 def test_what_fails_in_the_thread_of_a_chunk_is_the_error_itself() -> None:
     source = Broken(LONG.values, LONG.valid, LONG.seconds)
     with pytest.raises(SocialxError, match="truncated"):
-        list(made("chunk", source, np.arange(2500, 2600), batch_size=8, chunk=10).epoch(0))
+        list(made("sharded", source, np.arange(2500, 2600), batch_size=8, shard=10).epoch(0))
 
 
 def test_a_loader_that_is_dropped_leaves_no_thread() -> None:
     others = set(threading.enumerate())  # loaders of other tests may still be there, in the trace of an error
-    loader = made("chunk", LONG, np.arange(600), batch_size=7, chunk=50)
-    epoch: Iterator[Example] = loader.epoch(0)
+    loader = made("sharded", LONG, np.arange(600), batch_size=7, shard=50)
+    epoch: Iterator[TrainingBatch] = loader.epoch(0)
     next(epoch)
     (thread,) = set(threading.enumerate()) - others
     epoch.close()
@@ -218,11 +221,11 @@ def test_a_loader_that_is_dropped_leaves_no_thread() -> None:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("chunk", [0, 50, 70])
-def test_the_next_epoch_has_its_first_chunk_already(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = {"batch_size": 7, "shuffle": True, "chunk": chunk}
-    resident, loader = (made(mode, LONG, np.arange(140), **order) for mode in ("resident", "chunk"))
-    assert isinstance(loader, ChunkLoader)
+@pytest.mark.parametrize("shard", [0, 50, 70])
+def test_the_next_epoch_has_its_first_chunk_already(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = {"batch_size": 7, "shuffle": True, "shard": shard}
+    on_device, loader = (made(mode, LONG, np.arange(140), **order) for mode in ("on_device", "sharded"))
+    assert isinstance(loader, ShardLoader)
     read: list[int] = []
     plain = loader._read
 
@@ -232,11 +235,11 @@ def test_the_next_epoch_has_its_first_chunk_already(chunk: int, monkeypatch: pyt
 
     monkeypatch.setattr(loader, "_read", counted)
     for epoch in (0, 1, 2, 2, 5):  # also one that is not the next one
-        pairs = zip(resident.epoch(epoch), loader.epoch(epoch), strict=True)
+        pairs = zip(on_device.epoch(epoch), loader.epoch(epoch), strict=True)
         assert all(same(a, b) for a, b in pairs)
-    if chunk == 0:
+    if shard == 0:
         assert len(read) == 3  # epochs 0, 2 again and 5; 1 and 2 had it already
-    rest = zip(resident.epoch(6, 5), loader.epoch(6, 5), strict=True)
+    rest = zip(on_device.epoch(6, 5), loader.epoch(6, 5), strict=True)
     assert all(same(a, b) for a, b in rest)
 
 
@@ -256,18 +259,18 @@ def test_pages_cut_all_rows(first: int, count: int) -> None:
 
 
 def test_a_chunk_has_at_least_the_windows_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many sensors there are: chunks of a few windows would read the same rows again and again."""
+    """However many sensors there are: shards of a few windows would read the same rows again and again."""
     data = opened(small_file(tmp_path, 2600))
-    for mode in ("chunk", "workers"):
-        tiny = replace(data, loading=Loading(mode, chunk_bytes=1))
-        assert tiny.chunk_windows(50_000) >= 1000
-        assert tiny.chunk_windows(900) == 0
+    for mode in ("sharded", "workers"):
+        tiny = replace(data, loading=Loading(mode, shard_bytes=1))
+        assert tiny.shard_windows(50_000) >= 1000
+        assert tiny.shard_windows(900) == 0
 
 
 # --- which mode, and why --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("free", "mode"), [(None, "resident"), (10**9, "resident"), (9_000, "chunk")])
+@pytest.mark.parametrize(("free", "mode"), [(None, "on_device"), (10**9, "on_device"), (9_000, "sharded")])
 def test_auto_takes_the_series_where_it_fits_into_half_of_the_memory(
     free: int | None, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,9 +282,9 @@ def test_auto_takes_the_series_where_it_fits_into_half_of_the_memory(
 def test_all_modes_train_to_the_same_weights(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "KEPT_BYTES", kept)
     data = small_file(tmp_path, 2600)
-    words = ("train", "--data", data, "--max-epochs", "2", "--chunk-gb", "0.00003", "--model", "linear")
+    words = ("train", "--data", data, "--max-epochs", "2", "--shard-gb", "0.00003", "--model", "linear")
     weights, scores = [], []
-    for mode in ("resident", "chunk", "workers"):
+    for mode in ("on_device", "sharded", "workers"):
         run = tmp_path / mode
         works(*words, "--run-dir", run, "--mode", mode, "--num-workers", "1")
         weights.append(load_tensors((run / "best.safetensors").read_bytes()))
@@ -306,15 +309,15 @@ def test_nothing_holds_a_large_file_as_a_whole(tmp_path: Path, monkeypatch: pyte
         if not kept:
             monkeypatch.setattr("socialx.tasks.predict.DOUBTED_CELLS", 400)  # of the last rows, which are looked at
             monkeypatch.setattr(store.Store, "values", property(of_few_rows))
-        mode = ("--set", f"loader.mode={'resident' if kept else 'chunk'}")
+        mode = ("--set", f"loader.mode={'on_device' if kept else 'sharded'}")
         trained = ("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")
         found = []
         for words in (
-            (*trained, "--chunk-gb", "0.00003", *mode),
+            (*trained, "--shard-gb", "0.00003", *mode),
             ("evaluate", run, "--baselines", "--json", *mode),
             ("explain", run, "--json", *mode),
             ("predict", run, "--json"),
-            ("predict", run, "--json", "--from", "2012-05-04 00:00", "--to", "2012-05-08 00:00"),
+            ("predict", run, "--json", "--start", "2012-05-04 00:00", "--end", "2012-05-08 00:00"),
         ):
             done = works(*words)
             found.append(done.stdout)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from socialx.core.errors import SocialxError
 from socialx.data.calendar import WALL, slots_per_day
-from socialx.data.normaliser import measure
-from socialx.data.series import Histories
+from socialx.data.scaler import measure
+from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
-from socialx.data.windows import PARTS, split_windows
+from socialx.data.windows import SPLITS, split_windows
 from tests.data_files import refusal
 from tests.networks import MONDAY, speeds
 
@@ -34,18 +34,18 @@ def every_five_minutes(rows: int) -> np.ndarray:
 )
 def test_window_counts_of_the_published_data_sets(rows: int, rule: str, counts: tuple[int, int, int]) -> None:
     windows = split_windows(every_five_minutes(rows), 5, 12, 12, rule)
-    assert tuple(len(windows.part(part)) for part in PARTS) == counts
+    assert tuple(len(windows.split(part)) for part in SPLITS) == counts
 
 
 def test_metr_la_training_rows_end_where_the_last_training_window_ends() -> None:
     assert split_windows(every_five_minutes(34_272), 5, 12, 12, "canonical").training_rows == slice(0, 23_997)
 
 
-@given(rows=st.integers(60, 400), history=st.integers(1, 12), horizon=st.integers(1, 12))
-def test_canonical_windows_are_all_windows_in_order(rows: int, history: int, horizon: int) -> None:
-    windows = split_windows(every_five_minutes(rows), 5, history, horizon, "canonical")
-    together = np.concatenate([windows.part(part) for part in PARTS])
-    assert together.tolist() == list(range(rows - history - horizon + 1))
+@given(rows=st.integers(60, 400), lookback=st.integers(1, 12), horizon=st.integers(1, 12))
+def test_canonical_windows_are_all_windows_in_order(rows: int, lookback: int, horizon: int) -> None:
+    windows = split_windows(every_five_minutes(rows), 5, lookback, horizon, "canonical")
+    together = np.concatenate([windows.split(part) for part in SPLITS])
+    assert together.tolist() == list(range(rows - lookback - horizon + 1))
     assert windows.across_gaps == 0
 
 
@@ -73,16 +73,16 @@ def test_the_rows_of_a_window_are_those_that_its_times_find(
         assert "would cross a time gap" in str(error)  # noqa: PT017
         return
     nothing = np.zeros((rows, 1, 1))
-    histories = Histories(Arrays(nothing.astype(np.float32), nothing == 0, seconds), 6, 4, [0], [0], slack_s)
+    context = ContextReader(Arrays(nothing.astype(np.float32), nothing == 0, seconds), 6, 4, [0], [0], slack_s)
     clear = (np.diff(np.sort(seconds)) > 2 * slack_s).all() or slack_s == 0
-    for part in PARTS:
-        kept = set(windows.part(part).tolist())
-        for start in even.part(part).tolist():
-            found = histories.rows_at(seconds[start + 5] + 300 * np.arange(-5, 5))
+    for part in SPLITS:
+        kept = set(windows.split(part).tolist())
+        for start in even.split(part).tolist():
+            found = context.rows_at(seconds[start + 5] + 300 * np.arange(-5, 5))
             found = found.tolist() == list(range(start, start + 10))
             assert (start in kept) == found if clear else start not in kept or found
-        assert kept <= set(even.part(part).tolist())
-        assert windows.left_out.get(part, 0) == len(even.part(part)) - len(kept)
+        assert kept <= set(even.split(part).tolist())
+        assert windows.left_out.get(part, 0) == len(even.split(part)) - len(kept)
     assert windows.across_gaps == 0
 
 
@@ -94,21 +94,21 @@ def test_canonical_windows_over_a_gap_of_published_results_are_kept(cut: int, mi
     assert sum(kept.counts.values()) == 241
     crossing = [start for start in range(241) if start < cut <= start + 9]
     assert (kept.across_gaps, kept.left_out) == (len(crossing), {})
-    assert not {*crossing} & {*strict.part("all").tolist()}
+    assert not {*crossing} & {*strict.split("all").tolist()}
     assert strict.across_gaps == 0
 
 
 @given(rows=st.integers(150, 600))
 def test_strict_parts_share_no_row(rows: int) -> None:
     windows = split_windows(every_five_minutes(rows), 5, 6, 4, "strict")
-    touched = [{row for start in windows.part(part) for row in range(start, start + 10)} for part in PARTS]
+    touched = [{row for start in windows.split(part) for row in range(start, start + 10)} for part in SPLITS]
     assert not touched[0] & touched[1]
     assert not touched[1] & touched[2]
 
 
 def test_a_file_too_short_is_refused_with_the_way_out() -> None:
     line = refusal(lambda: split_windows(every_five_minutes(30), 5, 12, 12, "strict"), task="train")
-    assert re.search(r"30 rows leave no .* window of 12 \+ 12 steps: .*--history", line)
+    assert re.search(r"30 rows leave no .* window of 12 \+ 12 steps: .*--lookback", line)
 
 
 def test_the_normaliser_ignores_missing_readings_and_everything_after_the_training_rows() -> None:
@@ -130,8 +130,8 @@ def test_no_valid_training_reading_is_an_error() -> None:
 
 def test_calendar_reads_the_wall_clock() -> None:
     times = np.array(["2012-03-01T00:00:00", "2012-03-04T23:55:00", "2012-03-05T08:30:00"], "datetime64[s]")
-    slot, weekday = WALL.at(times.astype(np.int64), 5)
-    assert slot.tolist() == [0, 287, 102]
-    assert weekday.tolist() == [3, 6, 0]  # Thursday, Sunday, Monday
+    time_of_day, day_of_week = WALL.at(times.astype(np.int64), 5)
+    assert time_of_day.tolist() == [0, 287, 102]
+    assert day_of_week.tolist() == [3, 6, 0]  # Thursday, Sunday, Monday
     assert slots_per_day(5) == 288
     assert slots_per_day(7) == 206

@@ -15,7 +15,7 @@ import socialx as api
 from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service
 from socialx.serving.server import Served
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from tests.commands import LOCATIONS, ROOT, cut_csv, small_run, works
 
 DAY = 288  # rows
@@ -53,10 +53,10 @@ def socialx_that(folder: Path, text: str) -> Path:
         ("kill -TERM $$", 143, "first"),
     ],
 )
-@pytest.mark.parametrize("step", ["append", "--drift", "train", "--json", "--max-mae"])
+@pytest.mark.parametrize("step", ["append", "--drift", "train", "--json", "--fail-above"])
 def test_only_a_larger_error_is_no_failure(step: str, does: str, code: int, service: str, tmp_path: Path) -> None:
     """Whatever a step ends with; 3 of the last one alone says that the new run was scored and is not better."""
-    if step != "--max-mae":
+    if step != "--fail-above":
         code, service = (3, "first") if does == "exit 3" else (code, service)
     (tmp_path / "runs/first").mkdir(parents=True)
     (tmp_path / "runs/current").symlink_to("first")
@@ -91,7 +91,7 @@ def test_a_new_run_that_cannot_be_scored_is_a_failure(
         case "$*" in
         train*) cp -r runs/first $new; {train} ;;
         *--json*) echo '{SCORES}' ;;
-        *--max-mae*) {evaluate} exec {REAL}/socialx "$@" ;;
+        *--fail-above*) {evaluate} exec {REAL}/socialx "$@" ;;
         esac""",
     )
     done = night(tmp_path, "rows.csv", "day", programs)
@@ -111,7 +111,7 @@ def followed(service: Service) -> tuple[str, str]:
             await service.latest.look(service.worker.ask)
 
     asyncio.run(look())
-    assert service.trouble == ""
+    assert service.reason == ""
     assert service.latest is not None
     return service.run, service.latest.answer.decode().partition('"origin":["')[2][:19]
 
@@ -127,7 +127,7 @@ def test_three_nights_and_two_that_fail(tmp_path: Path) -> None:
     works("convert", "metr-la", tmp_path / "known.csv", "--meta-csv", LOCATIONS, "--output-h5", live)
     small_run(live, tmp_path / "runs/first", "--learning-rate", "0.003")
     current.symlink_to("first")
-    runs = Served(current, Layers.of(None, {"data": live}), True, None, 64, None)
+    runs = Served(current, ConfigLayers.of(None, {"data": live}), True, None, 64, None)
     service = runs.make(current)
     service.newer = runs.newer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from socialx.cli.app import COMMANDS
-from socialx.settings.layers import SIZES
+from socialx.settings.layers import PRESETS
 from socialx.settings.schema import KEYS, flag_of
 from tests.commands import ROOT
 
@@ -42,7 +42,7 @@ def test_every_setting_and_command_has_its_line(fresh: Path) -> None:
         assert flag_of(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_of(key)}`" in rows[0]
     for command in COMMANDS:
         assert f"\n## {command}\n\n```text\nUsage: socialx {command} " in commands
-    for name in ("small", "large"):
+    for name in ("mlp-small", "xlstm-large"):
         assert f" | {name}" in settings
-    assert [key for key, value in SIZES["medium"].items() if value != KEYS[key].default] == []
+    assert [key for key, value in PRESETS["xlstm-small"].items() if value != KEYS[key].default] == []
     assert max(map(len, commands.splitlines())) <= 120

@@ -16,7 +16,7 @@ from torch import nn
 from docs.model_picture import draw
 from socialx.core.batch import Batch
 from socialx.data import geo
-from socialx.data.normaliser import Moments, Network
+from socialx.data.scaler import DataSpec, MeanStd
 from socialx.model.forecaster import Forecaster, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social, SocialLayer
 from socialx.settings.schema import KEYS, flag_of
@@ -30,14 +30,14 @@ MEAN, STD, RADIUS = 55.0, 8.0, 3.0
 def model(patch: int) -> tuple[Forecaster, geo.Neighbours]:
     """Of all parts that the page describes, its weights away from their start."""
     torch.manual_seed(0)
-    moments = (Moments(MEAN, STD),)
-    network = Network(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, (0,))
+    moments = (MeanStd(MEAN, STD),)
+    network = DataSpec(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, (0,))
     xy = positions(SENSORS)
     xy[3] = np.nan  # has no neighbours
     near = geo.nearest(xy, 3)
-    social = Social(DotAttention, partial(Geometry, HEADS, near, radius_km=RADIUS, pair_rank=3))
+    social = Social(DotAttention, partial(Geometry, HEADS, near, gate_radius_km=RADIUS, adaptive_adjacency_rank=3))
     sizes = {"patch": patch, "width": WIDTH, "blocks": 2, "slstm_at": (1,), "heads": 2, "dropout": 0.0}
-    made = social_forecaster(network, social, **sizes, sensor_heads=True, climatology=True)
+    made = social_forecaster(network, social, **sizes, per_sensor_output=True, climatology=True)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -72,21 +72,25 @@ def mlp(layers: nn.Module, x: np.ndarray) -> np.ndarray:
 
 
 def usual_at(b: Batch, window: int, step: int, sensor: int) -> float:
-    usual = float(b.usual[window, step, sensor, 0])
-    return 0.0 if math.isnan(usual) else (usual - MEAN) / STD
+    climatology = float(b.climatology[window, step, sensor, 0])
+    return 0.0 if math.isnan(climatology) else (climatology - MEAN) / STD
 
 
 def token(m: Forecaster, b: Batch, window: int, last: int, patch: int, sensor: int) -> np.ndarray:
-    readings, usual = [], []
+    readings, climatology = [], []
     for step in range(last + 1 - patch, last + 1):
         valid = bool(b.valid[window, step, sensor, 0])
-        z = (float(b.history[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
-        u, r = usual_at(b, window, step, sensor), float(b.trust[window, step, sensor, 0])
+        z = (float(b.inputs[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
+        u, r = usual_at(b, window, step, sensor), float(b.confidence[window, step, sensor, 0])
         readings += [z, 0.0 if valid else 1.0]
-        usual += [u, (z - u) if valid else 0.0, r]
+        climatology += [u, (z - u) if valid else 0.0, r]
     t = m.tokens
-    found = linear(t.reading, np.array(readings)) + linear(m.climatology.token, np.array(usual))
-    found = found + number(t.slot)[int(b.slot[window, last])] + number(t.weekday)[int(b.weekday[window, last])]
+    found = linear(t.reading, np.array(readings)) + linear(m.climatology.token, np.array(climatology))
+    found = (
+        found
+        + number(t.time_of_day)[int(b.time_of_day[window, last])]
+        + number(t.day_of_week)[int(b.day_of_week[window, last])]
+    )
     return found + number(t.sensor)[sensor, 0] + number(t.adaptive)[sensor, last // patch]
 
 
@@ -100,14 +104,14 @@ def social_layer(layer: SocialLayer, state: np.ndarray, near: geo.Neighbours) ->
     out = np.zeros_like(state)
     for i in range(SENSORS):
         pooled = np.zeros((HEADS, WIDTH // HEADS))
-        slots = [slot for slot in range(near.index.shape[1]) if near.exists[i, slot]]
+        slots = [time_of_day for time_of_day in range(near.index.shape[1]) if near.exists[i, time_of_day]]
         for h in range(HEADS):
             exponents, values = [], []
-            for slot in slots:
-                j = near.index[i, slot]
+            for time_of_day in slots:
+                j = near.index[i, time_of_day]
                 radius, beta = math.exp(g.log_radius[h]), math.exp(g.log_beta[h])
-                gate = sigmoid(beta * (radius - np.float32(near.distance[i, slot])))
-                offset = (near.offsets[i, slot] / max(RADIUS, 1.0)).astype(np.float32)
+                gate = sigmoid(beta * (radius - np.float32(near.distance[i, time_of_day])))
+                offset = (near.offsets[i, time_of_day] / max(RADIUS, 1.0)).astype(np.float32)
                 bias = mlp(g.offset_bias, offset)[h] + number(g.goal)[h, i] @ number(g.source)[h, j]
                 logit = q[i, h] @ k[j, h] / math.sqrt(WIDTH // HEADS) + bias + math.log(gate)
                 exponents.append(math.exp(logit))
@@ -126,10 +130,10 @@ def by_the_page(m: Forecaster, b: Batch, window: int, patch: int, near: geo.Neig
     for i in range(SENSORS):
         now = usual_at(b, window, STEPS - 1, i)
         ahead = [usual_at(b, window, STEPS + p, i) - now for p in range(HORIZON)]
-        trust = [float(b.trust[window, step, i, 0]) for step in (STEPS - 1, STEPS + HORIZON - 1)]
-        carried = float(b.carried[window, i, 0])
-        latest = 0.0 if math.isnan(carried) else (carried - MEAN) / STD - now
-        own.append(encoded[i] + linear(m.climatology.state, np.array([*ahead, latest, *trust])))
+        confidence = [float(b.confidence[window, step, i, 0]) for step in (STEPS - 1, STEPS + HORIZON - 1)]
+        last_observed = float(b.last_observed[window, i, 0])
+        latest = 0.0 if math.isnan(last_observed) else (last_observed - MEAN) / STD - now
+        own.append(encoded[i] + linear(m.climatology.state, np.array([*ahead, latest, *confidence])))
     state = np.array(own)
     for layer in m.social:
         state = social_layer(layer, state, near)
@@ -137,9 +141,9 @@ def by_the_page(m: Forecaster, b: Batch, window: int, patch: int, near: geo.Neig
     for i in range(SENSORS):
         gate = sigmoid(linear(m.fusion, np.concatenate([own[i], state[i]])))
         mixed = gate * state[i] + (1 - gate) * own[i]
-        change = mlp(m.head, mixed) + number(m.sensor_heads)[i] @ gelu(linear(m.head[0], mixed))
-        carried = float(b.carried[window, i, 0])
-        forecast[:, i] = (MEAN if math.isnan(carried) else carried) + STD * change
+        change = mlp(m.head, mixed) + number(m.per_sensor_output)[i] @ gelu(linear(m.head[0], mixed))
+        last_observed = float(b.last_observed[window, i, 0])
+        forecast[:, i] = (MEAN if math.isnan(last_observed) else last_observed) + STD * change
     return forecast
 
 
@@ -147,14 +151,17 @@ def by_the_page(m: Forecaster, b: Batch, window: int, patch: int, near: geo.Neig
 def test_the_equations_are_those_of_the_model(patch: int) -> None:
     m, near = model(patch)
     b = batch(SENSORS, 3)
-    weekday = b.weekday + torch.tensor([0, 5, 6])[:, None] - b.weekday[:, :1]  # Monday, Saturday, Sunday
-    carried = b.carried.clone()
-    carried[1, 2] = float("nan")  # a sensor that never had a reading
+    day_of_week = b.day_of_week + torch.tensor([0, 5, 6])[:, None] - b.day_of_week[:, :1]  # Monday, Saturday, Sunday
+    last_observed = b.last_observed.clone()
+    last_observed[1, 2] = float("nan")  # a sensor that never had a reading
     rng = np.random.default_rng(0)
-    usual, trust = rng.uniform(30, 70, (*b.slot.shape, SENSORS, 1)), rng.random((*b.slot.shape, SENSORS, 1))
-    usual[2, :, 1] = np.nan  # nothing is known of a sensor
-    b = b._replace(weekday=weekday % 7, history=b.history.double(), carried=carried.double())
-    b = b._replace(usual=torch.from_numpy(usual), trust=torch.from_numpy(trust))
+    climatology, confidence = (
+        rng.uniform(30, 70, (*b.time_of_day.shape, SENSORS, 1)),
+        rng.random((*b.time_of_day.shape, SENSORS, 1)),
+    )
+    climatology[2, :, 1] = np.nan  # nothing is known of a sensor
+    b = b._replace(day_of_week=day_of_week % 7, inputs=b.inputs.double(), last_observed=last_observed.double())
+    b = b._replace(climatology=torch.from_numpy(climatology), confidence=torch.from_numpy(confidence))
     assert not b.valid.all()
     assert near.exists.any(1).tolist() == [True, True, True, False, True]
     with torch.no_grad():
@@ -169,7 +176,7 @@ def test_the_page_names_settings_and_files_that_exist() -> None:
         assert (ROOT / "socialx" / path).exists(), path
     for key in re.findall(r"`((?:data|loader|model|pooling|trainer)\.[a-z_]+)`", text):
         assert key in KEYS, key
-    flags = {flag_of(key) for key in KEYS} | {"--size"}
+    flags = {flag_of(key) for key in KEYS} | {"--preset"}
     for flag in re.findall(r"`[^`]*?(--[a-z-]+)", text):
         assert flag in flags or f"--{flag.removeprefix('--no-')}" in flags, flag
 

@@ -168,8 +168,8 @@ def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
         assert tuple(map(float, cells)) in published, model
     tables = accuracy.split("\nreads 12 steps and past days | ")
     for seeds, row in (
-        (("small",), "**`small`**"),
-        (("medium",), "**`medium`**"),
+        (("mlp-small",), "**`mlp-small`**"),
+        (("xlstm-small",), "**`xlstm-small`**"),
         (("metr_la",), "**`metr-la`**, 6 epochs"),
         (("mlp", "mlp_1", "mlp_2"), "MLP, a step in a token, three seeds"),
         (("taught", "taught_1", "taught_2"), "MLP taught, three seeds"),
@@ -178,11 +178,11 @@ def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
         for scores, text in zip(("with the days of the training", "scores"), tables, strict=True):
             means = [sum(mae_at(runs[of][scores], at) for of in seeds) / len(seeds) for at in (15, 30, 60, "all")]
             assert f"\n{row} | {' | '.join(f'{mae:.3f}' for mae in means)}" in text
-    maes = [mae_at(runs["small"]["scores"], at) for at in (15, 30, 60)]
+    maes = [mae_at(runs["mlp-small"]["scores"], at) for at in (15, 30, 60)]
     copied = re.search(r"^naive \| ([\d.]+) \| [\d.]+ \| ([\d.]+)$", accuracy, re.MULTILINE)
     assert copied
     first, last = (100 * (1 - mae / float(of)) for mae, of in zip((maes[0], maes[2]), copied.groups(), strict=True))
-    assert f"`small` | {first:.0f} % | {last:.0f} %\n" in COMPARING
+    assert f"`mlp-small` | {first:.0f} % | {last:.0f} %\n" in COMPARING
     demo = re.findall(r"^(?:naive|demo/run) ((?:\| [\d.]+ ?){3})$", COMPARING, re.M)
     before, after = ([float(number) for number in row.split("|")[1:]] for row in demo)
     first, last = (100 * (1 - new / old) for new, old in ((after[0], before[0]), (after[2], before[2])))

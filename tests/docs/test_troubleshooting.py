@@ -104,8 +104,8 @@ def of_a_large_model(patch: pytest.MonkeyPatch) -> str:
 
 
 def of_a_full_card(patch: pytest.MonkeyPatch) -> str:
-    problem = build(load_settings(data={"path": "city.h5"}))
-    error = out_of_memory(replace(problem, precision=Precision("32-true", torch.device("cuda:0"))), TRAINING, 64)
+    experiment = build(load_settings(data={"path": "city.h5"}))
+    error = out_of_memory(replace(experiment, precision=Precision("32-true", torch.device("cuda:0"))), TRAINING, 64)
     return "\n".join(f"error: {line}" for line in error.lines(lambda part: write("train", part)))
 
 

@@ -39,7 +39,7 @@ def file_of(frame: pd.DataFrame, folder: Path, name: str = "city", **options: An
     frame.to_csv(folder / f"{name}.csv")
     told = {"units": "km/h", "timezone": "Europe/Berlin"} | options
     output = folder / f"{name}.h5"
-    socialx.convert("csv", folder / f"{name}.csv", output, meta=folder / "places.csv", overwrite=True, **told)
+    socialx.convert("csv", folder / f"{name}.csv", output, meta_csv=folder / "places.csv", overwrite=True, **told)
     return output
 
 
@@ -259,7 +259,7 @@ def test_nothing_new_leaves_the_file_alone(path: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
     "unknown ids": (
         lambda f: f.rename(columns={"12": "99"})[30:],
-        ("lacks 1 of its 4 sensors", "(99)", "--meta LOCATIONS.csv adds them, or leave them out (--drop 99)"),
+        ("lacks 1 of its 4 sensors", "(99)", "--meta-csv LOCATIONS.csv adds them, or leave them out (--drop 99)"),
     ),
     "another reading": (
         lambda f: f.fillna(0.0).add(f.columns == "13")[20:],

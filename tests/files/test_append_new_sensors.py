@@ -54,7 +54,7 @@ def test_the_file_is_that_of_one_conversion(
     order: list[str], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = grown()[30:]
-    done = append(path, later[order], meta=tmp_path / "new_places.csv")
+    done = append(path, later[order], meta_csv=tmp_path / "new_places.csv")
     assert (set(done.new), done.rows, done.sensors, done.absent) == (set(MORE), 30, 6, ())
     ids = [*IDS, *done.new]
     assert list(open_store(path).sensors.ids) == ids
@@ -67,7 +67,7 @@ def test_rows_that_the_file_has_give_a_new_sensor_its_earlier_readings(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grown()[20:].to_csv(tmp_path / "new.csv")
-    done = works("append", path, tmp_path / "new.csv", "--meta", tmp_path / "new_places.csv").stdout
+    done = works("append", path, tmp_path / "new.csv", "--meta-csv", tmp_path / "new_places.csv").stdout
     said = "30 rows added and 10 rows of missing readings filled and 2 new sensors (15, 16), now 60 rows x 6 sensors"
     assert said in done
     frame = grown()
@@ -77,9 +77,9 @@ def test_rows_that_the_file_has_give_a_new_sensor_its_earlier_readings(
 
 def test_later_appends_know_it(tmp_path: Path, path: Path) -> None:
     frame = grown()
-    append(path, frame[30:40], meta=tmp_path / "new_places.csv")
+    append(path, frame[30:40], meta_csv=tmp_path / "new_places.csv")
     assert append(path, frame[40:50]).new == ()
-    assert append(path, frame[50:], meta=tmp_path / "new_places.csv").new == ()
+    assert append(path, frame[50:], meta_csv=tmp_path / "new_places.csv").new == ()
     store = open_store(path)
     np.testing.assert_array_equal(store.values[30:, 4:], frame[MORE].to_numpy(np.float32)[30:])
     assert not store.valid[:30, 4:].any()
@@ -94,14 +94,14 @@ def test_what_the_locations_file_says_of_a_new_sensor_is_kept(
     meta = tmp_path / "new_places.csv"
     monkeypatch.setattr("tests.files.test_append.PLACES", PLACES[["id", "lat", "lon"]])
     plain = file_of(FRAME[:30], tmp_path, "plain")
-    append(plain, grown()[30:], meta=meta)
+    append(plain, grown()[30:], meta_csv=meta)
     sensors = open_store(plain).sensors
     np.testing.assert_array_equal(sensors.lanes, [np.nan] * 4 + [3, 1])
     assert sensors.direction == ("", "", "", "", "W", "")
     unknown = PLACES.assign(lanes=np.nan, length=np.nan)
     monkeypatch.setattr("tests.files.test_append.PLACES", unknown)  # the file has the columns, and no number in them
     path = file_of(FRAME[:30], tmp_path, "unknown")
-    append(path, grown()[30:], meta=meta)
+    append(path, grown()[30:], meta_csv=meta)
     np.testing.assert_array_equal(open_store(path).sensors.lanes, [np.nan] * 4 + [3, 1])
     assert open_store(path, "lanes").values[-1, -2:].tolist() == [3, 1]
 
@@ -111,14 +111,14 @@ def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:
     with unchanged(path):
         grown()[30:].to_csv(tmp_path / "new.csv")
         refusal(
-            lambda: socialx.append(path, tmp_path / "new.csv", meta=tmp_path / "new_places.csv"),
+            lambda: socialx.append(path, tmp_path / "new.csv", meta_csv=tmp_path / "new_places.csv"),
             "no position for 1 of 2 new sensors (16)",
             task="append",
         )
         refusal(
             lambda: socialx.append(path, tmp_path / "new.csv"),
             "lacks 2 of its 6 sensors",
-            "--meta LOCATIONS.csv adds them",
+            "--meta-csv LOCATIONS.csv adds them",
             task="append",
         )
 
@@ -135,7 +135,7 @@ def test_a_disk_without_room_and_one_that_loses_what_is_written(
             file["data/features"][cell] += 1
 
     def fails(*words: str) -> None:
-        refusal(lambda: socialx.append(path, tmp_path / "new.csv", meta=meta), *words, task="append")
+        refusal(lambda: socialx.append(path, tmp_path / "new.csv", meta_csv=meta), *words, task="append")
 
     with unchanged(path):
         with room_for(path.stat().st_size + 1000):
@@ -150,9 +150,9 @@ def test_a_run_that_learnt_to_do_without_forecasts_it(tmp_path: Path) -> None:
     path = file_of(frame[IDS][:400], tmp_path)
     NEW_PLACES.to_csv(tmp_path / "new_places.csv", index=False)
     small = {"width": 8, "blocks": 1, "slstm_at": (), "sensor_dropout": 0.2}
-    pooling = {"neighbours": 3, "pair_rank": 2}
+    pooling = {"neighbours": 3, "adaptive_adjacency_rank": 2}
     run = socialx.train(path, run_dir=tmp_path / "run", model=small, pooling=pooling, max_epochs=1)
-    append(path, frame[400:], meta=tmp_path / "new_places.csv")
+    append(path, frame[400:], meta_csv=tmp_path / "new_places.csv")
     forecast = socialx.predict(run, path)
     assert list(forecast.sensors) == [*IDS, *MORE]
     assert np.isfinite(forecast.values).all()
@@ -178,11 +178,11 @@ def test_an_id_that_differs_from_one_beside_it_by_case_alone_is_a_new_sensor(pat
     later = FRAME[30:].assign(A=1.5)
     places = pd.DataFrame({"id": ["A", "a"], "lat": [48.5, 48.6], "lon": [11.5, 11.6]})
     places.to_csv(tmp_path / "new_places.csv", index=False)
-    assert append(path, later, meta=tmp_path / "new_places.csv").new == ("A",)
+    assert append(path, later, meta_csv=tmp_path / "new_places.csv").new == ("A",)
     both = FRAME[30:].assign(A=1.5, a=2.5)
-    assert append(path, both, meta=tmp_path / "new_places.csv").new == ("a",)
+    assert append(path, both, meta_csv=tmp_path / "new_places.csv").new == ("a",)
 
 
 def test_a_wrong_name_of_locations_is_told_where_no_sensor_is_new(tmp_path: Path, path: Path) -> None:
     with unchanged(path):
-        refusal(lambda: append(path, FRAME[36:], meta=tmp_path / "none.csv"), "none.csv: no such file")
+        refusal(lambda: append(path, FRAME[36:], meta_csv=tmp_path / "none.csv"), "none.csv: no such file")

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.core.disk import exclusive
+from socialx.core.disk import file_lock
 from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
 from tests import frames
@@ -50,7 +50,7 @@ def test_append_waits_for_a_reader(path: Path) -> None:
 def test_a_reader_that_stays_is_refused_after_the_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.sources.append.WAIT_S", 0.3)
     started = time.monotonic()
-    with unchanged(path), exclusive(path):  # flock of another descriptor
+    with unchanged(path), file_lock(path):  # flock of another descriptor
         refusal(lambda: append(path, FRAME[20:]), "another process", task="append")
     assert time.monotonic() - started < 5
 
@@ -59,7 +59,7 @@ def test_whoever_waits_gets_the_file_and_never_the_one_that_was_replaced(path: P
     held, order = threading.Event(), []
 
     def hold() -> None:
-        with exclusive(path):
+        with file_lock(path):
             held.set()
             time.sleep(0.3)
             copy = path.with_suffix(".copy")
@@ -70,11 +70,11 @@ def test_whoever_waits_gets_the_file_and_never_the_one_that_was_replaced(path: P
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    with exclusive(path, wait_s=10):
+    with file_lock(path, wait_s=10):
         order.append("locked")
     thread.join()
     assert order == ["replaced", "locked"]
-    with exclusive(path), pytest.raises(SocialxError, match="another process has it open"), exclusive(path):
+    with file_lock(path), pytest.raises(SocialxError, match="another process has it open"), file_lock(path):
         pass
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import socialx
 from socialx.core.errors import SocialxError
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import grid, text_cells
 from tests.data_files import refusal
 from tests.evidence import advised, asked
@@ -31,16 +31,16 @@ def test_a_format_without_a_date_is_refused(form: str) -> None:
     read = pd.to_datetime(moment.strftime(form), format=form)
     words = " and ".join(part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part))
     for task in ("convert", "append"):
-        refusal(lambda: Request.of(task, "a.csv", {"time_format": form}), f"without {words}", "write the date")  # noqa: B023
+        refusal(lambda: ConvertOptions.of(task, "a.csv", {"time_format": form}), f"without {words}", "write the date")  # noqa: B023
 
 
 def test_a_format_of_half_days_needs_the_half() -> None:
-    refusal(lambda: Request.of("convert", "a.csv", {"time_format": "%Y-%m-%d %I:%M"}), "AM or PM", "%p")
+    refusal(lambda: ConvertOptions.of("convert", "a.csv", {"time_format": "%Y-%m-%d %I:%M"}), "AM or PM", "%p")
 
 
 @pytest.mark.parametrize("form", WHOLE)
 def test_a_whole_format_is_read(form: str) -> None:
-    assert Request.of("convert", "a.csv", {"time_format": form}).time_format == form
+    assert ConvertOptions.of("convert", "a.csv", {"time_format": form}).time_format == form
 
 
 @pytest.mark.parametrize("form", ["%H:%M", "%I:%M %p", "%H:%M:%S"])

@@ -157,7 +157,7 @@ def test_positions_that_only_the_locations_file_has(tmp_path: Path, name: str) -
     path = OLDER[name](tmp_path / "old.h5")
     with unchanged(path):
         words = "4 of 4 sensors (400001, 400017, 400030, 400040)", "--without-positions"
-        refusal(lambda: backfill(path), str(path), *words, "--meta", task="backfill")
+        refusal(lambda: backfill(path), str(path), *words, "--meta-csv", task="backfill")
         refusal(lambda: backfill(path, meta(tmp_path / "meta.csv", IDS[:3])), "1 of 4 sensors (400040)")
     completed(path, meta(tmp_path / "meta.csv"))
     assert positions(path).tolist() == TRUTH.tolist()
@@ -216,7 +216,7 @@ def test_epochs_of_another_zone_are_corrected(tmp_path: Path) -> None:
 def test_other_coordinates_than_degrees_are_refused(tmp_path: Path) -> None:
     path = OLDER["P1"](tmp_path / "old.h5")
     changed(path, lambda file: file["metadata/vd_info"].attrs.update(coord_crs="EPSG:3826"))
-    refusal(lambda: backfill(path), "EPSG:3826", "give --meta LOCATIONS.csv", task="backfill")
+    refusal(lambda: backfill(path), "EPSG:3826", "give --meta-csv LOCATIONS.csv", task="backfill")
 
 
 @pytest.mark.parametrize("name", ["P0", "P2", "M0", "M1", "M3"])
@@ -327,12 +327,12 @@ def test_the_proposed_command_works_at_once_and_with_any_path(tmp_path: Path) ->
     folder.mkdir()
     path, locations = OLDER["V0"](folder / "old one.h5"), meta(folder / "some where.csv")
     proposed = refusal(lambda: backfill(path, locations), "--rewrite")
-    assert shlex.split(proposed)[-5:] == ["backfill", str(path), "--rewrite", "--meta", str(locations)]
+    assert shlex.split(proposed)[-5:] == ["backfill", str(path), "--rewrite", "--meta-csv", str(locations)]
     with h5py.File(path, "r+") as file:
         file["features"][..., 3:5] = np.nan
     for given in ({}, {"rewrite": True}):
         proposed = refusal(lambda: backfill(path, **given), "no position in range")  # noqa: B023
-        assert shlex.split(proposed)[-5:] == ["backfill", str(path), "--rewrite", "--meta", "LOCATIONS.csv"]
+        assert shlex.split(proposed)[-5:] == ["backfill", str(path), "--rewrite", "--meta-csv", "LOCATIONS.csv"]
     backfill(path, locations, rewrite=True)
     assert problems(inspect(path)) == []
 
@@ -363,7 +363,7 @@ def test_a_dry_run_says_that_a_rewrite_must_be_asked_for(tmp_path: Path) -> None
 def test_a_missing_locations_file_is_said_once(tmp_path: Path) -> None:
     for name in ("P0", "P1", "P2"):
         OLDER[name](tmp_path / f"{name}.h5")
-    done = socialx("backfill", tmp_path, "--meta", tmp_path / "nope.csv")
+    done = socialx("backfill", tmp_path, "--meta-csv", tmp_path / "nope.csv")
     assert done.exit_code == 1
     assert len(done.stderr.splitlines()) == 1
     assert "nope.csv: no such file" in done.stderr
@@ -508,7 +508,7 @@ def test_damaged_readings_are_named_and_nothing_is_written(tmp_path: Path, name:
     with unchanged(path):
         for dry_run in (True, False):
             refusal(lambda dry_run=dry_run: backfill(path, locations, dry_run=dry_run), words)
-        done = socialx("backfill", path, "--meta", locations)
+        done = socialx("backfill", path, "--meta-csv", locations)
     assert (done.exit_code, done.stderr.startswith(f"error: {path}: {words}")) == (1, True)
     assert sorted(tmp_path.iterdir()) == sorted((path, locations))
 
@@ -561,8 +561,8 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert done.stderr.count("error:") == 1
     assert "M0.h5: no position in range for 4 of 4 sensors" in done.stderr
     assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
-    assert socialx("backfill", folder, "--meta", meta(tmp_path / "meta.csv")).exit_code == 0
-    again = socialx("backfill", folder, "--meta", tmp_path / "meta.csv")
+    assert socialx("backfill", folder, "--meta-csv", meta(tmp_path / "meta.csv")).exit_code == 0
+    again = socialx("backfill", folder, "--meta-csv", tmp_path / "meta.csv")
     assert again.stdout.count("nothing is missing, unchanged") == 5
     assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
     (tmp_path / "empty").mkdir()

@@ -67,7 +67,7 @@ def test_a_wrong_unit_or_zone_is_an_error_of_usage(tmp_path: Path) -> None:
 
 
 def test_a_file_without_positions_takes_them_too(tmp_path: Path) -> None:
-    path = file_of(tmp_path, meta=None, without_positions=True)
+    path = file_of(tmp_path, meta_csv=None, without_positions=True)
     works("backfill", path, "--units", "mph")
     assert open_store(path).unit == "mph"
     assert "no position in range" in refused("backfill", path)
@@ -81,7 +81,7 @@ def test_the_unit_of_flow_is_free(tmp_path: Path) -> None:
 
 def test_an_older_file_takes_its_zone(tmp_path: Path) -> None:
     path = OLDER["TW1"](tmp_path / "old.h5")
-    line = works("backfill", path, "--timezone", "Asia/Taipei", "--meta", meta(tmp_path / "meta.csv")).stdout
+    line = works("backfill", path, "--timezone", "Asia/Taipei", "--meta-csv", meta(tmp_path / "meta.csv")).stdout
     assert "time zone Asia/Taipei" in line
     assert open_store(path).timezone == "Asia/Taipei"
     path = OLDER["V0"](tmp_path / "flat.h5")

@@ -19,7 +19,7 @@ from socialx.files.sources.positions import locations
 from socialx.files.sources.positions.neighbours import read_distances
 from socialx.files.sources.readings import read
 from socialx.files.sources.recognition import kind_of
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import read_head
 from socialx.files.store.store import open_store
 from tests.commands import ROOT, socialx
@@ -41,8 +41,8 @@ finally:
 def special(folder: Path) -> Iterator[list[Path]]:
     """A device, a pipe without a writer and a socket."""
     os.mkfifo(folder / "pipe")
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(folder / "socket"))
+    with socket.socket(socket.AF_UNIX) as subscribe:
+        subscribe.bind(str(folder / "socket"))
         yield [Path("/dev/zero"), folder / "pipe", folder / "socket"]
 
 
@@ -59,14 +59,14 @@ def test_what_is_not_a_plain_file_is_refused_before_it_is_opened(tmp_path: Path)
             refusal(lambda odd=odd: locations.read_ids(odd), str(odd), found)
             refusal(lambda odd=odd: read_distances(odd, IDS), str(odd), found)
             for kind, clock in (("libcity", {}), ("matrix-csv", CLOCK), ("npy", CLOCK)):
-                request = Request(odd, without_positions=True, **clock)
+                request = ConvertOptions(odd, without_positions=True, **clock)
                 refusal(lambda kind=kind, request=request: read(kind, request), str(odd))
             for command in (
                 ("inspect", odd),
                 ("convert", "auto", odd),
                 ("convert", "csv", odd, "--meta-csv", positions, *out),
                 ("convert", "csv", tmp_path / "ours.csv", "--meta-csv", odd, *out),
-                ("backfill", path, "--meta", odd),
+                ("backfill", path, "--meta-csv", odd),
                 ("backfill", odd),
                 ("backfill", odd, "--dry-run"),
             ):
@@ -138,7 +138,7 @@ def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    "sizes", [(10**12,), (10**8,), (24, 400_000), (24, 1, (10**8, 3, 1))], ids=["rows", "fewer", "features", "chunk"]
+    "sizes", [(10**12,), (10**8,), (24, 400_000), (24, 1, (10**8, 3, 1))], ids=["rows", "fewer", "features", "sharded"]
 )
 def test_sizes_that_a_file_cannot_hold_are_refused(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     path = declare(tmp_path / "huge.h5", *sizes)

@@ -73,7 +73,7 @@ def test_the_unit_of_a_column_is_that_of_the_file(way: str, tmp_path: Path) -> N
     frames.converted(path, units="km/h")
     refusal(lambda: frames.converted(path, units="mph"), "is in km/h: drop it")
     places = frames.places_of(frames.IDS, tmp_path / "at.csv")
-    frames.same(frames.converted(path, meta=places), frame)
+    frames.same(frames.converted(path, meta_csv=places), frame)
 
 
 def test_two_units_in_one_file_are_refused(tmp_path: Path) -> None:

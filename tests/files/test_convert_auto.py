@@ -19,12 +19,12 @@ from socialx.files.sources import NAMES
 from socialx.files.sources.contents import Clock
 from socialx.files.sources.readings import read
 from socialx.files.sources.recognition import FORMATS, find, recognise
-from socialx.files.sources.request import Request, parse_freq
+from socialx.files.sources.request import ConvertOptions, parse_freq
 from socialx.files.store.head import read_head
 from socialx.files.store.published import DATASETS
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import as_text
-from socialx.settings.layers import size_here
+from socialx.settings.layers import preset_here
 from tests.array_files import fractions, tiled
 from tests.commands import ROOT, socialx
 from tests.data_files import (
@@ -93,7 +93,7 @@ def saved(path: Path, **arrays: np.ndarray) -> Path:
     return path
 
 
-START, CLOCK = ["--start", TIMES[0]], ["--start", TIMES[0], "--freq", "5min"]
+START, CLOCK = ["--first-time", TIMES[0]], ["--first-time", TIMES[0], "--freq", "5min"]
 BUILDERS = {
     "published-csv": (lambda f: write_csv(f / "d.csv", TIMES, VALUES), []),
     "csv": (
@@ -167,7 +167,7 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     asked = json.loads(socialx("inspect", data, "--json").stdout)
     assert asked["kind"] == name
     assert asked["next"].startswith(f"socialx convert auto {data}")
-    assert socialx("inspect", data, "--require", "all").exit_code == 1
+    assert socialx("inspect", data, "--fail-unless", "all").exit_code == 1
 
 
 OPENED: list[str] = []
@@ -200,12 +200,12 @@ def test_a_data_set_is_known_by_its_ids(tmp_path: Path) -> None:
         meta = (write_stations if dataset.static else write_locations)(tmp_path / "meta.csv", ids)
         if dataset.static:  # the helper's places leave the map at 325 sensors
             meta.write_text("sensor_id,latitude,longitude\n" + "".join(f"{vdid},37,-121\n" for vdid in ids))
-        source = read("auto", Request(data, meta=meta))
+        source = read("auto", ConvertOptions(data, meta_csv=meta))
         assert source.dataset_name == dataset.dataset_name
         assert (source.timezone, source.units) == ("America/Los_Angeles", "mph")
         assert any(f"{name}, by the ids of its {len(ids)} sensors" in note for note in shown(source.notes))
         other = write_csv(tmp_path / "mine.csv", timestamps(5), speeds(5, len(ids) - 1), ids[1:])
-        assert read("auto", Request(other, meta=meta)).dataset_name == "mine"
+        assert read("auto", ConvertOptions(other, meta_csv=meta)).dataset_name == "mine"
 
 
 def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
     choices = ["--name", "lyon", "--units", "km/h", "--missing", "none", "--timezone", "America/Los_Angeles"]
     done = socialx(*arguments, tmp_path / "said.h5", *choices)
-    size = f" --size {size_here()}" if size_here() else ""
+    size = f" --preset {preset_here()}" if preset_here() else ""
     assert done.stderr.endswith(f"next: socialx train --data {tmp_path / 'said.h5'}{size}\n")
     store = open_store(tmp_path / "said.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == (
@@ -238,7 +238,7 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
 def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -> None:
     np.save(tmp_path / "d.npy", VALUES)
     meta = write_locations(tmp_path / "meta.csv")
-    request = Request(tmp_path / "d.npy", meta=meta, start=TIMES[0], step_s=300)
+    request = ConvertOptions(tmp_path / "d.npy", meta_csv=meta, first_time=TIMES[0], step_s=300)
     indexed = read("npy", request)
     assert indexed.sensors.ids == IDS
     assert f"{meta}: ids from its column index" in shown(indexed.notes)
@@ -251,7 +251,7 @@ def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -
     refusal(lambda: read("npy", request), "2 ids for the 3 sensors")
     numbered = tmp_path / "numbered.csv"
     numbered.write_text("sensor_id,latitude,longitude\n2,36,-1\n0,34,-1\n1,35,-1\n")
-    found = read("npy", replace(request, meta=numbered, ids=None))
+    found = read("npy", replace(request, meta_csv=numbered, ids=None))
     assert found.sensors.ids == ("0", "1", "2")
     assert found.sensors.latitude.tolist() == [34, 35, 36]
     assert any("no sensor ids, so they are 0 to 2: --ids FILE gives them" in note for note in shown(found.notes))
@@ -266,8 +266,8 @@ def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:
     done = socialx(*arguments)
     assert (done.exit_code, "3 of 3 sensors have no position" in done.stderr) == (3, True)
     assert socialx("backfill", tmp_path / "out.h5").exit_code == 1
-    assert socialx("backfill", tmp_path / "out.h5", "--meta", write_locations(tmp_path / "meta.csv")).exit_code == 0
-    assert socialx("inspect", tmp_path / "out.h5", "--require", "positions,vd_info").exit_code == 0
+    assert socialx("backfill", tmp_path / "out.h5", "--meta-csv", write_locations(tmp_path / "meta.csv")).exit_code == 0
+    assert socialx("inspect", tmp_path / "out.h5", "--fail-unless", "positions,vd_info").exit_code == 0
 
 
 def test_flow_is_not_called_a_speed(tmp_path: Path) -> None:
@@ -277,24 +277,24 @@ def test_flow_is_not_called_a_speed(tmp_path: Path) -> None:
     assert f"next: socialx train --data {tmp_path / 'out.h5'} --targets flow" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.feature, store.unit) == ("flow", "vehicles per step")
-    assert socialx("inspect", tmp_path / "out.h5", "--require", "units,positions").exit_code == 0
+    assert socialx("inspect", tmp_path / "out.h5", "--fail-unless", "units,positions").exit_code == 0
 
 
 def test_known_data_sets_know_their_start(tmp_path: Path) -> None:
     meta = write_locations(tmp_path / "meta.csv")
     timed = saved(tmp_path / "data.npz", data=tiled(VALUES, fractions(TIMES)))
-    source = read("metr-la", Request(timed, meta=meta))
+    source = read("metr-la", ConvertOptions(timed, meta_csv=meta))
     assert next(source.blocks).seconds[0] == seconds_of(TIMES)[0]
     # PEMS-BAY lacks an hour, so that rows without a clock need the user's word.
     data = write_t_gcn(tmp_path / "speed.csv", VALUES)
-    refusal(lambda: read("pems-bay", Request(data, meta=meta)), "--start", "--freq")
-    assert next(read("metr-la", Request(data, meta=meta)).blocks).seconds[1] == seconds_of(TIMES)[1]
+    refusal(lambda: read("pems-bay", ConvertOptions(data, meta_csv=meta)), "--first-time", "--freq")
+    assert next(read("metr-la", ConvertOptions(data, meta_csv=meta)).blocks).seconds[1] == seconds_of(TIMES)[1]
 
 
 def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
     data, meta = write_csv(tmp_path / "d.csv", TIMES, VALUES), write_locations(tmp_path / "meta.csv")
     arguments = ["convert", "metr-la", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5"]
-    for flag, value in (("--start", TIMES[0]), ("--channel", "1"), ("--ids", str(meta))):
+    for flag, value in (("--first-time", TIMES[0]), ("--channel", "1"), ("--ids", str(meta))):
         done = socialx(*arguments, flag, value)
         assert done.exit_code == 2
         assert done.stderr.startswith(f"error: {flag}: METR-LA.csv and PEMS-BAY.csv as published")
@@ -333,18 +333,21 @@ def test_the_clock_of_rows_without_dates() -> None:
     for wrong in ("", "5", "min", "0min", "5 weeks", "-5min"):
         refusal(lambda: parse_freq(wrong), "--freq")  # noqa: B023
     for wrong in ("2012-03-01", "2012-02-30 00:00:00", "now"):
-        refusal(lambda: Clock(Request(Path("x"), start=wrong, step_s=300)), f"--start {shlex.quote(wrong)}: ")  # noqa: B023
-    clock = Clock(Request(Path("x"), start="2012-02-28 23:50:00", step_s=300))
+        refusal(
+            lambda: Clock(ConvertOptions(Path("x"), first_time=wrong, step_s=300)),  # noqa: B023
+            f"--first-time {shlex.quote(wrong)}: ",
+        )
+    clock = Clock(ConvertOptions(Path("x"), first_time="2012-02-28 23:50:00", step_s=300))
     assert [as_text(int(each)) for each in (*clock.seconds(3), *clock.seconds(1))] == [
         "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00",
     ]  # fmt: skip
-    clock = Clock(Request(Path("x"), start="2017-03-12 01:55:00", step_s=300))
+    clock = Clock(ConvertOptions(Path("x"), start="2017-03-12 01:55:00", step_s=300))
     days = *clock.seconds_at(np.array([6900, 10800])), *clock.seconds_at(np.array([0, 0]))
     assert [as_text(int(each)) for each in days] == [
         "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00",
     ]  # fmt: skip
-    refusal(lambda: Clock(Request(Path("x"), start="2017-03-12 00:00:00")).seconds(1), "--freq")
-    wrong_start = Clock(Request(Path("x"), start="2017-03-12 00:00:00", step_s=300))
+    refusal(lambda: Clock(ConvertOptions(Path("x"), start="2017-03-12 00:00:00")).seconds(1), "--freq")
+    wrong_start = Clock(ConvertOptions(Path("x"), start="2017-03-12 00:00:00", step_s=300))
     refusal(lambda: wrong_start.seconds_at(np.array([60])), "at 00:01:00, not 00:00:00")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from socialx.files.sources.readings import read
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import text_cells
 from socialx.files.store import writer
 from socialx.files.store.layout import Block
@@ -190,5 +190,5 @@ def test_infinite_speeds_of_any_source(tmp_path: Path) -> None:
     readings = made_up([block(timestamps(9)[:3], values[:3]), block(timestamps(9)[3:], values[3:])])
     refusal(lambda: writer.create(tmp_path / "out.h5", readings), f"row 5 of sensor {IDS[1]}")
     frame = write_frame(tmp_path / "data.h5", timestamps(9), values)
-    source = read("la", Request(frame, meta=write_locations(tmp_path / "meta.csv")))
+    source = read("la", ConvertOptions(frame, meta_csv=write_locations(tmp_path / "meta.csv")))
     refusal(lambda: writer.create(tmp_path / "out.h5", source), str(frame), f"row 5 of sensor {IDS[1]}")

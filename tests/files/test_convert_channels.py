@@ -14,7 +14,7 @@ from socialx.core.errors import SettingsError
 from socialx.files.sources import arrays
 from socialx.files.sources.readings import read
 from socialx.files.sources.recognition import FORMATS, recognise
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import read_head
 from tests.array_files import check, contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
 from tests.data_files import reason as why
@@ -86,7 +86,7 @@ def test_other_numbers_of_channels_are_asked_for(tmp_path: Path) -> None:
 
 def test_rows_without_times_need_both(tmp_path: Path) -> None:
     path, _ = pems(tmp_path / "PEMS08.npz", 3)
-    refusal(lambda: contents("pems-npz", path), "add --start", "--freq 5min")
+    refusal(lambda: contents("pems-npz", path), "add --first-time", "--freq 5min")
     refusal(lambda: contents("pems-npz", path, start="2016-07-01 00:00:00"), "--freq 5min")
 
 
@@ -146,12 +146,12 @@ def test_a_missing_hour_is_found_again(tmp_path: Path) -> None:
 def test_a_wrong_start_is_noticed(tmp_path: Path) -> None:
     times, path = timestamps(600, "2012-03-01T06:30:00"), tmp_path / "data.npz"
     torch_mts(path, times, weekdays(times))
-    words = ("on a Thursday, and the given start, 2012-03-02, is a Friday", "say the right --start")
+    words = ("on a Thursday, and the given start, 2012-03-02, is a Friday", "say the right --first-time")
     refusal(lambda: contents("torch-mts", path, start="2012-03-02 06:30:00"), *words)
     found = contents("torch-mts", path, start="2012-03-01 00:00:00")
     refusal(lambda: joined(found), "at 06:30:00, not 00:00:00")
-    refusal(lambda: contents("torch-mts", path), "add --start")
-    refusal(lambda: contents("torch-mts", path, start="March"), "--start March", "YYYY-MM-DD")
+    refusal(lambda: contents("torch-mts", path), "add --first-time")
+    refusal(lambda: contents("torch-mts", path, start="March"), "--first-time March", "YYYY-MM-DD")
 
 
 def test_days_counted_from_the_first_row(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_npy(tmp_path: Path, columns: bool) -> None:
     check(found, times, values[..., 0], "avg_speed", None)
     assert recognised(path) == ["npy"]
     assert not FORMATS["npy"].has_clock
-    refusal(lambda: contents("npy", path), "--start", "--freq")
+    refusal(lambda: contents("npy", path), "--first-time", "--freq")
 
 
 # ---- a graph, and zeros
@@ -367,7 +367,10 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     name, write, said, missing = ZEROS[case]
     write(tmp_path / name)
     step = {} if name in ("data.npz", "node_values.npy") else {"step_s": 300}
-    found = read("auto", Request(tmp_path / name, start="2012-03-01 00:00:00", **step, **said, without_positions=True))
+    found = read(
+        "auto",
+        ConvertOptions(tmp_path / name, first_time="2012-03-01 00:00:00", **step, **said, without_positions=True),
+    )
     assert found.missing == missing
     if "missing" not in said:
         told = "0 is a reading, as of all counts: --missing 0 if it stands for none"

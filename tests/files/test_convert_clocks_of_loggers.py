@@ -112,7 +112,7 @@ def test_hours_that_do_not_exist_in_the_zone_are_remarked(tmp_path: Path, first:
     assert done.exit_code == 0
     assert line in done.stderr
     assert f"remark: {line}" in run("inspect", tmp_path / "o.h5").stdout
-    gate = run("inspect", tmp_path / "o.h5", "--require", "timezone")
+    gate = run("inspect", tmp_path / "o.h5", "--fail-unless", "timezone")
     assert gate.exit_code == 3
     right = run(*arguments, "--overwrite", "--timezone", "Etc/GMT-1")
     assert "skips" not in right.stderr

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from socialx.core.errors import SettingsError
 from socialx.files.sources.contents import Contents
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import matrices, text_cells
 from socialx.files.sources.tables import reader as tables
 from socialx.files.sources.tables.columns import (
@@ -37,7 +37,7 @@ START = "2012-03-01 00:00:00"
 
 
 def read(name: str, path: Path, **said: object) -> Contents:
-    return FORMATS[name].read(Request(path, **said))  # type: ignore[arg-type]
+    return FORMATS[name].read(ConvertOptions(path, **said))  # type: ignore[arg-type]
 
 
 def text_file(path: Path, text: str) -> Path:
@@ -136,7 +136,7 @@ def test_t_gcn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> No
 
 def test_t_gcn_needs_a_start_and_a_step(tmp_path: Path) -> None:
     path = write_t_gcn(tmp_path / "sz_speed.csv", speeds(3))
-    refusal(lambda: read("t-gcn", path), str(path), "--start", "--freq")
+    refusal(lambda: read("t-gcn", path), str(path), "--first-time", "--freq")
     refusal(lambda: read("t-gcn", path, start=START), "--freq")
     with pytest.raises(SettingsError):
         read("t-gcn", path, start="yesterday", step_s=900)
@@ -185,7 +185,7 @@ def test_a_bad_table(tmp_path: Path, name: str, case: str) -> None:
     path = tmp_path / "data.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    clock = {} if name == "csv" else {"start": START, "step_s": 300}
+    clock = {} if name == "csv" else {"first_time": START, "step_s": 300}
     refusal(lambda: list(read(name, path, **clock).blocks), str(path), words)
 
 
@@ -216,7 +216,7 @@ def test_a_fault_far_down_names_its_line(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(text_cells, "PIECE_BYTES", 1000)
     for name, path, clock in (
         ("csv", write_csv(tmp_path / "a.csv", [time[:16] for time in timestamps(300)], speeds(300)), {}),
-        ("t-gcn", write_t_gcn(tmp_path / "b.csv", speeds(300)), {"start": START, "step_s": 300}),
+        ("t-gcn", write_t_gcn(tmp_path / "b.csv", speeds(300)), {"first_time": START, "step_s": 300}),
     ):
         lines = path.read_text().splitlines()
         lines[250] = lines[250].rpartition(",")[0] + ",x"

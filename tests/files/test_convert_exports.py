@@ -110,7 +110,7 @@ def test_every_way_gives_the_same_readings(way: str, tmp_path: Path) -> None:
     frame, (suffix, write) = network(120, "2024-01-31 18:00"), WAYS[way]
     path = tmp_path / f"speeds.{suffix}"
     path = write(frame, path) or path
-    done = socialx.convert("auto", path, tmp_path / "first.h5", meta=places_of(IDS, tmp_path / "places.csv"))
+    done = socialx.convert("auto", path, tmp_path / "first.h5", meta_csv=places_of(IDS, tmp_path / "places.csv"))
     assert done.problems is None
     same(converted(path), frame)
 
@@ -269,14 +269,14 @@ def test_several_files_are_named_on_the_command_line(tmp_path: Path, places: Pat
     assert result.exit_code == 0, result.stderr
     np.testing.assert_array_equal(stored(out), DAY.to_numpy(np.float32))
     with pytest.raises(SocialxError, match="has one file"):
-        socialx.convert("npy", files, tmp_path / "x.h5", meta=places)
+        socialx.convert("npy", files, tmp_path / "x.h5", meta_csv=places)
 
 
 def test_a_quantity_of_a_long_table_is_chosen(tmp_path: Path, places: Path) -> None:
     path = tmp_path / "long.csv"
     ROWS.to_csv(path, index=False)
     for options in ({"quantity": "flow"}, {"channel": "volume"}):
-        found = converted(path, "flow", meta=places, units="veh", missing=None, **options)
+        found = converted(path, "flow", meta_csv=places, units="veh", missing=None, **options)
         same(found, ROWS.pivot(index="time", columns="sensor", values="volume"))  # 0 is a reading
     with pytest.raises(SettingsError, match="no column of readings"):
         converted(path, channel="colour")

@@ -15,7 +15,7 @@ import pytest
 
 import socialx
 from socialx.core.errors import SettingsError, SocialxError
-from socialx.core.progress import also
+from socialx.core.progress import also_subscribe
 from socialx.files.store.store import Store, open_store
 from tests import frames
 
@@ -70,9 +70,9 @@ def test_a_frame_is_read_whole(tmp_path: Path, shape: str) -> None:
 def test_what_it_gives_is_what_the_table_in_a_file_gives(tmp_path: Path) -> None:
     WIDE.to_csv(tmp_path / "frame.csv")
     meta = frames.places_of(frames.IDS, tmp_path / "places.csv")
-    options = {"meta": meta, "units": "km/h", "timezone": "Europe/Berlin", "missing": -1}
+    options = {"meta_csv": meta, "units": "km/h", "timezone": "Europe/Berlin", "missing": -1}
     told: list[Any] = []
-    with also(told.append):
+    with also_subscribe(told.append):
         of_frame = socialx.convert("auto", WIDE, tmp_path / "a.h5", validate=True, **options)
     of_file = socialx.convert("auto", tmp_path / "frame.csv", tmp_path / "b.h5", validate=True, **options)
     assert (of_frame.centre, of_frame.dataset) == (of_file.centre, of_file.dataset)

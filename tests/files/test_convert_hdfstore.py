@@ -12,7 +12,7 @@ import pytest
 
 from socialx.files.sources import hdfstore
 from socialx.files.sources.contents import Contents
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.store import open_store
 from tests.array_files import joined
 from tests.data_files import (
@@ -71,7 +71,7 @@ def test_a_frame_of_two_blocks(tmp_path: Path) -> None:
 
 
 def read(path: Path) -> Contents:
-    return FORMAT.read(Request(path))
+    return FORMAT.read(ConvertOptions(path))
 
 
 @pytest.mark.parametrize("key", ["df", "speed"])
@@ -131,7 +131,7 @@ def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path)
 
 def test_the_ids_of_the_file_count(tmp_path: Path) -> None:
     path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9))
-    assert FORMAT.read(Request(path, ids=tmp_path / "gone.txt")).ids == IDS
+    assert FORMAT.read(ConvertOptions(path, ids=tmp_path / "gone.txt")).ids == IDS
 
 
 def test_what_is_no_hdfstore(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from socialx.files.sources import readings;"
         "from socialx.files.store import writer;"
         "from socialx.files.sources.request import Request;"
-        f"r = readings.read('la', Request(Path({str(frame)!r}), meta=Path({str(meta)!r})));"
+        f"r = readings.read('la', Request(Path({str(frame)!r}), meta_csv=Path({str(meta)!r})));"
         f"writer.create(Path({str(tmp_path / 'out.h5')!r}), r);"
         "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from socialx.files.sources.contents import Contents
 from socialx.files.sources.readings import read as read_any
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import grid, known_tables, text_cells
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, shown, speeds, timestamps
@@ -21,7 +21,7 @@ FORMAT = known_tables.FORMATS[0]
 
 
 def read(path: Path, channel: str | None = None, **said: str) -> Contents:
-    return FORMAT.read(Request(path, channel=channel, **said))  # type: ignore[arg-type]
+    return FORMAT.read(ConvertOptions(path, channel=channel, **said))  # type: ignore[arg-type]
 
 
 def edit(path: Path, change: Callable[[list[str]], object]) -> None:
@@ -132,7 +132,7 @@ def test_several_channels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("channel", "missing"), [("traffic_flow", None), ("occupancy", None), ("traffic_speed", 0.0)])
 def test_zero_of_a_count_is_a_reading(tmp_path: Path, channel: str, missing: float | None) -> None:
     write_geo(tmp_path)
-    found = read_any("auto", Request(write_dyna(tmp_path, {channel: speeds(6)})))
+    found = read_any("auto", ConvertOptions(write_dyna(tmp_path, {channel: speeds(6)})))
     assert found.missing == missing
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.core.errors import Fallback
+from socialx.core.errors import FallbackWarning
 from socialx.files.sources.positions.neighbours import read_distances
 from socialx.files.sources.readings import read as read_any
 from socialx.files.sources.recognition import FORMATS, recognise
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import text_cells
 from socialx.files.store.head import read_head
 from socialx.files.store.layout import Readings
@@ -38,7 +38,7 @@ def v_228(path: Path, values: np.ndarray) -> Path:
 
 
 def read(kind: str, path: Path, **said: object) -> Readings:
-    return read_any(kind, Request(path, **said, without_positions=True))  # type: ignore[arg-type]
+    return read_any(kind, ConvertOptions(path, **said, without_positions=True))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["csv", "auto", "matrix-csv"])
@@ -49,7 +49,7 @@ def test_rows_of_numbers_are_readings(tmp_path: Path, monkeypatch: pytest.Monkey
     data, out = v_228(tmp_path / "V_228.csv", values), tmp_path / "out.h5"
     ids = text(tmp_path / "ids.txt", "\n".join(f"d{n}" for n in range(5)))
     meta = write_locations(tmp_path / "meta.csv", tuple(f"d{n}" for n in range(5)))
-    clock = ["--start", "2012-05-01 00:00", "--freq", "5min", "--ids", ids]
+    clock = ["--first-time", "2012-05-01 00:00", "--freq", "5min", "--ids", ids]
     done = socialx("convert", kind, data, *clock, "--meta-csv", meta, "--output-h5", out, "--validate")
     assert done.exit_code == 0, done.stderr
     assert f"{data}: its rows have no times, so they are counted on from 2012-05-01 00:00" in done.stderr
@@ -64,11 +64,13 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
     said = socialx("convert", "auto", data)
     assert said.stdout.endswith("rows of numbers without a header and without times, 5 columns (matrix-csv)\n")
     assert said.stderr == (
-        f"next: socialx convert auto {data} --start 'YYYY-MM-DD HH:MM:SS' --freq 5min "
+        f"next: socialx convert auto {data} --first-time 'YYYY-MM-DD HH:MM:SS' --freq 5min "
         "--meta-csv LOCATIONS.csv --output-h5 OUT.h5\n"
     )
     for kind in ("csv", "auto"):
-        refusal(lambda kind=kind: read(kind, data), "have no dates", "add --start 'YYYY-MM-DD HH:MM:SS' --freq 5min")
+        refusal(
+            lambda kind=kind: read(kind, data), "have no dates", "add --first-time 'YYYY-MM-DD HH:MM:SS' --freq 5min"
+        )
         refusal(lambda kind=kind: read(kind, data, start=CLOCK["start"]), "--freq 5min")
 
 
@@ -84,7 +86,7 @@ def test_a_table_with_times_stays_a_table_with_times(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "d.csv", TIMES, speeds(60))
     for name in ("csv", "auto"):
         assert read(name, data).sensors.ids == ("773869", "767541", "717447")
-    refusal(lambda: read("csv", data, **CLOCK), "--start", "has dates (2012-05-01 00:00:00): drop it")
+    refusal(lambda: read("csv", data, **CLOCK), "--first-time", "has dates (2012-05-01 00:00:00): drop it")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,9 @@ def test_zeros_and_infinities_of_a_matrix_are_no_roads(tmp_path: Path) -> None:
     metres[0, 3] = metres[3, 0] = 0
     metres[1, 2] = np.inf
     path = w_228(tmp_path / "W.csv", metres)
-    with pytest.warns(Fallback, match="2 of its distances between two sensors are 0: these pairs are no neighbours"):
+    with pytest.warns(
+        FallbackWarning, match="2 of its distances between two sensors are 0: these pairs are no neighbours"
+    ):
         start, end, km = read_distances(path, "abcd")
     pairs = set(zip(start.tolist(), end.tolist(), strict=True))
     assert pairs == {(i, j) for i in range(4) for j in range(4) if i != j} - {(0, 3), (3, 0), (1, 2)}
@@ -242,7 +246,7 @@ WRONG = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::socialx.core.errors.Fallback")
+@pytest.mark.filterwarnings("ignore::socialx.core.errors.FallbackWarning")
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_matrix_of_distances_is_one_line(tmp_path: Path, case: str) -> None:
     content, words = WRONG[case]
@@ -254,8 +258,10 @@ def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
     from socialx.files.sources.positions.neighbours import neighbours_of
 
     data = v_228(tmp_path / "V.csv", speeds(60, 4))
-    done = socialx("convert", "csv", data, "--start", TIMES[0], "--freq", "5min", "--without-positions",
+    done = socialx("convert", "csv", data, "--first-time", TIMES[0], "--freq", "5min", "--without-positions",
                    "--output-h5", tmp_path / "v.h5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    found = neighbours_of(open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_of(4)), strict=True)
+    found = neighbours_of(
+        open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_of(4)), require_locations=True
+    )
     assert [set(row) for row in found.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]

@@ -1,4 +1,5 @@
-"""The options of ``convert`` and ``append`` are the fields of ``Request``: flags, arguments and refusals follow."""
+"""The options of ``convert`` and ``append`` are the fields of ``ConvertOptions``: flags, arguments and refusals
+follow."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 
 import socialx
 from socialx.core.errors import SettingsError
-from socialx.files.sources.request import Request, options
+from socialx.files.sources.request import ConvertOptions, options
 from tests.data_files import refusal, speeds, timestamps, write_csv
 
 # What whoever adds an option writes: one field, here in a class that takes the place of Request.
@@ -81,16 +82,20 @@ def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: str, words: str) -> None:
-    refusal(lambda: Request.of("convert", "data.csv", {argument: value}), words, f"--{argument.replace('_', '-')} ")
+    refusal(
+        lambda: ConvertOptions.of("convert", "data.csv", {argument: value}), words, f"--{argument.replace('_', '-')} "
+    )
 
 
 def test_values_are_read_by_their_option() -> None:
     given = {"freq": "5min", "channel": 2, "quantity": "Speed", "missing": "-1,none,0", "drop": "a", "meta": "at.csv"}
-    request = Request.of("convert", ["a.csv", "b.csv"], given | {"units": None})
-    assert (request.data, request.more, request.meta) == (Path("a.csv"), (Path("b.csv"),), Path("at.csv"))
+    request = ConvertOptions.of("convert", ["a.csv", "b.csv"], given | {"units": None})
+    assert (request.data, request.more, request.meta_csv) == (Path("a.csv"), (Path("b.csv"),), Path("at.csv"))
     assert (request.step_s, request.channel, request.quantity) == (300, "2", "avg_speed")
     assert (request.missing, request.drop, request.units) == ((-1.0, 0.0), ("a",), None)
-    assert [Request.of("convert", "a", {"missing": value}).missing for value in (None, "none", float("nan"), 3)] == [
+    assert [
+        ConvertOptions.of("convert", "a", {"missing": value}).missing for value in (None, "none", float("nan"), 3)
+    ] == [
         None,
         (),
         (),

@@ -13,7 +13,7 @@ import pytest
 from socialx.core.errors import SettingsError
 from socialx.files.sources import readings
 from socialx.files.sources.recognition import recognise
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import read_head
 from socialx.files.store.layout import Readings
 from socialx.files.store.writer import create
@@ -28,7 +28,7 @@ CLOCK = {"start": "2012-03-01 00:00:00", "step_s": 300}
 
 def read(kind: str, data: Path, **request: object) -> Readings:
     """Without positions, so that only the data matter."""
-    return readings.read(kind, Request(data, **request, without_positions=True))  # type: ignore[arg-type]
+    return readings.read(kind, ConvertOptions(data, **request, without_positions=True))  # type: ignore[arg-type]
 
 
 def libcity(folder: Path) -> Path:
@@ -71,7 +71,7 @@ def test_numbered_sensors_may_be_any(tmp_path: Path) -> None:
 
 def test_an_assumed_start_is_not_called_said(tmp_path: Path) -> None:
     data = torch_mts(tmp_path)
-    words = ("the published start, 2017-01-01, is a Sunday", "say the right --start")
+    words = ("the published start, 2017-01-01, is a Sunday", "say the right --first-time")
     refusal(lambda: read("pems-bay", data), *words)
 
 
@@ -125,7 +125,7 @@ def test_directions_that_are_none_are_noted(tmp_path: Path) -> None:
     meta = tmp_path / "meta.csv"
     rows = [f"{vdid},34,-118,{way}" for vdid, way in zip(IDS, ("NB", "E", ""), strict=True)]
     meta.write_text("\n".join(["sensor_id,lat,lon,dir", *rows]) + "\n")
-    source = readings.read("auto", Request(data, meta=meta))
+    source = readings.read("auto", ConvertOptions(data, meta_csv=meta))
     assert f"{meta}: directions that are none of N, E, S, W (NB): unknown in the output" in shown(source.notes)
     assert source.sensors.direction == ("", "E", "")
 
@@ -183,14 +183,14 @@ def test_what_is_proposed_works_as_typed(tmp_path: Path, kind: str, verb: list[s
     said = {"YYYY-MM-DD HH:MM:SS": timestamps(1)[0], "LOCATIONS.csv": meta, "OUT.h5": folder / "out put.h5"}
     after = proposed(*(said.get(word, word) for word in command[1:]))
     assert after[:4] == ["socialx", "train", "--data", str(folder / "out put.h5")]
-    assert after[4:] in ([], ["--size", "small"])
+    assert after[4:] in ([], ["--preset", "mlp-small"])
 
 
 def test_without_positions_the_next_step_is_to_add_them(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(60), speeds(60))
     out = tmp_path / "out.h5"
     command = " ".join(proposed("convert", "auto", data, "--without-positions", "--output-h5", out))
-    assert command.startswith(f"socialx backfill {out} --meta LOCATIONS.csv, or ")
+    assert command.startswith(f"socialx backfill {out} --meta-csv LOCATIONS.csv, or ")
     assert "--pooling none" in command
 
 
@@ -223,7 +223,7 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
         readings = read("auto", data, **request)
         refusal(lambda path=path, readings=readings: create(path, readings, overwrite=True), "is an input")
         assert path.read_bytes() == before
-    given = ["--start", timestamps(1)[0], "--freq", "5min", "--ids", ids, "--without-positions", "--overwrite"]
+    given = ["--first-time", timestamps(1)[0], "--freq", "5min", "--ids", ids, "--without-positions", "--overwrite"]
     result = socialx("convert", "npy", tmp_path / "v.npy", *given, "--output-h5", ids)
     assert (result.exit_code, ids.read_text()) == (1, ",".join(IDS))
 

@@ -44,7 +44,15 @@ def test_columns_in_a_zip_come_as_rows(
 def test_a_frame_saved_as_it_is_converts(tmp_path: Path, name: str) -> None:
     values = speeds(60, 5)
     data = saved(tmp_path / "speeds.npz", **{name: np.asfortranarray(values)})
-    given = ["--start", CLOCK["start"], "--freq", "5min", "--without-positions", "--output-h5", tmp_path / "out.h5"]
+    given = [
+        "--first-time",
+        CLOCK["start"],
+        "--freq",
+        "5min",
+        "--without-positions",
+        "--output-h5",
+        tmp_path / "out.h5",
+    ]
     done = socialx("convert", "auto", data, *given)
     assert done.exit_code == 0, done.stderr
     assert open_store(tmp_path / "out.h5").values.tobytes() == values.astype(np.float32).tobytes()

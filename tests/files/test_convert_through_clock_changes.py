@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from socialx.core.errors import SettingsError
 from socialx.files.sources.readings import read
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import clock_changes as walltimes
 from socialx.files.sources.tables.clock_changes import goes_back, in_utc
 from socialx.files.store.layout import Readings
@@ -59,7 +59,7 @@ def csv_of(path: Path, times: list[str]) -> Path:
 
 
 def source(path: Path, zone: str | None) -> Readings:
-    return read("auto", Request(path, timezone=zone, without_positions=True))
+    return read("auto", ConvertOptions(path, timezone=zone, without_positions=True))
 
 
 @pytest.mark.parametrize("zone", CHANGES)
@@ -184,7 +184,7 @@ def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
 
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
     data = csv_of(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
-    found = read("metr-la", Request(data, without_positions=True))
+    found = read("metr-la", ConvertOptions(data, without_positions=True))
     refusal(lambda: create(tmp_path / "out.h5", found), "--timezone America/Los_Angeles keeps both hours")
 
 

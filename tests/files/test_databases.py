@@ -80,7 +80,7 @@ def test_auto_says_what_it_is_and_the_command_to_run(roads: Path) -> None:
 
 def test_later_rows_are_appended(roads: Path) -> None:
     first = f"{QUERY[: QUERY.index(' ORDER')]} WHERE time < '2024-01-31 00:20'"
-    api.convert("csv", "sqlite:///roads.db", "out.h5", meta="at.csv", query=first)
+    api.convert("csv", "sqlite:///roads.db", "out.h5", meta_csv="at.csv", query=first)
     done = works("append", "out.h5", "sqlite:///roads.db", "--query", QUERY)
     assert "2 rows added, now 6 rows x 2 sensors" in done.stdout
     assert open_store(roads / "out.h5").values.tolist() == VALUES.tolist()
@@ -117,7 +117,7 @@ def test_without_a_query_the_tables_are_listed(roads: Path) -> None:
 )
 def test_a_query_that_is_refused(roads: Path, query: str, words: str) -> None:
     before = (roads / "roads.db").read_bytes()
-    refusal(lambda: api.convert("csv", "sqlite:///roads.db", "out.h5", query=query, meta="at.csv"), words)
+    refusal(lambda: api.convert("csv", "sqlite:///roads.db", "out.h5", query=query, meta_csv="at.csv"), words)
     assert (roads / "roads.db").read_bytes() == before
     assert files_of(roads) == ["at.csv", "roads.db"]
 
@@ -131,7 +131,7 @@ def test_cells_of_several_types_are_texts(roads: Path) -> None:
     with sqlite3.connect("roads.db") as base:
         base.execute("UPDATE readings SET speed = '' WHERE sensor = 'b' AND time = ?", TIMES[2:3])
         base.execute("UPDATE readings SET speed = NULL WHERE sensor = 'a' AND time = ?", TIMES[2:3])
-    api.convert("csv", "sqlite:///roads.db", "out.h5", query=QUERY, meta="at.csv", units="mph")
+    api.convert("csv", "sqlite:///roads.db", "out.h5", query=QUERY, meta_csv="at.csv", units="mph")
     found = open_store(roads / "out.h5").values
     assert np.isnan(found[2]).all()
     assert np.delete(found, 2, 0).tolist() == np.delete(VALUES, 2, 0).tolist()
@@ -248,7 +248,7 @@ def test_rows_of_postgres(server: str, roads: Path) -> None:
 )
 def test_times_of_postgres(server: str, roads: Path, columns: str, first: str) -> None:
     query = f"SELECT {columns}, sensor, speed::real AS speed FROM readings"  # noqa: S608
-    api.convert("csv", server, "out.h5", query=query, meta="at.csv", units="km/h")
+    api.convert("csv", server, "out.h5", query=query, meta_csv="at.csv", units="km/h")
     store = open_store(roads / "out.h5")
     assert store.timestamps[0].decode() == first
     assert store.values.tolist() == VALUES.tolist()

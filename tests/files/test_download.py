@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from socialx.core.errors import SettingsError
-from socialx.core.progress import Event, Note, Work, listening
+from socialx.core.progress import Event, Note, Work, subscribe
 from socialx.files.sources import download
 from socialx.files.sources.download import addresses, fetch
 from socialx.files.store.published import DATASETS, PublishedFile
@@ -120,7 +120,7 @@ def published(md5: str | None = MD5, name: str = NAME) -> PublishedFile:
 def events() -> Iterator[list[Event]]:
     """What a test's downloads tell whoever listens."""
     found: list[Event] = []
-    with listening(found.append):
+    with subscribe(found.append):
         yield found
 
 
@@ -294,7 +294,7 @@ def test_an_interrupt_leaves_nothing(site: Site, tmp_path: Path) -> None:
         if isinstance(event, Work) and event.done >= 4000 and not event.finished:
             raise KeyboardInterrupt
 
-    with listening(interrupt), pytest.raises(KeyboardInterrupt):
+    with subscribe(interrupt), pytest.raises(KeyboardInterrupt):
         get(site, tmp_path)
     assert names(tmp_path) == []
 

@@ -47,6 +47,6 @@ def test_a_name_that_is_no_text_is_converted_and_inspected(odd: Path) -> None:
 @pytest.mark.parametrize("name", ["P0", "V0"])
 def test_an_older_file_of_such_a_name_is_completed(odd: Path, name: str) -> None:
     older = OLDER[name](named(odd, b"old\xe9.h5"))
-    done = process("backfill", older, "--rewrite", "--backup", "--meta", meta(named(odd, b"m\xe9.csv")))
+    done = process("backfill", older, "--rewrite", "--backup", "--meta-csv", meta(named(odd, b"m\xe9.csv")))
     assert done.returncode == 0, done.stderr
     assert inspect(older).sensors == len(IDS)

@@ -97,7 +97,7 @@ def test_backfill_on_a_full_disk(tmp_path: Path, disk: Path, name: str, more: in
     room = min(more << 10, path.stat().st_size)
     (disk / "filler").write_bytes(b"\1" * (free - room))
     with unchanged(path):
-        check(run(0, "backfill", path, "--meta", stations, "--rewrite"), "No space left on device")
+        check(run(0, "backfill", path, "--meta-csv", stations, "--rewrite"), "No space left on device")
     assert sorted(each.name for each in disk.iterdir()) == ["filler", "old.h5"]
 
 
@@ -106,5 +106,5 @@ def test_backfill_on_a_full_disk(tmp_path: Path, disk: Path, name: str, more: in
 def test_backfill_of_a_file_that_may_not_grow(tmp_path: Path, name: str, more: int) -> None:
     path, stations = OLDER[name](tmp_path / "old.h5"), write_stations(tmp_path / "meta.csv", IDS)
     with unchanged(path):
-        check(run(max(1, path.stat().st_size + more), "backfill", path, "--meta", stations), "File too large")
+        check(run(max(1, path.stat().st_size + more), "backfill", path, "--meta-csv", stations), "File too large")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["meta.csv", "old.h5"]

@@ -105,7 +105,7 @@ def expected(split: str, frame: pd.DataFrame) -> pd.DataFrame:
 def test_the_tables_are_joined(split: str, place: str, tmp_path: Path) -> None:
     frame = network()
     path = PLACES[place](SPLITS[split](frame), tmp_path / "city")
-    same(converted(path, meta=places_of(IDS, tmp_path / "loc.csv")), expected(split, frame))
+    same(converted(path, meta_csv=places_of(IDS, tmp_path / "loc.csv")), expected(split, frame))
 
 
 def test_a_note_says_how_the_sensors_are_named(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 
 
 def peak_mib(*arguments: str | Path) -> float:
-    """Convert in a process of its own -> its peak resident memory."""
+    """Convert in a process of its own -> its peak on_device memory."""
     # glibc keeps what large arrays gave back once it has seen a few, and how much depends on luck: 60 MiB here.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "1048576"}
     command = [sys.executable, "-c", SCRIPT, *map(str, arguments)]
@@ -54,7 +54,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
         for time, text in zip(times, cycle(texts), strict=False):
             file.write(f"{time},{text}\n")
     common = ["--meta-csv", tmp_path / "meta.csv", "--units", "mph", "--missing", "0", "--output-h5"]
-    clock = ["--ids", tmp_path / "ids.txt", "--start", times[0], "--freq", "5min"]
+    clock = ["--ids", tmp_path / "ids.txt", "--first-time", times[0], "--freq", "5min"]
     assert peak_mib("csv", tmp_path / "d.csv", *common, tmp_path / "csv.h5") < BUDGET_MIB
     assert peak_mib("npy", tmp_path / "d.npy", *clock, *common, tmp_path / "npy.h5") < BUDGET_MIB
     for name in ("csv.h5", "npy.h5"):

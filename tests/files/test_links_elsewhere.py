@@ -35,7 +35,7 @@ def test_backfill_writes_no_file_behind_an_external_link(tmp_path: Path, name: s
     locations = meta(tmp_path / "meta.csv")
     link = h5py.ExternalLink("victim.h5", name if name != "metadata/vd_info" else "/metadata")
     changed(older, drop(name), lambda file: file.__setitem__(name, link))
-    for more in (("--dry-run",), ("--meta", locations), ("--meta", locations, "--dry-run"), ("--rewrite",)):
+    for more in (("--dry-run",), ("--meta-csv", locations), ("--meta-csv", locations, "--dry-run"), ("--rewrite",)):
         with unchanged(victim), unchanged(older):
             done = socialx("backfill", older, *more)
         assert done.exit_code == 1

@@ -14,7 +14,7 @@ import pytest
 
 import socialx
 from socialx.core.errors import SettingsError
-from socialx.core.progress import also
+from socialx.core.progress import also_subscribe
 from socialx.files.sources.tables.columns import combine, quantity_of
 from socialx.files.store.store import open_store
 from tests import frames
@@ -123,7 +123,7 @@ def test_numbers_below_0_are_neither_terms_nor_weights() -> None:
 def test_a_note_names_them(tmp_path: Path) -> None:
     table = frame(S1_L1=[10.0] * 24, S1_L2=[-1.0] * 3 + [5.0] * 21, S2_L1=[1.0] * 24, S2_L2=[2.0] * 24)
     told: list[Any] = []
-    with also(told.append):
+    with also_subscribe(told.append):
         found = frames.converted(written(tmp_path / "a.csv", table), "flow", quantity="flow")
     assert "3 numbers of lanes are below 0" in said(told)
     assert found["S1"].isna().tolist() == [True] * 3 + [False] * 21
@@ -165,7 +165,7 @@ def test_a_file_with_wrong_lanes_is_refused(tmp_path: Path) -> None:
 def test_a_file_of_quantities_is_one_sensor(tmp_path: Path) -> None:
     path = written(tmp_path / "A9-north.csv", frame(speed=np.arange(24) + 50.0, flow=np.arange(24) + 10.0))
     told: list[Any] = []
-    with also(told.append):
+    with also_subscribe(told.append):
         found = frames.converted(path)
     assert list(found.columns) == ["A9-north"]
     assert found.iloc[:, 0].tolist() == [50.0 + row for row in range(24)]
@@ -180,7 +180,7 @@ def test_a_file_of_quantities_is_one_sensor(tmp_path: Path) -> None:
 def test_files_that_follow_one_another_are_one_sensor_with_a_note(tmp_path: Path) -> None:
     paths = [written(tmp_path / f"S{part}.csv", frame(24, 24 * part, speed=50.0 + part)) for part in (0, 1)]
     told: list[Any] = []
-    with also(told.append):
+    with also_subscribe(told.append):
         found = frames.converted(paths)
     assert found.shape == (48, 1)
     assert "those of one sensor" in said(told)
@@ -211,7 +211,7 @@ def test_properties_of_geojson_do_not_replace_its_points(tmp_path: Path) -> None
     places = tmp_path / "places.geojson"
     places.write_text(json.dumps({"type": "FeatureCollection", "features": [point("S1", 48.1), point("S2", 48.2)]}))
     output = tmp_path / "a.h5"
-    socialx.convert("auto", written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0)), output, meta=places)
+    socialx.convert("auto", written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0)), output, meta_csv=places)
     assert open_store(output).sensors.latitude.tolist() == [48.1, 48.2]
 
 

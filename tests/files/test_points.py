@@ -95,7 +95,7 @@ def test_positions_are_read_as_they_are_kept(name: str, encoding: str, tmp_path:
     path = tmp_path / name
     path.write_text(WAYS[name], encoding=encoding)
     frames.network().to_csv(tmp_path / "city.csv")
-    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "city.h5", meta=path)
+    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "city.h5", meta_csv=path)
     right(tmp_path / "city.h5")
 
 
@@ -121,12 +121,12 @@ def test_ids_in_another_case(tmp_path: Path) -> None:
     done = run("convert", "auto", tmp_path / "city.csv", "--meta-csv", places, "--output-h5", tmp_path / "city.h5")
     assert "ids of sensors are in another case there (S1, S2)" in done.stderr
     both = frames.places_of(["s1", "S2", "S3", "s2"], tmp_path / "both.csv")
-    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "city.h5", meta=both, overwrite=True)
+    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "city.h5", meta_csv=both, overwrite=True)
     assert open_store(tmp_path / "city.h5").sensors.latitude[1] == pytest.approx(48.2)
     frame.rename(columns={"S3": "s2"}).to_csv(tmp_path / "c.csv")
     twice = frames.places_of(["S1", "S2"], tmp_path / "twice.csv")
     refusal(
-        lambda: socialx.convert("auto", tmp_path / "c.csv", tmp_path / "d.h5", meta=twice), "no position for 1 of 3"
+        lambda: socialx.convert("auto", tmp_path / "c.csv", tmp_path / "d.h5", meta_csv=twice), "no position for 1 of 3"
     )
     socialx.convert("auto", tmp_path / "city.csv", tmp_path / "e.h5", without_positions=True)
     socialx.backfill(tmp_path / "e.h5", places)
@@ -208,12 +208,12 @@ def test_convert_and_inspect_name_the_exchange(tmp_path: Path) -> None:
     words = ("--meta-csv", tmp_path / "at.csv", "--timezone", "Europe/Berlin", "--output-h5", tmp_path / "a.h5")
     done = run("convert", "auto", tmp_path / "city.csv", *words)
     wanted = "near 48.1 N, 11.5 E fits it: if they are exchanged, exchange the columns and "
-    wanted += f"socialx backfill {tmp_path / 'a.h5'} --meta LOCATIONS.csv"
+    wanted += f"socialx backfill {tmp_path / 'a.h5'} --meta-csv LOCATIONS.csv"
     assert wanted in done.stderr
     assert "near 11.5 N, 48.1 E" in done.stdout
     assert wanted in run("inspect", tmp_path / "a.h5").stdout
     (tmp_path / "at.csv").write_text("\n".join(["id,lon,lat", *rows]))
-    assert run("backfill", tmp_path / "a.h5", "--meta", tmp_path / "at.csv").exit_code == 0
+    assert run("backfill", tmp_path / "a.h5", "--meta-csv", tmp_path / "at.csv").exit_code == 0
     right(tmp_path / "a.h5")
     assert "exchange" not in run("inspect", tmp_path / "a.h5").stdout
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from socialx.core.disk import check_output, replacing, sweep_folder, temporary_for
+from socialx.core.disk import atomic_write, check_output, remove_stale_files, temporary_for
 from socialx.core.errors import SocialxError
 from tests.commands import LOCATIONS, cut_csv, socialx
 from tests.data_files import refusal
@@ -25,7 +25,7 @@ def gone() -> int:
 
 
 def write(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text)
 
 
@@ -104,7 +104,7 @@ def test_a_folder_is_swept_of_temporaries_of_all_names(tmp_path: Path, gone: int
     ):
         path.write_text("half")
     os.utime(old, (0, time.time() - 8 * 86_400))
-    sweep_folder(tmp_path)
+    remove_stale_files(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
@@ -122,7 +122,7 @@ def test_folders_made_for_what_fails_go_again(tmp_path: Path, error: type[BaseEx
     (tmp_path / "mine").mkdir()
 
     def fail() -> None:
-        with replacing(tmp_path / "mine/a/b/out.h5") as temporary:
+        with atomic_write(tmp_path / "mine/a/b/out.h5") as temporary:
             temporary.write_text("half")
             raise error
 
@@ -133,7 +133,7 @@ def test_folders_made_for_what_fails_go_again(tmp_path: Path, error: type[BaseEx
 
 def test_a_folder_in_which_somebody_else_writes_stays(tmp_path: Path) -> None:
     def fail() -> None:
-        with replacing(tmp_path / "a/b/out.h5"):
+        with atomic_write(tmp_path / "a/b/out.h5"):
             (tmp_path / "a/other").write_text("of somebody else")
             raise OSError(28, "No space left on device")
 

@@ -129,9 +129,9 @@ def test_of_two_candidates_the_locations_have_the_sensors(tmp_path: Path, order:
     path = saved(rows.rename(columns={"s": "ici"}), tmp_path / "a.csv")
     asked(path, "ici", "autre")
     places = places_of([spelt.format(vdid) for vdid in frame], tmp_path / "places.csv")
-    same(converted(path, meta=places), frame)
+    same(converted(path, meta_csv=places), frame)
     both = places_of([*frame, *(f"4{number}" for number in range(5))], tmp_path / "both.csv")
-    asked(path, "ici", "autre", meta=both)
+    asked(path, "ici", "autre", meta_csv=both)
 
 
 def test_two_candidates_are_asked(tmp_path: Path) -> None:

@@ -249,9 +249,9 @@ def test_a_large_file_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         values, valid = found.read(rows)
         np.testing.assert_array_equal(values, whole.values[rows])
         np.testing.assert_array_equal(valid, whole.valid[rows])
-    carried = carry_forward(whole.values, whole.valid)
+    last_observed = carry_forward(whole.values, whole.valid)
     for page in (1, 2):
-        np.testing.assert_array_equal(found.latest_before(page), carried[page * PAGE_ROWS - 1])
+        np.testing.assert_array_equal(found.latest_before(page), last_observed[page * PAGE_ROWS - 1])
     assert "values" not in vars(found)
 
 

@@ -166,7 +166,7 @@ def test_every_shape_gives_the_same_file(tmp_path: Path, shape: str) -> None:
 def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
     live = sorted(write(tmp_path / "in", places=None).rglob("VDLiveList.json"))
     (tmp_path / "at.csv").write_text("id,latitude,longitude\n" + "".join(f"{vdid},25,121\n" for vdid in IDS))
-    file, _ = convert(live, meta=tmp_path / "at.csv")
+    file, _ = convert(live, meta_csv=tmp_path / "at.csv")
     assert values(file) == SPEEDS
     refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors: add --meta-csv")
     refusal(lambda: convert(live[0], without_positions=True), "no row in it is later than another")
@@ -371,7 +371,7 @@ def test_ids_in_chinese_go_through_every_task(tmp_path: Path) -> None:
     more = tmp_path / "more.csv"
     more.write_text(f"time,{','.join((*IDS, '新竹'))}\n2024-01-31 16:40,60,61,62\n", encoding="utf-8")
     places.write_text("id,lat,lon\n新竹,25,120\n", encoding="utf-8")
-    works("append", data, more, "--meta", places)
+    works("append", data, more, "--meta-csv", places)
     assert open_store(data).sensors.ids == (*IDS, "新竹")
 
 

@@ -120,14 +120,14 @@ def test_a_folder_of_rows(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     write(tmp_path / "in/utd19_u.csv", lines())
     meta = positions(tmp_path / "detectors_public.csv")
-    api.convert("auto", tmp_path / "in", meta=meta, city="essen", output=tmp_path / "out.h5")
+    api.convert("auto", tmp_path / "in", meta_csv=meta, city="essen", output=tmp_path / "out.h5")
     assert open_store(tmp_path / "out.h5").sensors.latitude.tolist() == [51.4, 51.41]
 
 
 def test_los_angeles_is_found_as_both_files_write_it(tmp_path: Path) -> None:
     rows = [HEADER, *(f"2017-09-26,{300 * row},L1,50,0.1,,losangeles,40" for row in range(6))]
     meta = positions(tmp_path / "detectors_public.csv")
-    api.convert("utd19", write(tmp_path / "la.csv", rows), meta=meta, output=tmp_path / "out.h5")
+    api.convert("utd19", write(tmp_path / "la.csv", rows), meta_csv=meta, output=tmp_path / "out.h5")
     assert open_store(tmp_path / "out.h5").sensors.latitude.tolist() == [34.05]
 
 
@@ -189,5 +189,5 @@ def test_positions_of_other_cities_are_refused(tmp_path: Path) -> None:
     rows = [line.replace("essen", "bern") for line in lines()]
     meta = positions(tmp_path / "detectors_public.csv")
     with pytest.raises(SocialxError) as caught:
-        api.convert("utd19", write(tmp_path / "u.csv", rows), city="bern", meta=meta, output=tmp_path / "out.h5")
+        api.convert("utd19", write(tmp_path / "u.csv", rows), city="bern", meta_csv=meta, output=tmp_path / "out.h5")
     assert "it has no sensors of bern, but of augsburg, ESSEN, losanageles" in str(caught.value)

@@ -418,7 +418,7 @@ def _hdf5(folder: Path) -> list[Base]:
     )
     commands = (
         command("inspect data.h5 --json"),
-        command("inspect data.h5 --require all"),
+        command("inspect data.h5 --fail-unless all"),
         command("inspect data.h5 --plot plot.png", "plot.png"),
         command(f"inspect data.h5 --geojson {MAP}", MAP, oracle="positions"),
         command("backfill data.h5 --dry-run"),
@@ -459,7 +459,7 @@ def store(folder: Path) -> Files:
 
 
 def _older(folder: Path) -> list[Base]:
-    more = f"--meta {LOCATIONS} --rewrite"
+    more = f"--meta-csv {LOCATIONS} --rewrite"
     commands = (
         command("backfill old.h5", "old.h5", oracle="backfill"),
         command(f"backfill old.h5 {more}", "old.h5", oracle="backfill"),
@@ -483,7 +483,7 @@ def _older(folder: Path) -> list[Base]:
 SETTINGS = """\
 [data]
 path = "data.h5"
-history = 12
+lookback = 12
 horizon = 12
 [loader]
 batch_size = 16
@@ -557,7 +557,7 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
         **dict.fromkeys(
             ("format.txt", "settings.yaml", "sensors.json", "protocol.json"), ((*READING, GO_ON, GO_ON), 1.2)
         ),
-        **dict.fromkeys(("last.pt", "metrics.jsonl", "origin.json", "environment.json"), (of_states, 1.2)),
+        **dict.fromkeys(("last.pt", "metrics.jsonl", "settings_sources.json", "environment.json"), (of_states, 1.2)),
         "best.safetensors": (READING, 1.5),
         "intervals.safetensors": (of_intervals, 1.2),
     }

@@ -50,14 +50,14 @@ def _served(_: Path, stdout: str) -> Result:
     found = json.loads(stdout)
     first, then = found["first"], found.get("then", found["first"])
     latest = "/forecast/latest"
-    kept = not then["/ready"][1]["trouble"] or then[latest] == first[latest]
+    kept = not then["/ready"][1]["reason"] or then[latest] == first[latest]
     states = [[answer[0] for answer in each.values()] for each in (first, then)]
     sensors = then["/sensors"][1].get("sensors")
     return {"states": states, "kept": kept, "forecast": then[latest][1].get("forecast"), "sensors": sensors}
 
 
 RESULTS: dict[str, Callable[[Path, str], Result]] = {
-    "scores": _printed("part", "scores"),
+    "scores": _printed("split", "scores"),
     "forecast": _printed("forecast", "times", "origin", "sensors"),
     "intervals": _printed("forecast", "lower", "upper", "interval"),
     "explanation": _printed("mae", "by_horizon", "by_hour", "sensors", "layers"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from socialx.core.precision import Precision
-from socialx.data.loaders import Order, ResidentLoader
+from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
@@ -22,7 +22,7 @@ PSEUDO = "tests.pseudo_cuda.device" in sys.modules  # where a kernel takes a sec
 FASTEST = "fused" if PSEUDO else "triton"
 ROWS, BATCH = (120, 16) if PSEUDO else (600, 100)
 needs_card = pytest.mark.skipif(PSEUDO, reason="only a card shows it")
-on_both = pytest.mark.parametrize("impl", ["fused", pytest.param("triton", marks=needs_card)])
+on_both = pytest.mark.parametrize("backend", ["fused", pytest.param("triton", marks=needs_card)])
 in_every_precision = pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
 
 
@@ -42,15 +42,15 @@ def series(device: torch.device) -> Series:
     return Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, device)
 
 
-def resident(part: str = "train", batch_size: int = BATCH, shuffle: bool = True) -> ResidentLoader:
+def on_device(part: str = "train", batch_size: int = BATCH, shuffle: bool = True) -> DeviceLoader:
     _, _, seconds = speeds(ROWS, 5)
     windows = split_windows(seconds, 5, 12, 12, "canonical")
-    return ResidentLoader(series(CUDA), Order(windows.part(part), batch_size, shuffle))
+    return DeviceLoader(series(CUDA), WindowOrder(windows.split(part), batch_size, shuffle))
 
 
 def learner(
-    precision: str = "32-true", dropout: float = 0.1, impl: str = FASTEST, patch: int = 1, **options: object
+    precision: str = "32-true", dropout: float = 0.1, backend: str = FASTEST, patch: int = 1, **options: object
 ) -> Learner:
     choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0, **options}
-    model = forecaster(width=32, dropout=dropout, social=2, impl=impl, patch=patch)
+    model = forecaster(width=32, dropout=dropout, social=2, backend=backend, patch=patch)
     return Learner(model, Precision(precision, CUDA), **choices)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from tests.commands import refused, small_file, works
 from tests.gpu.device import FASTEST
 
 pytestmark = pytest.mark.gpu
-SMALL = ["--device", "cuda", "--impl", FASTEST, "--batch-size", "32"]
+SMALL = ["--device", "cuda", "--backend", FASTEST, "--batch-size", "32"]
 SHAPE = ["--width", "32", "--blocks", "2", "--slstm-at", "1", "--max-epochs", "2"]
 
 
@@ -33,7 +33,7 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["train_mae"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("mode", ["chunk", "workers"])
+@pytest.mark.parametrize("mode", ["sharded", "workers"])
 def test_recorded_steps_read_what_another_thread_loads(mode: str, data: Path, run: Path, tmp_path: Path) -> None:
     options = ["--mode", mode, "--num-workers", "1", "--precision", "bf16-mixed"]
     works("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *SHAPE, *options)

@@ -23,9 +23,9 @@ def test_the_kernels_equal_the_package(width: int, steps: int, slstm_at: list[in
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(67, steps, width, dtype=torch.float64, generator=generator).to(CUDA)
     results = {}
-    for impl, dtype in (("reference", torch.float64), ("fused", torch.float32), ("triton", torch.float32)):
+    for backend, dtype in (("reference", torch.float64), ("fused", torch.float32), ("triton", torch.float32)):
         torch.manual_seed(0)
-        encoder = SharedEncoder(width, 2, slstm_at, 4, steps, impl=impl)
+        encoder = SharedEncoder(width, 2, slstm_at, 4, steps, backend=backend)
         with torch.no_grad():
             for parameter in encoder.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
@@ -34,12 +34,12 @@ def test_the_kernels_equal_the_package(width: int, steps: int, slstm_at: list[in
             y = encoder(inputs)
         y = y.to(dtype)
         gradients = torch.autograd.grad(y.square().sum(), [inputs, *encoder.parameters()])
-        results[impl] = [y.detach().double(), *(gradient.double() for gradient in gradients)]
+        results[backend] = [y.detach().double(), *(gradient.double() for gradient in gradients)]
 
     floor = 1e-2 * max(float(exact.abs().max()) for exact in results["reference"])
 
-    def error(impl: str) -> float:
-        pairs = zip(results[impl], results["reference"], strict=True)
+    def error(backend: str) -> float:
+        pairs = zip(results[backend], results["reference"], strict=True)
         return max(float((ours - exact).abs().max()) / max(float(exact.abs().max()), floor) for ours, exact in pairs)
 
     assert error("triton") <= max(3 * error("fused"), 5e-5)
@@ -74,6 +74,6 @@ def test_the_sum_and_norm_between_layers(rows: tuple[int, int], width: int, low:
 
 def test_auto_takes_the_kernels_and_says_why_not() -> None:
     assert SharedEncoder(64, 1, [0], 4, 12).to(CUDA).choice(CUDA) == ("triton", "")
-    impl, reason = SharedEncoder(48, 1, [0], 2, 12).choice(CUDA)
-    assert impl == "fused"
+    backend, reason = SharedEncoder(48, 1, [0], 2, 12).choice(CUDA)
+    assert backend == "fused"
     assert "heads of 24 channels" in reason

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from socialx.core.precision import Precision
 from socialx.data.calendar import WALL
-from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Share, WorkerLoader
+from socialx.data.loaders import DeviceLoader, Loader, Loading, RankShare, ShardLoader, WindowOrder, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.scoring.references import HistoricalAverage, NaiveLast
 from socialx.training.loop import examples_of, run_steps
-from tests.gpu.device import CUDA, ROWS, learner, refused_waits, resident, series
+from tests.gpu.device import CUDA, ROWS, learner, on_device, refused_waits, series
 from tests.networks import CPU, scores_of, speeds
 
 pytestmark = pytest.mark.gpu
@@ -30,25 +30,25 @@ def test_batches_equal_the_cpus() -> None:
         assert all(torch.equal(a.nan_to_num(), b.cpu().nan_to_num()) for a, b in zip(on_cpu, on_cuda, strict=True))
 
 
-def made(mode: str, rows: int, order: Order, workers: int = 1) -> Loader:
+def made(mode: str, rows: int, order: WindowOrder, workers: int = 1) -> Loader:
     values, valid, seconds = speeds(rows, 5)
     source = Arrays(values[..., None], valid[..., None], seconds)
 
     def part(asked: slice) -> Series:
-        return Series(source, 12, 12, CPU, rows=slice(asked.start, min(asked.stop, rows)), pinned=mode == "chunk")
+        return Series(source, 12, 12, CPU, rows=slice(asked.start, min(asked.stop, rows)), pinned=mode == "sharded")
 
-    if mode == "resident":
-        return ResidentLoader(Series(source, 12, 12, CUDA), order)
-    if mode == "chunk":
-        return ChunkLoader(part, 24, CUDA, order)
+    if mode == "on_device":
+        return DeviceLoader(Series(source, 12, 12, CUDA), order)
+    if mode == "sharded":
+        return ShardLoader(part, 24, CUDA, order)
     return WorkerLoader(part, 24, CUDA, Loading(workers=workers), 1 << 20, order)
 
 
-@pytest.mark.parametrize("mode", ["chunk", "workers"])
+@pytest.mark.parametrize("mode", ["sharded", "workers"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_all_modes_serve_the_same_batches(mode: str, workers: int) -> None:
-    order = Order(np.arange(3000), batch_size=48, shuffle=True, seed=2, chunk=700, share=Share(1, 2))
-    expected, loader = (made(each, 3600, order, workers) for each in ("resident", mode))
+    order = WindowOrder(np.arange(3000), batch_size=48, shuffle=True, seed=2, shard=700, share=RankShare(1, 2))
+    expected, loader = (made(each, 3600, order, workers) for each in ("on_device", mode))
     for epoch in range(2):
         for one, other in zip(expected.epoch(epoch), loader.epoch(epoch), strict=True):
             moved = other.to(CUDA)
@@ -57,12 +57,12 @@ def test_all_modes_serve_the_same_batches(mode: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("cuda_graph", [False, True])
-@pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
+@pytest.mark.parametrize("mode", ["on_device", "sharded", "workers"])
 def test_no_loader_waits_for_the_device(mode: str, cuda_graph: bool) -> None:
     """Nor is a step of its batches another where it is recorded."""
-    order = Order(np.arange(1000), batch_size=48, shuffle=True, chunk=0 if mode == "resident" else 300)
+    order = WindowOrder(np.arange(1000), batch_size=48, shuffle=True, shard=0 if mode == "on_device" else 300)
     recorded, plain = learner(dropout=0.0, cuda_graph=cuda_graph), learner(dropout=0.0)
-    data, resident_data = made(mode, 1200, order), made("resident", 1200, order)
+    data, resident_data = made(mode, 1200, order), made("on_device", 1200, order)
     run_steps(recorded, examples_of(recorded, data, 0), lambda loss, batches: False)
     with refused_waits():
         run_steps(recorded, examples_of(recorded, data, 1), lambda loss, batches: False)
@@ -82,6 +82,6 @@ def test_scores_of_the_baselines_equal_the_cpus() -> None:
     ):
         maes = []
         for device in (CPU, CUDA):
-            data = ResidentLoader(series(device), Order(resident("test").starts, 16))
+            data = DeviceLoader(series(device), WindowOrder(on_device("test").starts, 16))
             maes.append(scores_of(model.to(device), data, Precision("32-true", device)).overall.mae)
         assert maes[1] == pytest.approx(maes[0], rel=1e-9)

@@ -21,14 +21,14 @@ pytestmark = pytest.mark.gpu
 SEQUENCES = 256 if PSEUDO else 4096
 SHAPE = ["--width", "256", "--blocks", "6", "--precision", "bf16-mixed"]
 if PSEUDO:
-    SHAPE = ["--width", "32", "--blocks", "2", "--impl", "fused", "--precision", "32-true"]
+    SHAPE = ["--width", "32", "--blocks", "2", "--backend", "fused", "--precision", "32-true"]
     SHAPE += ["--cuda-graph", "off"]  # a recording of it keeps what a card would use again
 
 
-def step_of(chunk: int | None, checkpointing: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
+def step_of(sequences: int | None, recomputed: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
     """Bytes at the peak of one forward and backward of these sequences in fp64, and all gradients."""
     torch.manual_seed(0)
-    encoder = SharedEncoder(64, 4, [1, 3], 4, 12, dropout, chunk=chunk, checkpointing=checkpointing)
+    encoder = SharedEncoder(64, 4, [1, 3], 4, 12, dropout, encoder_batch=sequences, activation_checkpointing=recomputed)
     encoder.double().to(CUDA).train()
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(SEQUENCES, 12, 64, generator=generator, dtype=torch.float64).to(CUDA).requires_grad_()
@@ -45,15 +45,15 @@ def step_of(chunk: int | None, checkpointing: bool, dropout: float = 0.0) -> tup
 
 
 @pytest.mark.parametrize(
-    ("chunk", "checkpointing", "share"),
+    ("sequences", "recomputed", "share"),
     [(SEQUENCES // 8, False, 0.4), (None, True, 0.6), (SEQUENCES // 2, True, 0.4)],
     ids=str,
 )
 def test_recomputing_needs_less_memory_for_the_same_gradients(
-    chunk: int | None, checkpointing: bool, share: float
+    sequences: int | None, recomputed: bool, share: float
 ) -> None:
     whole, truth = step_of(None, False)
-    peak, gradients = step_of(chunk, checkpointing)
+    peak, gradients = step_of(sequences, recomputed)
     assert peak < share * whole
     for found, expected in zip(gradients, truth, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
@@ -69,16 +69,29 @@ def test_the_recomputation_draws_the_same_dropout() -> None:
 @in_every_precision
 def test_recomputing_never_waits(precision: str) -> None:
     made, e = learner(precision), example().to(CUDA)
-    made.model.encoder.chunk, made.model.encoder.checkpointing = 8, True  # type: ignore[assignment, union-attr]
+    made.model.encoder.encoder_batch, made.model.encoder.activation_checkpointing = 8, True  # type: ignore[assignment, union-attr]
     made.step([e])
     with refused_waits():
         made.step([e])
 
 
-@pytest.mark.parametrize(("chunk", "checkpointing"), [(None, True), (16, True), (16, False)])
-def test_recomputing_without_dropout_can_be_captured(chunk: int | None, checkpointing: bool) -> None:
+@pytest.mark.parametrize(("sequences", "recomputed"), [(None, True), (16, True), (16, False)])
+def test_recomputing_without_dropout_can_be_captured(sequences: int | None, recomputed: bool) -> None:
     torch.manual_seed(0)
-    encoder = SharedEncoder(64, 2, [1], 4, 12, impl=FASTEST, chunk=chunk, checkpointing=checkpointing).to(CUDA).train()
+    encoder = (
+        SharedEncoder(
+            64,
+            2,
+            [1],
+            4,
+            12,
+            backend=FASTEST,
+            encoder_batch=sequences,
+            activation_checkpointing=recomputed,
+        )
+        .to(CUDA)
+        .train()
+    )
     x = torch.randn(64, 12, 64, device=CUDA)
 
     def step() -> None:
@@ -141,7 +154,7 @@ def test_out_of_memory_names_settings_that_then_train(tmp_path: Path) -> None:
         result = socialx(*command, "--run-dir", tmp_path / "asked")
         assert result.exit_code == 1
         remedies = named(result.stderr)
-        assert [flags[0] for flags in remedies] == ["--chunk", "--batch-size", "--checkpointing"]
+        assert [flags[0] for flags in remedies] == ["--encoder-batch", "--batch-size", "--activation-checkpointing"]
         again = socialx(*command, *remedies[1], "--run-dir", tmp_path / "halved")
         assert again.exit_code == 0, again.stderr
 
@@ -150,7 +163,7 @@ def test_scoring_out_of_memory_names_settings_that_then_score(tmp_path: Path) ->
     data, run = small_file(tmp_path, rows=400, sensors=28), tmp_path / "run"
     train = ["train", "--data", data, *SHAPE, "--batch-size", "16", "--max-epochs", "1"]
     assert socialx(*train, "--device", "cuda", "--run-dir", run).exit_code == 0
-    score = ["evaluate", run, "--part", "train", "--device", "cuda"]
+    score = ["evaluate", run, "--split", "train", "--device", "cuda"]
     with room_for(need_of([*score, "--batch-size", "240"]) * 3 // 4):
         result = socialx(*score, "--batch-size", "240")
         assert result.exit_code == 1, result.stdout

@@ -9,16 +9,16 @@ import torch
 
 from socialx.training.profile.collector import WARMUP_STEPS, sync_sites, trace_steps
 from socialx.training.profile.measure import Lengths, measure
-from tests.gpu.device import CUDA, PSEUDO, learner, needs_card, resident
+from tests.gpu.device import CUDA, PSEUDO, learner, needs_card, on_device
 from tests.profile.sections import loading
 
 pytestmark = pytest.mark.gpu
 
 
 def test_the_profile_reads_the_devices_clock() -> None:
-    data = resident()
+    data = on_device()
     lengths = Lengths(steps=20, warmup_steps=3, log_every_n_steps=5, trace_steps=0, trials=not PSEUDO)
-    profile = measure(learner(), data, lengths, loading("resident", len(data)))
+    profile = measure(learner(), data, lengths, loading("on_device", len(data)))
     assert profile.window["clock"] == "device"
     measured = [share for share in profile.shares.values() if share is not None]
     assert sum(measured) == pytest.approx(1)
@@ -31,9 +31,9 @@ def test_the_profile_reads_the_devices_clock() -> None:
 @needs_card
 def test_the_profile_says_how_busy_the_device_was() -> None:
     # 51 batches per epoch, so that no epoch begins in the traced steps, and the loss is read in none of them.
-    data = resident(batch_size=8)
+    data = on_device(batch_size=8)
     lengths = Lengths(steps=10, warmup_steps=3, log_every_n_steps=1000, trials=False)
-    profile = measure(learner(), data, lengths, loading("resident", len(data)))
+    profile = measure(learner(), data, lengths, loading("on_device", len(data)))
     assert profile.gpu_busy is not None, profile.why
     shares, kernels, bubble = profile.shares, profile.kernels, profile.bubble
     assert 0 < profile.gpu_busy <= 1

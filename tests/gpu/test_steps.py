@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from socialx.core.batch import Batch, Example
-from socialx.core.errors import Fallback
+from socialx.core.batch import Batch, TrainingBatch
+from socialx.core.errors import FallbackWarning
 from socialx.core.precision import resolve_precision
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
-from socialx.training.loop import Progress, examples_of, fit, load_progress, run_steps
+from socialx.training.loop import TrainState, examples_of, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder
-from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_both, refused_waits, resident
+from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_both, on_device, refused_waits
 from tests.meters import Launches
 from tests.networks import CPU, batch, example, forecaster
 
@@ -40,9 +40,9 @@ def test_forecast_and_gradients_equal_the_cpus() -> None:
 
 @on_both
 @in_every_precision
-def test_a_step_never_waits(precision: str, impl: str) -> None:
-    made = learner(precision, impl=impl, accumulate_grad_batches=2)
-    data = resident()
+def test_a_step_never_waits(precision: str, backend: str) -> None:
+    made = learner(precision, backend=backend, accumulate_grad_batches=2)
+    data = on_device()
     run_steps(made, data.epoch(0), lambda loss, batches: False)
     batches = data.epoch(1)
     with refused_waits():
@@ -51,15 +51,15 @@ def test_a_step_never_waits(precision: str, impl: str) -> None:
 
 @on_both
 @in_every_precision
-def test_it_learns_in_every_precision(precision: str, impl: str) -> None:
-    made, e = learner(precision, impl=impl), example().to(CUDA)
+def test_it_learns_in_every_precision(precision: str, backend: str) -> None:
+    made, e = learner(precision, backend=backend), example().to(CUDA)
     losses = [made.step([e]).item() for _ in range(40)]
     assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
 
 
 def trained(precision: str, **options: Any) -> list[torch.Tensor]:
     """Losses and weights after 18 steps on groups of two batches and of one."""
-    made, data, losses = learner(precision, 0.0, accumulate_grad_batches=2, **options), resident(), []
+    made, data, losses = learner(precision, 0.0, accumulate_grad_batches=2, **options), on_device(), []
 
     def keep(loss: torch.Tensor, batches: int) -> bool:
         losses.append(loss)
@@ -70,16 +70,16 @@ def trained(precision: str, **options: Any) -> list[torch.Tensor]:
     return [torch.stack(losses), *(p.detach() for p in made.model.parameters())]
 
 
-@pytest.mark.filterwarnings("error::socialx.core.errors.Fallback")
+@pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
 @pytest.mark.parametrize("compile", ["off", pytest.param("default", marks=needs_card)])
 @pytest.mark.parametrize("cuda_graph", [False, True])
 @in_every_precision
 @on_both
-def test_recorded_and_compiled_steps_are_the_step(precision: str, cuda_graph: bool, compile: str, impl: str) -> None:
+def test_recorded_and_compiled_steps_are_the_step(precision: str, cuda_graph: bool, compile: str, backend: str) -> None:
     # Adam turns the rounding of a gradient near zero into a step of the learning rate: half types wander further.
     rtol, atol = (1e-3, 2e-3) if precision == "32-true" else (5e-2, 5e-2)
-    fast = trained(precision, compile=compile, cuda_graph=cuda_graph, impl=impl)
-    for ours, plain in zip(fast, trained(precision, impl="fused"), strict=True):
+    fast = trained(precision, compile=compile, cuda_graph=cuda_graph, backend=backend)
+    for ours, plain in zip(fast, trained(precision, backend="fused"), strict=True):
         torch.testing.assert_close(ours, plain, rtol=rtol, atol=atol)
 
 
@@ -87,7 +87,7 @@ def test_recorded_and_compiled_steps_are_the_step(precision: str, cuda_graph: bo
 def test_recorded_kernels_are_the_step(patch: int) -> None:
     """A few steps of one window each: the interpreter takes a second for one, and knows no bf16."""
     recorded, plain = (
-        learner("16-mixed", 0.0, impl, patch, cuda_graph=impl == "triton") for impl in ("triton", "fused")
+        learner("16-mixed", 0.0, backend, patch, cuda_graph=backend == "triton") for backend in ("triton", "fused")
     )
     for seed in range(WARMUP + 3):
         e = example(batch_size=1, seed=seed).to(CUDA)
@@ -96,7 +96,7 @@ def test_recorded_kernels_are_the_step(patch: int) -> None:
 
 def test_kernels_are_tried_before_the_model_is_compiled() -> None:
     """A verdict that came later would compile the model again."""
-    encoder = learner(impl="triton", compile="default").model.encoder
+    encoder = learner(backend="triton", compile="default").model.encoder
     assert encoder._trials == {torch.float32: ""}  # type: ignore[union-attr]
 
 
@@ -130,7 +130,7 @@ def test_a_recorded_step_never_waits(precision: str) -> None:
 
 
 def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() -> None:
-    made, data = learner(cuda_graph=True), resident(batch_size=4)
+    made, data = learner(cuda_graph=True), on_device(batch_size=4)
     assert len(data) > WARMUP
     run_steps(made, examples_of(made, data, 0), lambda loss, batches: False)
     steps, batches = made.steps, examples_of(made, data, 1)
@@ -145,14 +145,14 @@ def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:
     made, e = learner(cuda_graph=True), example().to(CUDA)
     plain, reads = made._on_device, []
 
-    def reading(examples: Sequence[Example]) -> Tensor:
+    def reading(examples: Sequence[TrainingBatch]) -> Tensor:
         if torch.cuda.is_current_stream_capturing():
             reads.append(1)
-            examples[0].batch.history.sum().item()  # which no capture allows
+            examples[0].batch.inputs.sum().item()  # which no capture allows
         return plain(examples)
 
     made._device_step = CapturedStep(reading, CudaRecorder(), made._drop_gradients)
-    with pytest.warns(Fallback, match=r"trainer\.cuda_graph: no step can be recorded"):
+    with pytest.warns(FallbackWarning, match=r"trainer\.cuda_graph: no step can be recorded"):
         losses = [made.step([e]).item() for _ in range(8)]
     assert np.isfinite(losses).all()
     assert len(reads) == 1
@@ -165,10 +165,10 @@ def test_auto_is_a_mixed_precision() -> None:
 
 
 def test_a_run_resumes(tmp_path: Path) -> None:
-    def go(made: Learner, path: Path, epochs: int, progress: Progress | None = None) -> Progress:
+    def go(made: Learner, path: Path, epochs: int, progress: TrainState | None = None) -> TrainState:
         run = RunFolder(path)
         limits = {"horizon": 12, "max_epochs": epochs, "patience": 9}
-        return fit(made, resident(), resident("validation"), run, **limits, progress=progress)
+        return fit(made, on_device(), on_device("validation"), run, **limits, progress=progress)
 
     made = learner()
     go(made, tmp_path / "run", 1)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from socialx.core.precision import Precision
-from socialx.data.loaders import Order, ResidentLoader
+from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.training.cuda_graph import WARMUP, CapturedStep
@@ -19,24 +19,25 @@ pytestmark = pytest.mark.gpu
 SENSORS, STEPS = 2, WARMUP + 1
 
 
-def fitted(impl: str) -> Learner:
+def adapt_to_file(backend: str) -> Learner:
     values, valid, seconds = speeds(60, SENSORS)
     series = Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, CUDA)
     train, validation = (
-        ResidentLoader(series, Order(torch.arange(first, first + STEPS).numpy(), 1, shuffle=False)) for first in (0, 20)
+        DeviceLoader(series, WindowOrder(torch.arange(first, first + STEPS).numpy(), 1, shuffle=False))
+        for first in (0, 20)
     )
-    model = forecaster(SENSORS, width=32, neighbours=1, impl=impl)
+    model = forecaster(SENSORS, width=32, neighbours=1, backend=backend)
     rates = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0}
-    made = Learner(model, Precision("32-true", CUDA), **rates, cuda_graph=impl == "triton")  # type: ignore[arg-type]
+    made = Learner(model, Precision("32-true", CUDA), **rates, cuda_graph=backend == "triton")  # type: ignore[arg-type]
     fit(made, train, validation, horizon=12, max_epochs=1, patience=1)
     return made
 
 
 @pytest.mark.timeout(380)
-@pytest.mark.filterwarnings("error::socialx.core.errors.Fallback")
+@pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
 def test_a_training_replays_kernels() -> None:
     """Trial, steps as they are, recording, replay, and the same of forecasts in a validation."""
-    kernels, plain = fitted("triton"), fitted("fused")
+    kernels, plain = adapt_to_file("triton"), adapt_to_file("fused")
     assert kernels.steps == plain.steps == STEPS
     assert kernels.model.encoder._trials == {torch.float32: ""}  # type: ignore[union-attr]
     for step in (kernels._device_step, kernels._forecast_of):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from tests.encoders import HISTORY, gradients, loss_of, make, sequences
+from tests.encoders import LOOKBACK, gradients, loss_of, make, sequences
 from tests.meters import NeverWaits, PeakBytes, saved_bytes
 from tests.networks import batch, forecaster
 
@@ -19,15 +19,21 @@ CUTS = [(None, False), (7, True), (100, True)]  # chunk, recompute
 
 
 def outcome(
-    impl: str, checkpointing: bool, chunk: int | None, recompute: bool, low: torch.dtype | None = None
+    backend: str,
+    activation_checkpointing: bool,
+    encoder_batch: int | None,
+    recompute: bool,
+    low: torch.dtype | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Output and all gradients of a training forward with dropout, always from the same seed."""
     dtype = torch.float32 if low else torch.float64
-    encoder = make(32, 3, [0, 2], dtype=dtype, impl=impl, dropout=0.3, checkpointing=checkpointing).train()
-    x = sequences(23, HISTORY, 32, dtype)
+    encoder = make(
+        32, 3, [0, 2], dtype=dtype, backend=backend, dropout=0.3, activation_checkpointing=activation_checkpointing
+    ).train()
+    x = sequences(23, LOOKBACK, 32, dtype)
     torch.manual_seed(5)
     with torch.autocast("cpu", dtype=low, enabled=low is not None):
-        y = encoder.in_chunks(x, chunk, recompute)
+        y = encoder.in_chunks(x, encoder_batch, recompute)
     torch.manual_seed(6)  # the backward pass must not depend on where the generator stands, nor move it
     found = gradients(y, x, encoder)
     assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(6)))
@@ -35,14 +41,14 @@ def outcome(
 
 
 @pytest.mark.parametrize("low", [None, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-@pytest.mark.parametrize(("chunk", "recompute"), CUTS)
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("backend", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("encoder_batch", "recompute"), CUTS)
+@pytest.mark.parametrize("activation_checkpointing", [False, True])
 def test_recomputing_changes_no_bit_dropout_included(
-    checkpointing: bool, chunk: int | None, recompute: bool, impl: str, low: torch.dtype | None
+    activation_checkpointing: bool, encoder_batch: int | None, recompute: bool, backend: str, low: torch.dtype | None
 ) -> None:
-    expected, truth = outcome(impl, False, chunk, False, low)
-    y, found = outcome(impl, checkpointing, chunk, recompute, low)
+    expected, truth = outcome(backend, False, encoder_batch, False, low)
+    y, found = outcome(backend, activation_checkpointing, encoder_batch, recompute, low)
     assert torch.equal(y, expected)
     assert all(torch.equal(found[name], truth[name]) for name in truth)
 
@@ -50,17 +56,19 @@ def test_recomputing_changes_no_bit_dropout_included(
 def test_dropout_was_active() -> None:
     first, second = (outcome("fused", True, None, False)[0] for _ in range(2))
     assert torch.equal(first, second)
-    encoder = make(32, 3, [0, 2], dropout=0.3, checkpointing=True)
-    x = sequences(23, HISTORY, 32)
+    encoder = make(32, 3, [0, 2], dropout=0.3, activation_checkpointing=True)
+    x = sequences(23, LOOKBACK, 32)
     assert not torch.equal(encoder.train()(x), encoder.eval()(x))
 
 
-@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_less_is_saved_with_checkpointing_and_with_chunks(impl: str) -> None:
-    def saved(checkpointing: bool, chunk: int | None, recompute: bool, training: bool = True) -> int:
-        encoder = make(32, 4, [1, 3], dtype=torch.float32, impl=impl, checkpointing=checkpointing).train(training)
-        x = sequences(64, HISTORY, 32, torch.float32)
-        return saved_bytes(lambda: encoder.in_chunks(x, chunk, recompute), encoder)
+@pytest.mark.parametrize("backend", IMPLEMENTATIONS)
+def test_less_is_saved_with_checkpointing_and_with_chunks(backend: str) -> None:
+    def saved(activation_checkpointing: bool, encoder_batch: int | None, recompute: bool, training: bool = True) -> int:
+        encoder = make(
+            32, 4, [1, 3], dtype=torch.float32, backend=backend, activation_checkpointing=activation_checkpointing
+        ).train(training)
+        x = sequences(64, LOOKBACK, 32, torch.float32)
+        return saved_bytes(lambda: encoder.in_chunks(x, encoder_batch, recompute), encoder)
 
     whole = saved(False, None, False)
     assert saved(True, None, False) < whole / 6
@@ -71,27 +79,27 @@ def test_less_is_saved_with_checkpointing_and_with_chunks(impl: str) -> None:
 
 
 def test_one_chunk_is_alive_at_a_time() -> None:
-    def peak(chunk: int | None, recompute: bool, checkpointing: bool = False) -> int:
-        encoder = make(32, 4, [1, 3], dtype=torch.float32, checkpointing=checkpointing).train()
-        x = sequences(128, HISTORY, 32, torch.float32)
+    def peak(encoder_batch: int | None, recompute: bool, activation_checkpointing: bool = False) -> int:
+        encoder = make(32, 4, [1, 3], dtype=torch.float32, activation_checkpointing=activation_checkpointing).train()
+        x = sequences(128, LOOKBACK, 32, torch.float32)
         with PeakBytes() as bytes_:
-            loss_of(encoder.in_chunks(x, chunk, recompute)).backward()
+            loss_of(encoder.in_chunks(x, encoder_batch, recompute)).backward()
         return bytes_.peak
 
-    whole, half, eighth = (peak(chunk, True) for chunk in (128, 64, 16))
+    whole, half, eighth = (peak(encoder_batch, True) for encoder_batch in (128, 64, 16))
     assert peak(16, False) > 0.9 * whole
     assert half < 0.6 * whole
     assert eighth < 0.3 * whole
-    assert peak(None, False, checkpointing=True) < 0.4 * whole
-    assert peak(64, True, checkpointing=True) < 0.7 * half
+    assert peak(None, False, activation_checkpointing=True) < 0.4 * whole
+    assert peak(64, True, activation_checkpointing=True) < 0.7 * half
 
 
 @pytest.mark.parametrize("device_type", ["cpu", "meta"])
 def test_only_a_device_with_little_memory_recomputes(device_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(SharedEncoder, "in_chunks", lambda self, x, *cut, **how: asked.append((*cut, how)))
-    for chunk in (None, 5):
-        make(chunk=chunk)(torch.zeros(9, HISTORY, 32, device=device_type))
+    for encoder_batch in (None, 5):
+        make(encoder_batch=encoder_batch)(torch.zeros(9, LOOKBACK, 32, device=device_type))
     on_cpu = [(384, {"recompute": False}), (5, {"recompute": False})]
     assert asked == (on_cpu if device_type == "cpu" else [(None, {"recompute": True}), (5, {"recompute": True})])
 
@@ -108,28 +116,28 @@ def generator_reads(run: Callable[[], object], monkeypatch: pytest.MonkeyPatch) 
 def test_the_generator_is_read_only_for_dropout(
     dropout: float, training: bool, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = make(dropout=dropout, checkpointing=True).train(training)
-    x = sequences(9, HISTORY, 32)
+    encoder = make(dropout=dropout, activation_checkpointing=True).train(training)
+    x = sequences(9, LOOKBACK, 32)
     found = generator_reads(lambda: loss_of(encoder.in_chunks(x, 4, True)).backward(), monkeypatch)
     assert bool(found) == reads
 
 
 def test_recomputing_never_waits() -> None:
-    encoder = make(blocks=3, slstm_at=[1], dropout=0.1, checkpointing=True).train()
-    x = sequences(9, HISTORY, 32)
+    encoder = make(blocks=3, slstm_at=[1], dropout=0.1, activation_checkpointing=True).train()
+    x = sequences(9, LOOKBACK, 32)
     with NeverWaits():
         loss_of(encoder.in_chunks(x, 4, True)).backward()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", [None, 2])
-def test_it_compiles_without_a_graph_break(chunk: int | None) -> None:
+@pytest.mark.parametrize("encoder_batch", [None, 2])
+def test_it_compiles_without_a_graph_break(encoder_batch: int | None) -> None:
     torch._dynamo.reset()
-    encoder = make(blocks=2, slstm_at=[1], dropout=0.3, checkpointing=True).train()
+    encoder = make(blocks=2, slstm_at=[1], dropout=0.3, activation_checkpointing=True).train()
     x = sequences(4, 3, 32)
 
     def run(x: Tensor) -> Tensor:
-        return encoder.in_chunks(x, chunk, True)
+        return encoder.in_chunks(x, encoder_batch, True)
 
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
     results = []
@@ -145,9 +153,9 @@ def test_it_compiles_without_a_graph_break(chunk: int | None) -> None:
 
 def test_the_whole_model_trains_the_same() -> None:
     ends = []
-    for checkpointing in (False, True):
+    for activation_checkpointing in (False, True):
         model = forecaster(dropout=0.2).train()
-        model.encoder.checkpointing = checkpointing
+        model.encoder.activation_checkpointing = activation_checkpointing
         torch.manual_seed(1)
         model(batch()).square().mean().backward()
         ends.append([p.grad for p in model.parameters() if p.grad is not None])
@@ -157,9 +165,11 @@ def test_the_whole_model_trains_the_same() -> None:
 def test_what_a_large_step_keeps_for_its_backward_pass(record_property: Callable[[str, object], None]) -> None:
     """E = 256, 6 blocks, bf16: 64 windows of PEMS-BAY's 325 sensors, from the slope between two small steps."""
 
-    def per_step(checkpointing: bool) -> float:
+    def per_step(activation_checkpointing: bool) -> float:
         torch.manual_seed(0)
-        encoder = SharedEncoder(256, 6, [1, 3], 4, 12, dropout=0.1, checkpointing=checkpointing).train()
+        encoder = SharedEncoder(
+            256, 6, [1, 3], 4, 12, dropout=0.1, activation_checkpointing=activation_checkpointing
+        ).train()
 
         def saved(count: int) -> int:
             x = torch.randn(count, 12, 256, requires_grad=True)

@@ -10,53 +10,64 @@ import pytest
 import torch
 
 from socialx.core.batch import Batch
-from socialx.data.normaliser import Network
-from socialx.model.forecaster import Climatology, Forecaster, social_forecaster
+from socialx.data.scaler import DataSpec
+from socialx.model.forecaster import ClimatologyInputs, Forecaster, social_forecaster
 from tests.networks import batch, features, network
 
 SMALL = {"width": 16, "blocks": 1, "slstm_at": (), "heads": 2, "dropout": 0.0}
 
 
-def with_usual(known: Network, b: Batch, read: tuple[int | None, ...] = (0,), seed: int = 0) -> tuple[Network, Batch]:
+def with_climatology(
+    known: DataSpec, b: Batch, read: tuple[int | None, ...] = (0,), seed: int = 0
+) -> tuple[DataSpec, Batch]:
     """A network, and a batch of it whose usual readings and their trust are random; one is not known."""
     rng = np.random.default_rng(seed)
     moments = np.array([[m.mean, m.std] for m in known.targets])
-    usual = moments[:, 0] + moments[:, 1] * rng.normal(0, 1, (*b.slot.shape, known.sensors, len(known.targets)))
-    usual[0, :, 1] = np.nan
-    trust = rng.random(usual.shape).astype(np.float32)
-    b = b._replace(usual=torch.from_numpy(usual.astype(np.float32)), trust=torch.from_numpy(trust))
+    climatology = moments[:, 0] + moments[:, 1] * rng.normal(
+        0, 1, (*b.time_of_day.shape, known.sensors, len(known.targets))
+    )
+    climatology[0, :, 1] = np.nan
+    confidence = rng.random(climatology.shape).astype(np.float32)
+    b = b._replace(
+        climatology=torch.from_numpy(climatology.astype(np.float32)), confidence=torch.from_numpy(confidence)
+    )
     return replace(known, read=read), b
 
 
-def made(known: Network, seed: int = 0) -> Forecaster:
+def made(known: DataSpec, seed: int = 0) -> Forecaster:
     torch.manual_seed(seed)
     return social_forecaster(known, climatology=True, **SMALL)
 
 
-def by_hand(known: Network, b: Batch, read: tuple[int | None, ...]) -> tuple[np.ndarray, np.ndarray]:
+def by_hand(known: DataSpec, b: Batch, read: tuple[int | None, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of the two maps: of the tokens [B,N,T,3G] and of the state [B,N,(P+3)G]."""
-    windows, steps, sensors, _ = b.history.shape
-    targets, horizon = len(known.targets), b.slot.shape[1] - steps
+    windows, steps, sensors, _ = b.inputs.shape
+    targets, horizon = len(known.targets), b.time_of_day.shape[1] - steps
     tokens, state = np.zeros((windows, sensors, steps, 3 * targets)), np.zeros((windows, sensors, horizon + 3, targets))
 
-    def usual(window: int, row: int, sensor: int, g: int) -> float:
-        reading = float(b.usual[window, row, sensor, g])
+    def climatology(window: int, row: int, sensor: int, g: int) -> float:
+        reading = float(b.climatology[window, row, sensor, g])
         return 0.0 if math.isnan(reading) else (reading - known.targets[g].mean) / known.targets[g].std
 
     for w, n, g in np.ndindex(windows, sensors, targets):
         place = read[g]
         for t in range(steps):
-            tokens[w, n, t, g] = usual(w, t, n, g)
-            tokens[w, n, t, 2 * targets + g] = b.trust[w, t, n, g]
+            tokens[w, n, t, g] = climatology(w, t, n, g)
+            tokens[w, n, t, 2 * targets + g] = b.confidence[w, t, n, g]
             if place is not None and b.valid[w, t, n, place]:
                 of = known.inputs[place]
-                tokens[w, n, t, targets + g] = (float(b.history[w, t, n, place]) - of.mean) / of.std - usual(w, t, n, g)
-        now = usual(w, steps - 1, n, g)
+                tokens[w, n, t, targets + g] = (float(b.inputs[w, t, n, place]) - of.mean) / of.std - climatology(
+                    w, t, n, g
+                )
+        now = climatology(w, steps - 1, n, g)
         for ahead in range(horizon):
-            state[w, n, ahead, g] = usual(w, steps + ahead, n, g) - now
-        carried = (float(b.carried[w, n, g]) - known.targets[g].mean) / known.targets[g].std
-        state[w, n, horizon, g] = 0.0 if math.isnan(carried) else carried - now
-        state[w, n, horizon + 1, g], state[w, n, horizon + 2, g] = b.trust[w, steps - 1, n, g], b.trust[w, -1, n, g]
+            state[w, n, ahead, g] = climatology(w, steps + ahead, n, g) - now
+        last_observed = (float(b.last_observed[w, n, g]) - known.targets[g].mean) / known.targets[g].std
+        state[w, n, horizon, g] = 0.0 if math.isnan(last_observed) else last_observed - now
+        state[w, n, horizon + 1, g], state[w, n, horizon + 2, g] = (
+            b.confidence[w, steps - 1, n, g],
+            b.confidence[w, -1, n, g],
+        )
     return tokens, state.reshape(windows, sensors, -1)
 
 
@@ -67,29 +78,33 @@ def test_tokens_and_state_get_what_is_usual_and_how_far_the_readings_are_from_it
     inputs: tuple[int, ...], targets: tuple[int, ...], read: tuple[int | None, ...]
 ) -> None:
     example, plain = features(4, inputs, targets, batch_size=3)
-    known, b = with_usual(plain, example.batch, read)
-    b = b._replace(carried=b.carried.masked_fill(torch.arange(4)[:, None] == 1, math.nan))
+    known, b = with_climatology(plain, example.batch, read)
+    b = b._replace(last_observed=b.last_observed.masked_fill(torch.arange(4)[:, None] == 1, math.nan))
     model = made(known).double()
     b = Batch(*(part.double() if part.is_floating_point() else part for part in b))
     part = model.climatology
-    assert isinstance(part, Climatology)
-    usual = part.at(b, model.normaliser)
+    assert isinstance(part, ClimatologyInputs)
+    climatology = part.at(b, model.scaler)
     tokens, state = by_hand(known, b, read)
-    found = part.of_tokens(usual[:, :12], b.trust[:, :12], model.normaliser.inputs(b), b.valid)
+    found = part.of_tokens(climatology[:, :12], b.confidence[:, :12], model.scaler.inputs(b), b.valid)
     torch.testing.assert_close(
         part.token(found.transpose(1, 2)), part.token(torch.from_numpy(tokens)), rtol=1e-5, atol=1e-6
     )
-    found = part.of_state(usual, b.trust, 12, model.normaliser.carried(b))
+    found = part.of_state(climatology, b.confidence, 12, model.scaler.last_observed(b))
     torch.testing.assert_close(found, part.state(torch.from_numpy(state)), rtol=1e-5, atol=1e-6)
 
 
 def test_where_nothing_is_known_the_mean_is_usual_and_trust_tells_it_from_a_known_mean() -> None:
-    known, b = with_usual(network(), batch())
+    known, b = with_climatology(network(), batch())
     model = made(known)
-    unknown = b._replace(usual=torch.full_like(b.usual, math.nan), trust=torch.zeros_like(b.trust))
-    mean = b._replace(usual=torch.full_like(b.usual, known.targets[0].mean), trust=torch.zeros_like(b.trust))
+    unknown = b._replace(
+        climatology=torch.full_like(b.climatology, math.nan), confidence=torch.zeros_like(b.confidence)
+    )
+    mean = b._replace(
+        climatology=torch.full_like(b.climatology, known.targets[0].mean), confidence=torch.zeros_like(b.confidence)
+    )
     torch.testing.assert_close(model(unknown), model(mean))
-    assert not torch.allclose(model(mean), model(mean._replace(trust=torch.ones_like(b.trust))))
+    assert not torch.allclose(model(mean), model(mean._replace(confidence=torch.ones_like(b.confidence))))
 
 
 def test_no_weight_and_no_buffer_is_of_the_climatology_itself() -> None:

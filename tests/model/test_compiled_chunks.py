@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from tests.encoders import HISTORY, gradients, make, sequences
+from tests.encoders import LOOKBACK, gradients, make, sequences
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def both(encoder: SharedEncoder, count: int) -> list[list[Tensor]]:
     results = []
     for mode in ("default", None):
         encoder.compile_chunks(mode)
-        x = sequences(count, HISTORY, 32, torch.float64)
+        x = sequences(count, LOOKBACK, 32, torch.float64)
         y = encoder(x)
         results.append([y.detach(), *gradients(y, x, encoder).values()])
     return results
@@ -41,7 +41,7 @@ def both(encoder: SharedEncoder, count: int) -> list[list[Tensor]]:
 
 @pytest.mark.parametrize("count", [1, 10, 23, 40])
 def test_chunks_of_one_size_are_the_plain_forward_with_all_gradients(count: int, sizes: list[int]) -> None:
-    encoder = make(32, 3, [0, 2], dtype=torch.float64, chunk=10).train()
+    encoder = make(32, 3, [0, 2], dtype=torch.float64, encoder_batch=10).train()
     for compiled, plain in zip(*both(encoder, count), strict=True):
         torch.testing.assert_close(compiled, plain, rtol=1e-10, atol=1e-12)
     assert len(set(sizes)) == 1
@@ -49,20 +49,20 @@ def test_chunks_of_one_size_are_the_plain_forward_with_all_gradients(count: int,
 
 
 def test_later_batches_have_the_chunks_of_the_first_one(sizes: list[int]) -> None:
-    encoder = make(32, 2, [1], chunk=10).train()
+    encoder = make(32, 2, [1], encoder_batch=10).train()
     encoder.compile_chunks("default")
     for count in (38, 7, 55, 38):
-        assert encoder(sequences(count, HISTORY, 32)).shape == (count, 32)
+        assert encoder(sequences(count, LOOKBACK, 32)).shape == (count, 32)
     assert set(sizes) == {10}
     assert len(sizes) == 4 + 1 + 6 + 4
 
 
 def test_scoring_stays_as_it_is(sizes: list[int]) -> None:
-    encoder = make(32, 2, [1], chunk=10)
+    encoder = make(32, 2, [1], encoder_batch=10)
     encoder.compile_chunks("default")
-    encoder.eval()(sequences(5, HISTORY, 32))
+    encoder.eval()(sequences(5, LOOKBACK, 32))
     with torch.no_grad():
-        encoder.train()(sequences(5, HISTORY, 32))
+        encoder.train()(sequences(5, LOOKBACK, 32))
     assert sizes == []
 
 
@@ -72,10 +72,10 @@ def test_the_traced_chunk_is_the_plain_one(low: torch.dtype | None, monkeypatch:
     """aot_eager traces forward and backward and does not call a C++ compiler; fullgraph refuses any break."""
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda run, **_: compile_(run, fullgraph=True, backend="aot_eager"))
-    encoder, results = make(32, 2, [1], chunk=10).train(), []
+    encoder, results = make(32, 2, [1], encoder_batch=10).train(), []
     for mode in ("default", None):
         encoder.compile_chunks(mode)
-        x = sequences(23, HISTORY, 32)
+        x = sequences(23, LOOKBACK, 32)
         with torch.autocast("cpu", dtype=low, enabled=low is not None):
             y = encoder(x)
         results.append([y.detach().float(), *gradients(y.float(), x, encoder).values()])

@@ -12,7 +12,7 @@ from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import conv_silu, encode
 from socialx.model.xlstm.weights import weights_of, xlstm
 from tests.commands import python
-from tests.encoders import HISTORY, gradients, loss_of, make, relative, sequences, worst
+from tests.encoders import LOOKBACK, gradients, loss_of, make, relative, sequences, worst
 from tests.meters import NeverWaits
 
 LAYOUTS = [(2, []), (2, [1]), (2, [0, 1]), (3, [0, 2])]
@@ -38,7 +38,7 @@ def test_outputs_and_gradients_equal_the_packages(
 @pytest.mark.parametrize("slstm_at", [[], [1]])
 def test_float32_is_as_close_to_the_truth_as_the_package(slstm_at: list[int]) -> None:
     encoder = make(64, 2, slstm_at)
-    x = sequences(32, HISTORY, 64)
+    x = sequences(32, LOOKBACK, 64)
     truth = encoder.stack(x)[:, -1]
     exact = gradients(truth, x, encoder)
     encoder.float()
@@ -64,7 +64,7 @@ def _small_stack(**options: Any) -> Any:
     config = xlstm.xLSTMBlockStackConfig(
         mlstm_block=xlstm.mLSTMBlockConfig(mlstm=mlstm),
         slstm_block=xlstm.sLSTMBlockConfig(slstm=slstm, feedforward=feedforward),
-        context_length=HISTORY,
+        context_length=LOOKBACK,
         num_blocks=2,
         embedding_dim=40,  # the inner width of an mLSTM block, 128, is then not twice the width
         **{"slstm_at": [0], **options},
@@ -103,21 +103,21 @@ def test_a_stack_that_would_be_computed_wrongly_is_refused() -> None:
         encode(weights_of(_small_stack(bias=True)), sequences(2, 3, 40))
 
 
-@pytest.mark.parametrize("impl", ["fused", "reference"])
-@pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_chunks_change_nothing(impl: str, chunk: int) -> None:
-    encoder = make(impl=impl)
-    x = sequences(23, HISTORY, 32)
+@pytest.mark.parametrize("backend", ["fused", "reference"])
+@pytest.mark.parametrize("encoder_batch", [1, 7, 100])
+def test_chunks_change_nothing(backend: str, encoder_batch: int) -> None:
+    encoder = make(backend=backend)
+    x = sequences(23, LOOKBACK, 32)
     whole = encoder(x)
-    encoder.chunk = chunk
+    encoder.encoder_batch = encoder_batch
     parts = encoder(x)
     assert relative(parts, whole) <= 1e-12
     assert worst(gradients(parts, x, encoder), gradients(whole, x, encoder)) <= 1e-12
 
 
 def test_auto_is_fused_and_reference_is_the_package() -> None:
-    x = sequences(4, HISTORY, 32)
-    auto, ours, theirs = (make(impl=impl) for impl in ("auto", "fused", "reference"))
+    x = sequences(4, LOOKBACK, 32)
+    auto, ours, theirs = (make(backend=backend) for backend in ("auto", "fused", "reference"))
     assert torch.equal(auto(x), ours(x))
     assert torch.equal(theirs(x), ours.stack(x)[:, -1])
 
@@ -125,7 +125,7 @@ def test_auto_is_fused_and_reference_is_the_package() -> None:
 def test_state_dict_is_the_packages() -> None:
     ours = make(40, 2, [0])
     stock = xlstm.xLSTMBlockStack(ours.stack.config).double()
-    x = sequences(3, HISTORY, 40)
+    x = sequences(3, LOOKBACK, 40)
     stock.load_state_dict({name.removeprefix("stack."): value for name, value in ours.state_dict().items()})
     assert relative(ours(x), stock(x)[:, -1]) <= 1e-10
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_extreme_input_gates_have_finite_gradients(shift: float, slstm_at: list[
                 block.xlstm.mlstm_cell.igate.bias += shift
             else:
                 block.xlstm.slstm_cell._bias_[:32] += shift
-    x = sequences(8, HISTORY, 32, torch.float32)
+    x = sequences(8, LOOKBACK, 32, torch.float32)
     y = encoder(x)
     assert relative(y, encoder.stack(x)[:, -1]) <= 1e-4
     for name, grad in gradients(y, x, encoder).items():
@@ -156,7 +156,7 @@ def test_extreme_input_gates_have_finite_gradients(shift: float, slstm_at: list[
 @pytest.mark.parametrize("slstm_at", [[], [1], [0, 1]])
 def test_autocast_stays_close_to_float32(low: torch.dtype, tolerance: float, slstm_at: list[int]) -> None:
     encoder = make(64, 2, slstm_at, dtype=torch.float32, scale=0.1)
-    x = sequences(32, HISTORY, 64, torch.float32)
+    x = sequences(32, LOOKBACK, 64, torch.float32)
     exact = encoder(x)
     with torch.autocast("cpu", dtype=low):
         y = encoder(x)
@@ -172,7 +172,7 @@ def test_autocast_stays_close_to_float32(low: torch.dtype, tolerance: float, sls
 
 def test_forward_and_backward_never_wait() -> None:
     encoder = make(blocks=3, slstm_at=[1], dropout=0.1).train()
-    x = sequences(5, HISTORY, 32)
+    x = sequences(5, LOOKBACK, 32)
     with pytest.raises(AssertionError, match="waits"), NeverWaits():
         encoder.stack(x)  # the package does: the detector works
     with NeverWaits():
@@ -184,7 +184,7 @@ def test_compiles_without_a_graph_break() -> None:
     torch._dynamo.reset()
     encoder = make(blocks=2, slstm_at=[1])
     compiled = torch.compile(encoder, fullgraph=True, backend="eager")
-    x = sequences(5, HISTORY, 32)
+    x = sequences(5, LOOKBACK, 32)
     ours, traced = encoder(x), compiled(x)
     assert relative(traced, ours) <= 1e-12
     # Compiled, the recurrence and the convolution are differentiated by autograd, not by hand.
@@ -194,8 +194,8 @@ def test_compiles_without_a_graph_break() -> None:
 def test_exports_with_any_number_of_sequences() -> None:
     encoder = make(blocks=2, slstm_at=[1]).eval()
     shapes = ({0: torch.export.Dim("sequences", min=2)},)
-    program = torch.export.export(encoder, (sequences(5, HISTORY, 32).detach(),), dynamic_shapes=shapes)
-    x = sequences(9, HISTORY, 32).detach()
+    program = torch.export.export(encoder, (sequences(5, LOOKBACK, 32).detach(),), dynamic_shapes=shapes)
+    x = sequences(9, LOOKBACK, 32).detach()
     assert relative(program.module()(x), encoder(x)) <= 1e-12
 
 
@@ -209,7 +209,7 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(nn.functional, "dropout", bent)
     stack = _small_stack(dropout=0.5).train()
-    x = sequences(3, HISTORY, 40)
+    x = sequences(3, LOOKBACK, 40)
     assert relative(encode(weights_of(stack), x), stack(x)[:, -1]) <= 1e-10
     assert relative(encode(weights_of(stack), x, last_only=False), stack(x)) <= 1e-10
     assert shares == [0.5, 0.0, 0.5] * 4  # the package gives its feed-forward part no dropout
@@ -233,8 +233,8 @@ def test_the_convolution_keeps_torchs_rules(steps: int) -> None:
         ({"width": 4}, "at least 2"),
         ({"slstm_at": [2]}, r"slstm_at \[2\] is beyond"),
         ({"slstm_at": [-1]}, r"slstm_at \[-1\]"),
-        ({"impl": "quick"}, "choose one of auto, reference, fused"),
-        ({"chunk": 0}, "chunk 0"),
+        ({"backend": "quick"}, "choose one of auto, reference, fused"),
+        ({"encoder_batch": 0}, "chunk 0"),
         ({"blocks": 0, "slstm_at": []}, "at least 1"),
         ({"width": 96, "heads": 32}, "multiples of 4"),
         ({"dropout": 1.5}, "dropout"),
@@ -242,7 +242,7 @@ def test_the_convolution_keeps_torchs_rules(steps: int) -> None:
     ids=str,
 )
 def test_bad_arguments_are_named(wrong: dict[str, Any], message: str) -> None:
-    arguments = {"width": 32, "blocks": 2, "slstm_at": [1], "heads": 4, "history": HISTORY, **wrong}
+    arguments = {"width": 32, "blocks": 2, "slstm_at": [1], "heads": 4, "lookback": LOOKBACK, **wrong}
     with pytest.raises(ValueError, match=message):
         SharedEncoder(**arguments)
 

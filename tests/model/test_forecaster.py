@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.core.batch import Batch, Example
+from socialx.core.batch import Batch, TrainingBatch
 from socialx.data import geo
-from socialx.data.normaliser import Moments, Network, Normaliser
+from socialx.data.scaler import DataSpec, MeanStd, StandardScaler
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
@@ -42,16 +42,16 @@ WITHOUT_SENSORS = {"identity": False}
 
 
 def perturbed(b: Batch, sensor: int) -> Batch:
-    history = b.history.clone()
-    history[:, :, sensor] += 7
-    return everything_valid(b._replace(history=history))
+    inputs = b.inputs.clone()
+    inputs[:, :, sensor] += 7
+    return everything_valid(b._replace(inputs=inputs))
 
 
 def everything_valid(b: Batch) -> Batch:
     return b._replace(valid=torch.ones_like(b.valid))
 
 
-def error_of(model: nn.Module, made: Example) -> Tensor:
+def error_of(model: nn.Module, made: TrainingBatch) -> Tensor:
     return masked_absolute_error(model(made.batch), made.target.values, made.target.valid)
 
 
@@ -62,7 +62,7 @@ def test_a_forecast_per_step_and_sensor_in_the_files_unit() -> None:
     assert 20 < forecast.mean() < 90
 
 
-def silent(model: nn.Module, made: Example) -> list[str]:
+def silent(model: nn.Module, made: TrainingBatch) -> list[str]:
     """Trained weights without a gradient.  All are moved first: a start at zero keeps others without one."""
     shaken(model)
     error_of(model, made).backward()
@@ -78,8 +78,8 @@ def test_every_parameter_is_trained(social: int) -> None:
 def test_no_kind_of_pooling_has_idle_weights(kind: str, tmp_path: Path) -> None:
     data = {"path": str(small_file(tmp_path, 150, 5))}
     small = {"width": 8, "blocks": 1, "slstm_at": "0", "dropout": "0"}
-    problem = build(load_settings(env={}, data=data, model=small, pooling={"kind": kind}, trainer={"device": "cpu"}))
-    assert not silent(problem.model, next(problem.data.loader("train", 32).epoch(0)))
+    experiment = build(load_settings(env={}, data=data, model=small, pooling={"kind": kind}, trainer={"device": "cpu"}))
+    assert not silent(experiment.model, next(experiment.data.loader("train", 32).epoch(0)))
 
 
 def test_sensors_may_be_permuted_where_they_have_no_identity() -> None:
@@ -100,23 +100,23 @@ def test_nothing_but_the_identities_grows_with_the_network() -> None:
 
 def test_time_of_day_matters_only_where_it_is_switched_on() -> None:
     b = batch()
-    later = b._replace(slot=(b.slot + 100) % 288, weekday=(b.weekday + 1) % 7)
+    later = b._replace(time_of_day=(b.time_of_day + 100) % 288, day_of_week=(b.day_of_week + 1) % 7)
     assert not torch.equal(forecaster()(b), forecaster()(later))
     off = {"calendar": False}
     assert torch.equal(forecaster(**off)(b), forecaster(**off)(later))
 
 
-def several(sensors: int = 5, targets: tuple[int, ...] = (2, 0)) -> tuple[Forecaster, Example, Network]:
+def several(sensors: int = 5, targets: tuple[int, ...] = (2, 0)) -> tuple[Forecaster, TrainingBatch, DataSpec]:
     """Three inputs in units of their own, and the forecaster that reads them."""
     made, known = features(sensors, targets=targets)
     torch.manual_seed(0)
     tokens = Tokens(16, sensors, 12, 288, inputs=3)
     layers = [SocialLayer(16, pooling(positions(sensors)), 0.0)]
-    return Forecaster(tokens, encoder(), layers, 12, known.normaliser()), made, known
+    return Forecaster(tokens, encoder(), layers, 12, known.scaler()), made, known
 
 
-def encoder(blocks: int = 2, slstm_at: tuple[int, ...] = (1,), impl: str = "auto") -> SharedEncoder:
-    return SharedEncoder(16, blocks, slstm_at, heads=2, history=12, impl=impl)
+def encoder(blocks: int = 2, slstm_at: tuple[int, ...] = (1,), backend: str = "auto") -> SharedEncoder:
+    return SharedEncoder(16, blocks, slstm_at, heads=2, lookback=12, backend=backend)
 
 
 def shaken(model: Any) -> Any:
@@ -136,12 +136,12 @@ def test_every_target_starts_from_its_own_latest_reading_in_its_own_unit(targets
     with torch.no_grad():
         model.head[-1].weight.zero_()
         model.head[-1].bias.copy_(bias.flatten())
-    never = torch.zeros_like(b.carried, dtype=torch.bool)
+    never = torch.zeros_like(b.last_observed, dtype=torch.bool)
     never[:, 3, 0] = True  # the first target of one sensor
-    forecast = model(b._replace(carried=b.carried.masked_fill(never, math.nan)))
+    forecast = model(b._replace(last_observed=b.last_observed.masked_fill(never, math.nan)))
     for g in range(len(targets)):
         for n in range(5):
-            start = torch.full((4,), known.targets[g].mean) if (n, g) == (3, 0) else b.carried[:, n, g]
+            start = torch.full((4,), known.targets[g].mean) if (n, g) == (3, 0) else b.last_observed[:, n, g]
             expected = start[:, None] + known.targets[g].std * bias[:, g]
             torch.testing.assert_close(forecast[:, :, n, g], expected, rtol=1e-5, atol=1e-5)
 
@@ -149,19 +149,19 @@ def test_every_target_starts_from_its_own_latest_reading_in_its_own_unit(targets
 def test_the_unit_of_an_input_does_not_matter() -> None:
     model, (b, _), known = several()
     factor = torch.tensor([1.0, 1000.0, 0.25])
-    inputs = [Moments(m.mean * f, m.std * f) for m, f in zip(known.inputs, factor.tolist(), strict=True)]
+    inputs = [MeanStd(m.mean * f, m.std * f) for m, f in zip(known.inputs, factor.tolist(), strict=True)]
     before = model(b)
-    model.normaliser = Normaliser(inputs, known.targets)
-    torch.testing.assert_close(model(b._replace(history=b.history * factor)), before, rtol=1e-4, atol=1e-4)
+    model.scaler = StandardScaler(inputs, known.targets)
+    torch.testing.assert_close(model(b._replace(inputs=b.inputs * factor)), before, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("feature", [0, 1, 2])
 def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
     model, (b, _), _ = several()
     changed = torch.arange(3) == feature
-    moved = b._replace(history=torch.where(changed & b.valid, b.history * 1.5, b.history))
+    moved = b._replace(inputs=torch.where(changed & b.valid, b.inputs * 1.5, b.inputs))
     lost = b._replace(valid=b.valid & ~changed)
-    junk = b._replace(history=torch.where(b.valid, b.history, 1e4))  # what stands in a missing cell does not matter
+    junk = b._replace(inputs=torch.where(b.valid, b.inputs, 1e4))  # what stands in a missing cell does not matter
     assert torch.equal(model(b), model(junk))
     assert not torch.allclose(model(moved), model(b))
     assert not torch.allclose(model(lost), model(b))
@@ -174,7 +174,7 @@ def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> Non
     xy = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
     road = geo.nearest(xy, None, within_km=1.1)
     social = [SocialLayer(16, DotAttention(16, Geometry(2, road)), 0.0) for _ in range(layers)]
-    model = shaken(Forecaster(Tokens(16, 9, 12, 288), encoder(3), social, 12, network().normaliser()))
+    model = shaken(Forecaster(Tokens(16, 9, 12, 288), encoder(3), social, 12, network().scaler()))
     b = batch(sensors=9)
     b = everything_valid(b)
     for source in (0, 4):
@@ -185,13 +185,13 @@ def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> Non
 def with_sensor_heads() -> Forecaster:
     torch.manual_seed(0)
     layers = [SocialLayer(16, pooling(positions(5)), 0.0)]
-    return Forecaster(Tokens(16, 5, 12, 288), encoder(), layers, 12, network().normaliser(), sensor_heads=5)
+    return Forecaster(Tokens(16, 5, 12, 288), encoder(), layers, 12, network().scaler(), per_sensor_output=5)
 
 
 def test_the_last_layers_of_sensors_change_nothing_at_first() -> None:
     model, plain = with_sensor_heads(), forecaster(seed=1)
     both = plain.load_state_dict(model.state_dict(), strict=False)
-    assert both.unexpected_keys == ["sensor_heads"]
+    assert both.unexpected_keys == ["per_sensor_output"]
     assert not both.missing_keys
     assert torch.equal(model(batch()), plain(batch()))
 
@@ -200,7 +200,7 @@ def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
     model, b = with_sensor_heads(), batch()
     before = model(b)
     with torch.no_grad():
-        model.sensor_heads[3, 7] += 1.0
+        model.per_sensor_output[3, 7] += 1.0
     changed = (model(b) != before).any(0)[..., 0]
     expected = torch.zeros(12, 5, dtype=torch.bool)
     expected[7, 3] = True
@@ -209,7 +209,7 @@ def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
 
 def test_the_default_mlp_has_as_many_parameters_as_the_default_xlstm() -> None:
     model = Settings().model
-    xlstm = SharedEncoder(model.width, model.blocks, model.slstm_at, HEADS, history=12)
+    xlstm = SharedEncoder(model.width, model.blocks, model.slstm_at, HEADS, lookback=12)
     mlp = WindowMlp(model.width, 12, model.mlp_width)
     of_xlstm, of_mlp = (sum(p.numel() for p in each.parameters()) for each in (xlstm, mlp))
     assert of_mlp == pytest.approx(of_xlstm, rel=0.02)
@@ -225,21 +225,21 @@ def test_the_window_mlp_drops_as_the_encoder_does() -> None:
 def test_another_network_is_forecast_with_the_weights_of_the_first() -> None:
     """Other sensors, other neighbours, other moments: the weights bring their own moments along."""
 
-    def made(sensors: int, neighbours: int, moments: tuple[Moments, ...], seed: int) -> Forecaster:
+    def made(sensors: int, neighbours: int, moments: tuple[MeanStd, ...], seed: int) -> Forecaster:
         torch.manual_seed(seed)
         layer = SocialLayer(16, pooling(positions(sensors, seed), neighbours=neighbours), 0.0)
         return Forecaster(
-            Tokens(16, sensors, 12, 288, **WITHOUT_SENSORS), encoder(), [layer], 12, Normaliser(moments, moments)
+            Tokens(16, sensors, 12, 288, **WITHOUT_SENSORS), encoder(), [layer], 12, StandardScaler(moments, moments)
         )
 
     first = shaken(made(5, 3, MOMENTS, 0))
-    other, fresh = (made(9, 4, (Moments(0.0, 1.0),), seed) for seed in (1, 1))
+    other, fresh = (made(9, 4, (MeanStd(0.0, 1.0),), seed) for seed in (1, 1))
     other.load_state_dict(first.state_dict(), strict=True)
     b = batch(sensors=9)
     forecast = other(b)
     assert forecast.shape == (4, 12, 9, 1)
     assert not torch.allclose(forecast, fresh(b))
-    assert torch.equal(other.normaliser.target_std, first.normaliser.target_std)
+    assert torch.equal(other.scaler.target_std, first.scaler.target_std)
     same = made(5, 3, MOMENTS, 0)  # weights elsewhere and back: nothing of the other network came along
     same.load_state_dict(other.state_dict(), strict=True)
     assert torch.equal(same(batch()), first(batch()))

@@ -45,9 +45,9 @@ FLOOR = 1e-2
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def make(impl: str, width: int, slstm_at: list[int], blocks: int, heads: int, **options: Any) -> SharedEncoder:
-    options = {"dtype": torch.float32, "history": LONGEST, **options}
-    return encoders.make(width, blocks, slstm_at, heads, impl=impl, **options)
+def make(backend: str, width: int, slstm_at: list[int], blocks: int, heads: int, **options: Any) -> SharedEncoder:
+    options = {"dtype": torch.float32, "lookback": LONGEST, **options}
+    return encoders.make(width, blocks, slstm_at, heads, backend=backend, **options)
 
 
 def sequences(count: int, steps: int, width: int) -> Tensor:
@@ -82,9 +82,9 @@ def compare(
     shape = (width, slstm_at, blocks, heads)
     exact, exact_gradients = run(make("reference", *shape, scale=scale), x, torch.float64)
     errors = {}
-    for impl in ("fused", "triton"):
-        y, found = run(make(impl, *shape, scale=scale), x, low=low)
-        errors[impl] = relative(y, exact), worst(found, exact_gradients, FLOOR)
+    for backend in ("fused", "triton"):
+        y, found = run(make(backend, *shape, scale=scale), x, low=low)
+        errors[backend] = relative(y, exact), worst(found, exact_gradients, FLOOR)
     for ours, fused, least in zip(errors["triton"], errors["fused"], (4e-6, 2e-4), strict=True):
         assert ours <= max(3 * fused, least), errors
 
@@ -138,8 +138,8 @@ def test_every_step_of_the_output(slstm_at: list[int]) -> None:
 @pytest.mark.parametrize("gate", ["igate", "fgate"])
 def test_extreme_gates_stay_finite(gate: str, shift: float) -> None:
     results = []
-    for impl in ("fused", "triton"):
-        encoder = make(impl, 64, [1], 2, 4, scale=0.1)
+    for backend in ("fused", "triton"):
+        encoder = make(backend, 64, [1], 2, 4, scale=0.1)
         with torch.no_grad():
             getattr(encoder.stack.blocks[0].xlstm.mlstm_cell, gate).bias.add_(shift)
             bias = encoder.stack.blocks[1].xlstm.slstm_cell._bias_.view(4, -1)
@@ -169,7 +169,7 @@ def test_checkpointing_draws_the_same_dropout(monkeypatch: pytest.MonkeyPatch) -
     real = Tensor.bernoulli_
     monkeypatch.setattr(Tensor, "bernoulli_", lambda t, p: drawn.append((t.dtype, tuple(t.shape))) or real(t, p))
     found = []
-    for encoder.checkpointing in (False, True):
+    for encoder.activation_checkpointing in (False, True):
         drawn.clear()
         torch.manual_seed(0)
         y = encoder(x)
@@ -191,10 +191,10 @@ def test_is_one_graph_for_a_compiler() -> None:
 
 
 def test_what_the_kernels_cannot_run_is_said() -> None:
-    with pytest.raises(ValueError, match=r"impl triton: block 0: heads of 24 channels: needs 16, 32, 64, 128"):
-        SharedEncoder(48, 1, [0], 2, 12, impl="triton")
-    with pytest.raises(ValueError, match=r"impl triton: history 65 is longer than 64 steps: impl fused"):
-        SharedEncoder(64, 1, [], 4, 65, impl="triton")
+    with pytest.raises(ValueError, match=r"backend triton: block 0: heads of 24 channels: needs 16, 32, 64, 128"):
+        SharedEncoder(48, 1, [0], 2, 12, backend="triton")
+    with pytest.raises(ValueError, match=r"backend triton: history 65 is longer than 64 steps: backend fused"):
+        SharedEncoder(64, 1, [], 4, 65, backend="triton")
 
 
 CPU, CARD = torch.device("cpu"), torch.device("cuda")
@@ -225,14 +225,14 @@ def test_auto_is_triton_where_it_is_fast(
 
 
 def test_triton_is_what_it_is_told_to_be_or_an_error() -> None:
-    encoder = SharedEncoder(64, 2, [1], 4, 12, impl="triton")
+    encoder = SharedEncoder(64, 2, [1], 4, 12, backend="triton")
     assert encoder.choice(CARD) == ("triton", "")
-    with pytest.raises(ValueError, match="impl triton: float64 parameters: impl fused"):
+    with pytest.raises(ValueError, match="backend triton: float64 parameters: backend fused"):
         encoder.double().choice(CARD)
 
 
 def test_off_cuda_the_kernels_run_in_the_interpreter_or_not_at_all() -> None:
-    encoder = SharedEncoder(64, 2, [1], 4, 12, impl="triton")
+    encoder = SharedEncoder(64, 2, [1], 4, 12, backend="triton")
     assert encoder.choice(CPU) == ("triton", "")
     encoder._interpreted = False
     assert encoder.choice(CPU) == ("fused", "")
@@ -240,7 +240,7 @@ def test_off_cuda_the_kernels_run_in_the_interpreter_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("patch", [1, 4, 12])
 def test_a_forecaster_of_any_patch_is_the_same_on_the_kernels(patch: int) -> None:
-    ours, plain = (forecaster(width=32, impl=impl, patch=patch) for impl in ("triton", "fused"))
+    ours, plain = (forecaster(width=32, backend=backend, patch=patch) for backend in ("triton", "fused"))
     assert ours.encoder.choice(CPU) == ("triton", "")
     torch.testing.assert_close(ours(batch()), plain(batch()), rtol=1e-4, atol=1e-4)
 
@@ -282,16 +282,16 @@ def broken_by(fault: Exception) -> Callable[..., Any]:
     ],
 )
 def test_kernels_that_cannot_run_are_not_chosen(fault: Exception, said: str) -> None:
-    encoder = SharedEncoder(64, 2, [1], 4, 4, impl="triton")
+    encoder = SharedEncoder(64, 2, [1], 4, 4, backend="triton")
     here = next(encoder.parameters())
     encoder._layers = LAYERS._replace(mlstm=broken_by(fault))
     reason = encoder._failure(here)
     assert reason == f"they cannot run here ({said})"
-    encoder.impl = "auto"
+    encoder.backend = "auto"
     encoder._trials[torch.float32] = reason
     assert encoder.choice(torch.device("cuda")) == ("fused", f"no Triton kernels: {reason}")
-    encoder.impl = "triton"
-    with pytest.raises(SettingsError, match="impl triton: they cannot run here"):  # a line of a command
+    encoder.backend = "triton"
+    with pytest.raises(SettingsError, match="backend triton: they cannot run here"):  # a line of a command
         encoder.choice(torch.device("cuda"))
 
 
@@ -325,7 +325,7 @@ WRONG = {
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", WRONG)
 def test_kernels_that_compute_something_else_are_not_chosen(name: str) -> None:
-    encoder = make("triton", 32, [1], 2, 2, history=2, scale=0.1)
+    encoder = make("triton", 32, [1], 2, 2, lookback=2, scale=0.1)
     encoder._layers = WRONG[name]
     assert encoder._failure(next(encoder.parameters())).startswith("they compute something else here")
     with torch.no_grad():  # a forecast needs no gradients
@@ -335,7 +335,7 @@ def test_kernels_that_compute_something_else_are_not_chosen(name: str) -> None:
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(("low", "scale"), [(None, 0.0), (None, 0.3), (torch.float16, 0.0), (torch.float16, 0.1)])
 def test_right_kernels_are_chosen(low: torch.dtype | None, scale: float) -> None:
-    encoder = make("triton", 32, [1], 2, 2, history=3, scale=scale, dropout=0.5).train()
+    encoder = make("triton", 32, [1], 2, 2, lookback=3, scale=scale, dropout=0.5).train()
     with torch.autocast("cpu", dtype=low, enabled=low is not None):
         assert encoder._failure(next(encoder.parameters())) == ""
         with torch.inference_mode():  # a forecast may be the first to ask
@@ -344,7 +344,7 @@ def test_right_kernels_are_chosen(low: torch.dtype | None, scale: float) -> None
 
 @pytest.mark.usefixtures("few")
 def test_weights_that_are_lost_say_nothing_of_the_kernels() -> None:
-    encoder = make("triton", 64, [], 1, 4, history=2)
+    encoder = make("triton", 64, [], 1, 4, lookback=2)
     with torch.no_grad():
         next(encoder.parameters()).fill_(torch.nan)
     assert encoder._failure(next(encoder.parameters())) == ""
@@ -360,7 +360,7 @@ def test_a_forecast_compiles_no_backward_pass(monkeypatch: pytest.MonkeyPatch) -
         run(executor, *arguments, **named)
 
     monkeypatch.setattr(GridExecutor, "__call__", noted)
-    encoder = make("triton", 32, [1], 2, 2, history=2)
+    encoder = make("triton", 32, [1], 2, 2, lookback=2)
     with torch.inference_mode():
         assert encoder._failure(next(encoder.parameters())) == ""
     forward = launched.copy()
@@ -421,7 +421,7 @@ def test_a_card_that_the_kernels_are_not_for(
 
 @pytest.mark.usefixtures("few")
 def test_trying_the_kernels_moves_no_random_number_and_no_gradient() -> None:
-    encoder = make("triton", 64, [1], 2, 4, dropout=0.5, history=4).train().requires_grad_(False)
+    encoder = make("triton", 64, [1], 2, 4, dropout=0.5, lookback=4).train().requires_grad_(False)
     torch.manual_seed(3)
     assert encoder._failure(next(encoder.parameters())) == ""
     assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(3)))

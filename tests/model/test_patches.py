@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 import socialx as api
-from socialx.core.batch import Batch, Example
+from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.errors import SettingsError
 from socialx.data import geo
-from socialx.data.normaliser import Network
+from socialx.data.scaler import DataSpec
 from socialx.model.forecaster import Forecaster, Tokens, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social
 from socialx.model.xlstm.encoder import CPU_CHUNK
@@ -31,23 +31,29 @@ from tests.networks import features, positions
 PATCHES = (1, 2, 3, 4, 6, 12)
 
 
-def known() -> tuple[Network, Example]:
+def known() -> tuple[DataSpec, TrainingBatch]:
     """Three inputs, of which two are forecast, and what is usual of those; in float64."""
     (b, target), plain = features(targets=(2, 0), batch_size=3)
     generator = torch.Generator().manual_seed(0)
-    shape = (*b.slot.shape, 5, 2)
+    shape = (*b.time_of_day.shape, 5, 2)
     mean, std = (torch.tensor([getattr(m, name) for m in plain.targets]) for name in ("mean", "std"))
-    usual = mean + std * torch.randn(shape, generator=generator)
-    usual[0, :, 1] = torch.nan
-    b = b._replace(usual=usual, trust=torch.rand(shape, generator=generator), slot=(b.slot + 280) % 288)
-    b = b._replace(weekday=(b.weekday + (b.slot < 100)) % 7)  # midnight is within a patch
-    return replace(plain, read=(2, 0)), Example(Batch(*(t.double() if t.is_floating_point() else t for t in b)), target)
+    climatology = mean + std * torch.randn(shape, generator=generator)
+    climatology[0, :, 1] = torch.nan
+    b = b._replace(
+        climatology=climatology,
+        confidence=torch.rand(shape, generator=generator),
+        time_of_day=(b.time_of_day + 280) % 288,
+    )
+    b = b._replace(day_of_week=(b.day_of_week + (b.time_of_day < 100)) % 7)  # midnight is within a patch
+    return replace(plain, read=(2, 0)), TrainingBatch(
+        Batch(*(t.double() if t.is_floating_point() else t for t in b)), target
+    )
 
 
-def made(network: Network, patch: int, encoder: str = "xlstm", **options: Any) -> Forecaster:
+def made(network: DataSpec, patch: int, encoder: str = "xlstm", **options: Any) -> Forecaster:
     torch.manual_seed(0)
     near = geo.nearest(positions(network.sensors), 3)
-    social = Social(DotAttention, partial(Geometry, 2, near, pair_rank=2), 1)
+    social = Social(DotAttention, partial(Geometry, 2, near, adaptive_adjacency_rank=2), 1)
     sizes: dict[str, Any] = {"width": 16, "mlp_width": 9, "heads": 2, "blocks": 2, "climatology": True}
     model = social_forecaster(network, social, encoder=encoder, patch=patch, **sizes, **options)
     with torch.no_grad():
@@ -57,7 +63,13 @@ def made(network: Network, patch: int, encoder: str = "xlstm", **options: Any) -
 
 
 def by_loop(
-    tokens: Tokens, normalised: Tensor, valid: Tensor, slot: Tensor, weekday: Tensor, more: Any = (), add: Any = None
+    tokens: Tokens,
+    normalised: Tensor,
+    valid: Tensor,
+    time_of_day: Tensor,
+    day_of_week: Tensor,
+    more: Any = (),
+    add: Any = None,
 ) -> Tensor:
     """One token after the other, and in it one step after the other."""
     numbers = [(torch.cat([normalised, 1.0 - valid.double()], -1), tokens.reading), *more]
@@ -69,8 +81,8 @@ def by_loop(
             found = []
             for place in range(steps // tokens.patch):
                 last = (place + 1) * tokens.patch - 1
-                token = tokens.slot[slot[w, last]] + tokens.weekday[weekday[w, last]]
-                token = token + tokens.sensor[n, 0] + tokens.adaptive[n, place]
+                token = tokens.time_of_day[time_of_day[w, last]] + tokens.day_of_week[day_of_week[w, last]]
+                token = token + tokens.sensor[n, 0] + tokens.adaptive_embedding[n, place]
                 for part, projection in numbers:
                     count = part.shape[-1]
                     token = token + projection.bias
@@ -91,60 +103,60 @@ def test_forecast_and_gradients_are_those_of_a_plain_loop(
     """The loop feeds the package's own forward, the product its fast one."""
     network, (b, _) = known()
     model = made(network, patch, encoder)
-    plain = made(network, patch, encoder, impl="reference")
+    plain = made(network, patch, encoder, backend="reference")
     monkeypatch.setattr(plain.tokens, "forward", partial(by_loop, plain.tokens))
     found = []
     for each in (model, plain):
-        history = b.history.clone().requires_grad_()
-        forecast = each(b._replace(history=history))
+        inputs = b.inputs.clone().requires_grad_()
+        forecast = each(b._replace(inputs=inputs))
         loss = (forecast * torch.linspace(-1, 1, forecast.numel()).view_as(forecast)).sum()
-        named = {"history": history, **dict(each.named_parameters())}
+        named = {"inputs": inputs, **dict(each.named_parameters())}
         found.append((forecast, dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))))
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-11, atol=1e-9)
     for name, expected in found[1][1].items():
         scale = max(float(expected.abs().max()), 1e-6)
         torch.testing.assert_close(found[0][1][name] / scale, expected / scale, rtol=0, atol=1e-9, msg=name)
-    assert found[0][1]["history"].any(dim=-1).any(dim=0).any(dim=-1).all()  # every step has a part in it
+    assert found[0][1]["inputs"].any(dim=-1).any(dim=0).any(dim=-1).all()  # every step has a part in it
 
 
 @pytest.mark.parametrize("encoder", ["xlstm", "mlp"])
 def test_a_longer_patch_is_fewer_tokens_and_less_work(encoder: str) -> None:
     network, (b, target) = known()
-    example = Example(Batch(*(t.float() if t.is_floating_point() else t for t in b)), target)
+    example = TrainingBatch(Batch(*(t.float() if t.is_floating_point() else t for t in b)), target)
     work = []
     for patch in PATCHES:
         model = made(network, patch, encoder).float()
-        assert model.tokens.adaptive is not None
-        assert model.tokens.adaptive.shape == (5, 12 // patch, 16)
+        assert model.tokens.adaptive_embedding is not None
+        assert model.tokens.adaptive_embedding.shape == (5, 12 // patch, 16)
         work.append(work_of(model, example))
         if encoder == "xlstm":
-            assert (model.encoder.history, model.encoder.cpu_chunk) == (12 // patch, CPU_CHUNK * patch)
+            assert (model.encoder.lookback, model.encoder.cpu_chunk) == (12 // patch, CPU_CHUNK * patch)
     for one, two in pairwise(work):
         assert two[0] < one[0]
         assert two[1] < one[1] or encoder == "mlp"  # whose bytes are those of the readings
 
 
 @pytest.mark.parametrize(
-    ("history", "patch", "said", "below"),
+    ("lookback", "patch", "said", "below"),
     [
-        (12, 5, "the 12 steps of the history: 1, 2, 3, 4, 6 or 12", 4),
-        (12, 24, "the 12 steps of the history: 1, 2, 3, 4, 6 or 12", 12),
-        (7, 6, "the 7 steps of the history: 1 or 7", 1),
+        (12, 5, "the 12 steps of the lookback: 1, 2, 3, 4, 6 or 12", 4),
+        (12, 24, "the 12 steps of the lookback: 1, 2, 3, 4, 6 or 12", 12),
+        (7, 6, "the 7 steps of the lookback: 1 or 7", 1),
         (1, 2, "the 1 step of the history: 1", 1),
     ],
 )
 def test_a_patch_that_does_not_divide_the_history_is_refused(
-    history: int, patch: int, said: str, below: int, tmp_path: Path
+    lookback: int, patch: int, said: str, below: int, tmp_path: Path
 ) -> None:
-    settings = Settings(data={"history": history}, model={"patch": patch})
+    settings = Settings(data={"lookback": lookback}, model={"patch": patch})
     with pytest.raises(SettingsError) as caught:
         refuse_conflicts(settings)
     assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: model={{'patch': {below}}}")
     data = small_file(tmp_path, 60, 2)
-    error = refused("train", "--data", data, "--history", history, "--patch", patch, "--pooling", "none", code=2)
-    assert f"{said}: --patch {below}, or another --history" in error
+    error = refused("train", "--data", data, "--lookback", lookback, "--patch", patch, "--pooling", "none", code=2)
+    assert f"{said}: --patch {below}, or another --lookback" in error
     for model in ({"kind": "linear"}, {"patch": below}):
-        refuse_conflicts(Settings(data={"history": history}, model={"patch": patch} | model))
+        refuse_conflicts(Settings(data={"lookback": lookback}, model={"patch": patch} | model))
 
 
 def test_a_run_forecasts_scores_and_goes_on_with_its_patch(tmp_path: Path) -> None:

@@ -39,18 +39,18 @@ def brute_force(p: SocialPooling, state: Tensor) -> np.ndarray:
         x = state[b].detach().double().numpy()
         value = x @ weights["value.weight"].T + weights["value.bias"]
         for i in range(sensors):
-            near = [slot for slot in range(g["index"].shape[1]) if g["exists"][i, slot]]
+            near = [time_of_day for time_of_day in range(g["index"].shape[1]) if g["exists"][i, time_of_day]]
             together = np.zeros(width)
             for h in range(p.heads):
                 part = slice(h * depth, (h + 1) * depth)
                 gates, biases, scores, values = [], [], [], []
-                for slot in near:
-                    j = int(g["index"][i, slot])
-                    inside = math.exp(g["log_beta"][h]) * (math.exp(g["log_radius"][h]) - g["distance"][i, slot])
+                for time_of_day in near:
+                    j = int(g["index"][i, time_of_day])
+                    inside = math.exp(g["log_beta"][h]) * (math.exp(g["log_radius"][h]) - g["distance"][i, time_of_day])
                     gates.append(1 / (1 + math.exp(-inside)) if p.geometry.soft else 1.0)
-                    bias = offset_network(weights, "geometry.offset_bias", g["offsets"][i, slot])[h]
+                    bias = offset_network(weights, "geometry.offset_bias", g["offsets"][i, time_of_day])[h]
                     biases.append(bias + (g["goal"][h, i] @ g["source"][h, j] if "goal" in g else 0.0))
-                    scores.append(score(p, weights, x[i], x[j], g["offsets"][i, slot], h))
+                    scores.append(score(p, weights, x[i], x[j], g["offsets"][i, time_of_day], h))
                     values.append(value[j, part])
                 if near:
                     together[part] = pooled(type(p), *map(np.array, (gates, biases, scores, values)))
@@ -102,20 +102,28 @@ def network(kind: str = "attention", sensors: int = 7, width: int = 16, **option
     torch.manual_seed(1)
     xy = positions(sensors)
     xy[3] = np.nan
-    p = pooling(xy, kind=kind, **{"heads": 2, "neighbours": 4, "radius_km": 3.0, **options})
+    p = pooling(xy, kind=kind, **{"heads": 2, "neighbours": 4, "gate_radius_km": 3.0, **options})
     with torch.no_grad():
         for parameter in p.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
     return p, torch.randn(2, 7, 16)
 
 
-@pytest.mark.parametrize("pair_rank", [0, 3])
+@pytest.mark.parametrize("adaptive_adjacency_rank", [0, 3])
 @pytest.mark.parametrize("mask_mode", ["soft", "hard"])
 @pytest.mark.parametrize("use_positional", [True, False])
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_the_definition(kind: str, heads: int, use_positional: bool, mask_mode: str, pair_rank: int) -> None:
-    p, state = network(kind, heads=heads, positional=use_positional, mask_mode=mask_mode, pair_rank=pair_rank)
+def test_equals_the_definition(
+    kind: str, heads: int, use_positional: bool, mask_mode: str, adaptive_adjacency_rank: int
+) -> None:
+    p, state = network(
+        kind,
+        heads=heads,
+        positional=use_positional,
+        mask_mode=mask_mode,
+        adaptive_adjacency_rank=adaptive_adjacency_rank,
+    )
     p, state = p.double(), state.double()
     assert p.geometry.exists.any(1).sum() >= 3
     np.testing.assert_allclose(p(state).detach(), brute_force(p, state), rtol=1e-9, atol=1e-12)
@@ -133,12 +141,12 @@ def test_every_precision_stays_close_to_the_definition(kind: str, low: torch.dty
     assert np.abs(got.detach().double().numpy() - exact).max() < tolerance * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("pair_rank", [0, 3])
+@pytest.mark.parametrize("adaptive_adjacency_rank", [0, 3])
 @pytest.mark.parametrize("kind", HAVE_DENSE)
 def test_gathering_equals_the_dense_sums_with_all_gradients(
-    kind: str, pair_rank: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, adaptive_adjacency_rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    p, state = network(kind, pair_rank=pair_rank)
+    p, state = network(kind, adaptive_adjacency_rank=adaptive_adjacency_rank)
     p, state = p.double(), state.double().requires_grad_()
     weight = torch.randn(2, 7, 16, dtype=torch.float64)
     trained = list(p.parameters())
@@ -153,7 +161,9 @@ def test_gathering_equals_the_dense_sums_with_all_gradients(
         torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("options", [{}, {"pair_rank": 3}, {"positional": False}, {"mask_mode": "hard"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"adaptive_adjacency_rank": 3}, {"positional": False}, {"mask_mode": "hard"}], ids=str
+)
 def test_torchs_attention_equals_the_dense_sums_with_all_gradients(options: dict[str, Any]) -> None:
     p, state = network(**options)
     assert isinstance(p, DotAttention)
@@ -247,7 +257,7 @@ def test_isolated_sensors_get_exactly_nothing(kind: str, dense: bool, monkeypatc
     xy[1] = np.nan
     far = positions(4, spread_km=400.0)
     alone = [pooling(xy, neighbours=2, kind=kind), pooling(positions(1), kind=kind)]
-    for case in (*alone, pooling(far, kind=kind, mask_mode="hard", radius_km=1.0)):
+    for case in (*alone, pooling(far, kind=kind, mask_mode="hard", gate_radius_km=1.0)):
         geometry = case.geometry
         state = torch.randn(2, geometry.index.shape[0], 16, requires_grad=True)
         out = case(state)
@@ -273,7 +283,7 @@ def test_a_small_radius_keeps_a_large_network_finite_and_local(kind: str) -> Non
     xy[6:] += 30
     for seed in range(10):
         torch.manual_seed(seed)
-        p, state = pooling(xy, kind=kind, neighbours=11, radius_km=0.1), torch.randn(1, 12, 16)
+        p, state = pooling(xy, kind=kind, neighbours=11, gate_radius_km=0.1), torch.randn(1, 12, 16)
         out = p(state)
         assert torch.isfinite(out).all()
         other = state.clone()
@@ -297,13 +307,13 @@ def test_a_fixed_radius_stays(options: dict[str, Any]) -> None:
     geometry = pooling(positions(4), **options).geometry
     assert not geometry.log_radius.requires_grad
     assert not geometry.log_beta.requires_grad
-    assert geometry.radius_km.tolist() == pytest.approx([5.0, 5.0])
+    assert geometry.gate_radius_km.tolist() == pytest.approx([5.0, 5.0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_hard_radius_is_a_border(kind: str) -> None:
     xy = np.array([[0.0, 0.0], [2.9, 0.0], [3.1, 0.0], [0.0, 2.0]])
-    p = pooling(xy, neighbours=None, kind=kind, mask_mode="hard", radius_km=3.0)
+    p = pooling(xy, neighbours=None, kind=kind, mask_mode="hard", gate_radius_km=3.0)
     state = torch.randn(1, 4, 16, requires_grad=True)
     (gradient,) = torch.autograd.grad(p(state)[0, 0].abs().sum(), state)
     assert gradient[0].any(-1)[1:].tolist() == [True, False, True]

@@ -8,7 +8,7 @@ import torch
 
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.loaders import Order, ResidentLoader
+from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.windows import split_windows
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
@@ -30,21 +30,23 @@ def road(rows: int = 1500) -> np.ndarray:
     return np.stack([source[DELAY * (SENSORS - i) :][:rows] for i in range(SENSORS)], axis=1).astype(np.float32)
 
 
-def loaders() -> dict[str, ResidentLoader]:
+def loaders() -> dict[str, DeviceLoader]:
     values = road()
     seconds = MONDAY + 300 * np.arange(len(values), dtype=np.int64)
     windows = split_windows(seconds, 5, 12, 12, "canonical")
     made = series(values, np.ones_like(values, dtype=bool), seconds)
-    return {part: ResidentLoader(made, Order(windows.part(part), 32, part == "train")) for part in ("train", "test")}
+    return {
+        part: DeviceLoader(made, WindowOrder(windows.split(part), 32, part == "train")) for part in ("train", "test")
+    }
 
 
 def trained_mae(neighbours: geo.Neighbours) -> float:
     """MAE over all steps of the test windows, after a short training; the same parameters whatever the neighbours."""
     torch.manual_seed(0)
     tokens = Tokens(WIDTH, SENSORS, 12, 288, calendar=False)
-    encoder = SharedEncoder(WIDTH, blocks=1, slstm_at=[], heads=2, history=12)
-    social = [SocialLayer(WIDTH, DotAttention(WIDTH, Geometry(2, neighbours, radius_km=2.0)), 0.0)]
-    model = Forecaster(tokens, encoder, social, 12, network(SENSORS).normaliser())
+    encoder = SharedEncoder(WIDTH, blocks=1, slstm_at=[], heads=2, lookback=12)
+    social = [SocialLayer(WIDTH, DotAttention(WIDTH, Geometry(2, neighbours, gate_radius_km=2.0)), 0.0)]
+    model = Forecaster(tokens, encoder, social, 12, network(SENSORS).scaler())
     data = loaders()
     learner = Learner(model, FP32, learning_rate=5e-3, weight_decay=0.0, total_steps=6 * len(data["train"]))
     for epoch in range(6):

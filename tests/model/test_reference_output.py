@@ -21,14 +21,14 @@ REFERENCE = Path(__file__).parent / "reference_output.json"
 
 
 def computed() -> dict[str, object]:
-    """Forecast, loss and gradients of a large model in float64, from two histories of the pretrained run's data."""
+    """Forecast, loss and gradients of a large model in float64, from two context of the pretrained run's data."""
     data = ROOT / "socialx/trained/metr-la/last_two_days.h5"
-    model = {"width": 128, "blocks": 4, "slstm_at": (1, 3), "impl": "fused", "dropout": 0.0, "patch": 1}
-    pooling = {"neighbours": 32, "pair_rank": 0}
+    model = {"width": 128, "blocks": 4, "slstm_at": (1, 3), "backend": "fused", "dropout": 0.0, "patch": 1}
+    pooling = {"neighbours": 32, "adaptive_adjacency_rank": 0}
     settings = socialx.load_settings(env={}, data={"path": data}, model=model, pooling=pooling)
-    problem = build(settings)
-    model = problem.model.double().eval()
-    batch, target = next(iter(problem.data.loader("test", 2).epoch(0)))
+    experiment = build(settings)
+    model = experiment.model.double().eval()
+    batch, target = next(iter(experiment.data.loader("test", 2).epoch(0)))
     batch = Batch(*(part.double() if part.is_floating_point() else part for part in batch))
     target = Target(*(part.double() if part.is_floating_point() else part for part in target))
     forecast = model(batch)

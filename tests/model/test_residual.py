@@ -121,10 +121,10 @@ def test_the_operations_keep_torchs_rules() -> None:
         torch.library.opcheck(torch.ops.socialx.add_norm.default, arguments)
 
 
-def step(layers: exact.LayerFunctions, meter: Callable[[], Any], checkpointing: bool = False) -> Any:
+def step(layers: exact.LayerFunctions, meter: Callable[[], Any], activation_checkpointing: bool = False) -> Any:
     """Forward and backward of four blocks in bf16 below the meter; nothing is computed."""
     with FakeTensorMode():
-        encoder = SharedEncoder(128, 4, [1, 3], 4, 12, 0.1, "triton", checkpointing=checkpointing)
+        encoder = SharedEncoder(128, 4, [1, 3], 4, 12, 0.1, "triton", activation_checkpointing=activation_checkpointing)
         encoder._layers = layers
         x = torch.randn(128, 12, 128, requires_grad=True)
         with meter() as found:
@@ -134,7 +134,7 @@ def step(layers: exact.LayerFunctions, meter: Callable[[], Any], checkpointing: 
     return found
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_no_more_memory_is_alive_or_kept(checkpointing: bool) -> None:
-    fused, apart = (step(layers, PeakBytes, checkpointing) for layers in (LAYERS, APART))
+@pytest.mark.parametrize("activation_checkpointing", [False, True])
+def test_no_more_memory_is_alive_or_kept(activation_checkpointing: bool) -> None:
+    fused, apart = (step(layers, PeakBytes, activation_checkpointing) for layers in (LAYERS, APART))
     assert fused.peak <= apart.peak

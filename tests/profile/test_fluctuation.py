@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from socialx.core.batch import Batch
-from socialx.data.loaders import Loading, Order, WorkerLoader
+from socialx.data.loaders import Loading, WindowOrder, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.training.clock import HostClock
@@ -200,7 +200,7 @@ def test_bins_hold_the_median_step_and_are_not_too_many(step_s: float, steps: in
         ({"loader.num_workers": 8.0, "the end of an epoch": 8.0}, "loader.num_workers"),
         ({"loader.num_workers": 4.0, "the end of an epoch": 8.0}, "the end of an epoch"),
         ({"trainer.log_every_n_steps": 7.4, "the end of an epoch": 8.7}, "trainer.log_every_n_steps"),
-        ({"loader.chunk_gb": 7.0, "loader.num_workers": 16.0}, None),
+        ({"loader.shard_gb": 7.0, "loader.num_workers": 16.0}, None),
         ({}, None),
     ],
 )
@@ -230,11 +230,11 @@ class Marked(HostClock):
     [
         (loading("workers", 1000, num_workers=8), 50, 1, "loader.num_workers"),
         (loading("workers", 1000, num_workers=16), 50, 2, "loader.num_workers"),
-        (loading("chunk", 1000, batches_per_chunk=8.2), 50, 1, "loader.chunk_gb"),
-        (loading("resident", 1000), 8, 1, "trainer.log_every_n_steps"),
-        (loading("resident", 8), 50, 1, "the end of an epoch"),
-        (loading("resident", 16), 50, 2, "the end of an epoch"),
-        (loading("resident", 1000, num_workers=8), 50, 1, None),
+        (loading("sharded", 1000, batches_per_shard=8.2), 50, 1, "loader.shard_gb"),
+        (loading("on_device", 1000), 8, 1, "trainer.log_every_n_steps"),
+        (loading("on_device", 8), 50, 1, "the end of an epoch"),
+        (loading("on_device", 16), 50, 2, "the end of an epoch"),
+        (loading("on_device", 1000, num_workers=8), 50, 1, None),
     ],
 )
 def test_the_setting_that_has_the_period_is_named(
@@ -276,7 +276,7 @@ def starved() -> WorkerLoader:
         return SlowSeries(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, 700)))
 
     how = Loading(workers=WORKERS)
-    return WorkerLoader(part, 24, CPU, how, 1 << 20, Order(np.arange(600), batch_size=4))
+    return WorkerLoader(part, 24, CPU, how, 1 << 20, WindowOrder(np.arange(600), batch_size=4))
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from socialx.core import environment
-from socialx.core.batch import Batch, Example
+from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.precision import Precision
-from socialx.data.loaders import ResidentLoader
+from socialx.data.loaders import DeviceLoader
 from socialx.training.cuda_graph import WARMUP
 from socialx.training.gpu_usage import DeviceSamples, sampling
 from socialx.training.learner import Learner
@@ -67,10 +67,10 @@ def test_marks_without_a_whole_step_are_refused(wrong: list[tuple[str, float]]) 
     st.lists(st.floats(0.9, 1.1), min_size=8, max_size=60, unique=True),
     st.lists(st.floats(3, 9), max_size=3, unique=True),
 )
-def test_steps_far_above_the_others_are_named_the_slowest_first(usual: list[float], slow: list[float]) -> None:
-    found = outliers(np.array([*usual, *slow]))
+def test_steps_far_above_the_others_are_named_the_slowest_first(climatology: list[float], slow: list[float]) -> None:
+    found = outliers(np.array([*climatology, *slow]))
     order = sorted(range(len(slow)), key=lambda place: -slow[place])
-    assert found[: len(slow)] == [len(usual) + place for place in order]
+    assert found[: len(slow)] == [len(climatology) + place for place in order]
 
 
 @pytest.mark.parametrize("values", [[1.0], [2.0] * 30, [1.0, 1.1] * 20, [1.0] * 5 + [0.1]])
@@ -87,12 +87,12 @@ def test_neighbours_are_grouped_into_few_points(values: list[float], most: int) 
     assert sum(means[:-1]) * size + means[-1] * (len(values) - size * (len(means) - 1)) == pytest.approx(sum(values))
 
 
-class SlowLoader(ResidentLoader):
+class SlowLoader(DeviceLoader):
     """0.3 s per batch on a fake clock."""
 
     time: FakeTime
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         for made in super().epoch(number, first_batch):
             self.time.now += 0.3
             yield made
@@ -104,7 +104,7 @@ class SlowLearner(Learner):
     time: FakeTime
     after: Callable[[], object]
 
-    def step(self, examples: list[Example]) -> Tensor:
+    def step(self, examples: list[TrainingBatch]) -> Tensor:
         self.time.now += 0.7 if self.steps >= 2 else 7.0
         self.time.used += 0.5
         loss = super().step(examples)
@@ -132,7 +132,7 @@ def profiled(
     made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
     made.time, made.after, made.records = fake, after, records
     lengths = Lengths(steps, warmup_steps, 5, trace_steps=0, trials=False, max_seconds=max_seconds)
-    return measure.measure(made, data, lengths, facts or loading("resident", 101))
+    return measure.measure(made, data, lengths, facts or loading("on_device", 101))
 
 
 def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,16 +263,16 @@ def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.Monk
         (loading("workers", 101, num_workers=4), 1.4, 2.0),
         (loading("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
         (loading("workers", 101, num_workers=0), 0.35, 2.0),
-        (loading("chunk", 101, batches_per_chunk=8.0), 0.175, 4.0),
+        (loading("sharded", 101, batches_per_shard=8.0), 0.175, 4.0),
     ],
 )
 def test_what_the_loader_offers_is_measured(
     facts: Section, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = 1.4 if facts["mode"] == "chunk" or facts["num_workers"] else 0.35
+    measured = 1.4 if facts["mode"] == "sharded" or facts["num_workers"] else 0.35
     plain = SlowLoader.epoch
 
-    def epoch(self: SlowLoader, number: int, first_batch: int = 0) -> Iterator[Example]:
+    def epoch(self: SlowLoader, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         for made in plain(self, number, first_batch):
             self.making_s.append(measured)
             yield made
@@ -285,7 +285,7 @@ def test_what_the_loader_offers_is_measured(
 
 
 def test_every_section_has_its_numbers_or_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    profile = replace(profiled(monkeypatch), settings={"loader": {"mode": "chunk"}})
+    profile = replace(profiled(monkeypatch), settings={"loader": {"mode": "sharded"}})
     found = profile.as_dict()
     nulls = {name for name, value in found.items() if value is None}
     nulls |= {f"shares.{name}" for name, value in found["shares"].items() if value is None}
@@ -299,7 +299,7 @@ def test_every_section_has_its_numbers_or_a_reason(monkeypatch: pytest.MonkeyPat
         part("shares", inputs=0.5)
     assert profile.value("shares.input") == profile.shares["input"]
     assert profile.value("kernels.per_step") is None
-    assert (profile.setting("loader.mode"), profile.setting("trainer.seed")) == ("chunk", None)
+    assert (profile.setting("loader.mode"), profile.setting("trainer.seed")) == ("sharded", None)
     assert not {"loader", "loader.mode", "findings", "environment"} & set(NAMES)
 
 
@@ -314,7 +314,7 @@ class Product(nn.Module):
         self.weight = nn.Parameter(torch.randn(12, 7))
 
     def forward(self, batch: Batch) -> Tensor:
-        return batch.history[..., 0].nan_to_num().transpose(1, 2) @ self.weight
+        return batch.inputs[..., 0].nan_to_num().transpose(1, 2) @ self.weight
 
 
 def test_the_operations_of_a_product_are_counted_for_one_window() -> None:

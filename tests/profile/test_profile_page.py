@@ -60,7 +60,7 @@ def cuda() -> Profile:
                 0.536,
                 2.155,
                 "4 workers make 0.42 batches/s, the GPU takes 0.89 of them per second.",
-                {"loader.mode": "resident", "loader.pin_memory": True},
+                {"loader.mode": "on_device", "loader.pin_memory": True},
                 [{"loader.num_workers": 11}],
                 "The whole series has 0.06 GiB, 133 GiB are free.",
                 "loader.prefetch_factor: a deeper queue cannot raise the mean supply.",
@@ -91,7 +91,7 @@ def cpu() -> Profile:
         host=section("host", 8, 16, 7.34, 0.02, 0.001),
         memory=section("memory", 2_410_000_000, 137_400_000_000, growth_bytes_per_step=1200.0),
         machine=section("machine", 9.1e11, 6.4e10),
-        loader=loading("resident", 404, series_bytes=64_000_000, free_bytes=120_000_000_000),
+        loader=loading("on_device", 404, series_bytes=64_000_000, free_bytes=120_000_000_000),
         trials=[
             Trial("host.threads", 16, 1.342, 1.301, 1.384),
             Trial("loader.batch_size", 128, 1.012, 0.991, 1.034),
@@ -195,14 +195,9 @@ def test_every_finding_is_told() -> None:
         assert finding.evidence in text
         assert finding.rule in text
         assert finding.severity in text
-    for said in (
-        "2.15x as fast",
-        "alone 2.15x",
-        "without that cause: 1,096\u00a0ms",
-        "loader.mode = resident",
-        "loader.pin_memory = true",
-        "loader.num_workers = 11",
-    ):
+    assert "2.15x as fast" in text
+    assert "without that cause: 1,096\u00a0ms" in text
+    for said in ("alone 2.15x", "loader.mode = on_device", "loader.pin_memory = true", "loader.num_workers = 11"):
         assert said in text
     assert "Will not help" in text
     assert profile.findings[0].will_not_help in text

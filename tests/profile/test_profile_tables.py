@@ -92,7 +92,7 @@ def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
 def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     found = Finding(
         "loader.inline", "critical", 0.5, 2.0, "50% of the time the CPU waits while the training process makes a batch",
-        {"loader.mode": "resident", "loader.pin_memory": True}, [{"loader.num_workers": None}], "it fits",
+        {"loader.mode": "on_device", "loader.pin_memory": True}, [{"loader.num_workers": None}], "it fits",
         "loader.prefetch_factor: " + "a longer queue does not help " * 9,
     )  # fmt: skip
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
@@ -101,7 +101,7 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     assert re.search(r"\nwithout that cause +50.0% ", text)
     assert "1  critical  loader.inline" in text
     for line in (
-        "   set  loader.mode = resident, loader.pin_memory = true, alone 2.00x",
+        "   set  loader.mode = on_device, loader.pin_memory = true, alone 2.00x",
         "   or   loader.num_workers = not set",
         "   why  it fits",
         "   not  loader.prefetch_factor: a longer queue",

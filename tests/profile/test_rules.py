@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.core.errors import SettingsError
-from socialx.settings.layers import Layers, as_tree
+from socialx.settings.layers import ConfigLayers, as_tree
 from socialx.settings.schema import KEYS, Settings
 from socialx.training.profile.profile import NAMES, Finding, Gain, Profile, Trial
 from socialx.training.profile.rules import (
@@ -90,15 +90,15 @@ class Case(NamedTuple):
         return changed(healthy(self.clock), self.fires)
 
 
-RESIDENT, CHUNK, LOG = {"loader.mode": "resident"}, {"loader.mode": "chunk"}, {"trainer.log_every_n_steps": 50}
+RESIDENT, CHUNK, LOG = {"loader.mode": "on_device"}, {"loader.mode": "sharded"}, {"trainer.log_every_n_steps": 50}
 TOO_LARGE = {"loader.series_bytes": 11 * GIB}
 FEW_READINGS = {"settings.trainer.log_every_n_steps": 100}
 INLINE = {"shares.input": 0.3, "loader.num_workers": 0, "loader.making_s": 0.03}
 EXPOSED = {**INLINE, "sync": section("sync", 1.0, [SITE]), "settings.trainer.log_every_n_steps": 1}
 UNDERSUPPLIED = {"shares.input": 0.5, "loader.supply": 0.5, "loader.making_s": 0.4}
 BURSTY = {"shares.input": 0.2, "loader.supply": 2.0, "loader.late": 0.3}
-CHUNKS = {"shares.input": 0.2, "loader.mode": "chunk", "loader.num_workers": None}
-GATHER = {"shares.input": 0.1, "loader.mode": "resident", "loader.num_workers": None}
+CHUNKS = {"shares.input": 0.2, "loader.mode": "sharded", "loader.num_workers": None}
+GATHER = {"shares.input": 0.1, "loader.mode": "on_device", "loader.num_workers": None}
 COPIES = {"shares.transfer": 0.2}
 WAITS = {"sync": section("sync", 1.0, [SITE]), "bubble.sync": 0.1, "shares.kernel": 0.005}
 PERIODIC = section("fluctuation", 0.1, 0.6, 0.1, 1.0, 90.0, 0.4, 0.9, 4.0)
@@ -126,17 +126,17 @@ CASES = [
     Case("sync.exposes_loader", 0.34, {**EXPOSED, "bubble.sync": 0.04}, LOG, {"loader.making_s": 0.09}),
     Case("loader.inline", 0.3, INLINE, RESIDENT, {"shares.input": 0.04}),
     Case("loader.inline", 0.2, {**INLINE, "loader.resident_s": 0.01}, RESIDENT, {"loader.num_workers": 1}),
-    Case("loader.inline", 0.3, {**INLINE, **TOO_LARGE}, CHUNK, {"loader.mode": "chunk"}, "host"),
+    Case("loader.inline", 0.3, {**INLINE, **TOO_LARGE}, CHUNK, {"loader.mode": "sharded"}, "host"),
     Case("loader.undersupplied", 0.5, UNDERSUPPLIED, RESIDENT, {"loader.supply": 1.5}),
     Case("loader.undersupplied", 0.2, {**BURSTY, "loader.late": 0.9}, RESIDENT, {"loader.late": 0.3}),
     Case("loader.undersupplied", 0.5, {**UNDERSUPPLIED, **TOO_LARGE}, CHUNK, {"loader.supply": None}, "host"),
     Case("loader.bursty", 0.2, BURSTY, {"loader.prefetch_factor": 4}, {"loader.supply": 1.0}),
     Case("loader.bursty", 0.2, {**BURSTY, "loader.prefetch_factor": 12}, {"loader.prefetch_factor": 16},
          {"shares.input": 0.04}),
-    Case("loader.chunk", 0.2, CHUNKS, RESIDENT, {"shares.input": 0.04}),
-    Case("loader.chunk", 0.2, {**CHUNKS, **TOO_LARGE}, {}, {"loader.mode": "resident"}, "host"),
+    Case("loader.shard", 0.2, CHUNKS, RESIDENT, {"shares.input": 0.04}),
+    Case("loader.shard", 0.2, {**CHUNKS, **TOO_LARGE}, {}, {"loader.mode": "on_device"}, "host"),
     Case("loader.gather", 0.1, GATHER, {}, {"shares.input": 0.04}),
-    Case("loader.gather", 0.1, {**GATHER, "host.cores": 1}, {}, {"loader.mode": "chunk"}, "host"),
+    Case("loader.gather", 0.1, {**GATHER, "host.cores": 1}, {}, {"loader.mode": "sharded"}, "host"),
     Case("transfer.pageable", 0.2, {**COPIES, "copy.pageable": True, "settings.loader.pin_memory": False},
          {"loader.pin_memory": True}, {"copy.pageable": False}),
     Case("transfer.heavy", 0.2, COPIES, RESIDENT, {"shares.transfer": 0.04}),
@@ -171,7 +171,7 @@ CASES = [
     Case("clock.throttled", 0.3, SLOWED, {}, {"device.sm_clock_share": 0.9}),
     Case("fluctuation.periodic", 0.06, stalls(), {}, STEADY),
     Case("fluctuation.periodic", 0.06, stalls("loader.num_workers"), RESIDENT, STEADY),
-    Case("fluctuation.periodic", 0.06, stalls("loader.chunk_gb", **TOO_LARGE), {}, STEADY, "host"),
+    Case("fluctuation.periodic", 0.06, stalls("loader.shard_gb", **TOO_LARGE), {}, STEADY, "host"),
     Case("fluctuation.periodic", 0.06, stalls("trainer.log_every_n_steps"), {"trainer.log_every_n_steps": 100},
          {"fluctuation": None}, "host"),
     Case("memory.headroom", 0.0, {"memory.peak_bytes": 10 * GIB, "sm_efficiency": 0.7}, {}, {"sm_efficiency": 0.85}),
@@ -211,7 +211,7 @@ def test_a_rule_fires_and_says_what_to_change_and_beside_it_is_quiet(case: Case)
         *(way for each in judged.findings for way in (each.patch, *each.instead)),
     ]:
         assert set(change) <= set(KEYS)
-        loaded = as_tree(Layers().over(change).load().settings)
+        loaded = as_tree(ConfigLayers().over(change).load().settings)
         assert all(
             loaded[section][name] == value
             for (section, name), value in ((key.split("."), value) for key, value in change.items())
@@ -430,7 +430,7 @@ def test_other_names_are_refused(name: str) -> None:
     [
         (["loader"], ["loader.inline"]),
         (["loader.inline"], ["loader.inline"]),
-        (["loader.chunk"], []),
+        (["loader.shard"], []),
         (["critical"], ["loader.inline"]),
         (["warn"], ["loader.inline", "launch.bound"]),
         (["info"], ["memory.headroom"]),
@@ -455,7 +455,7 @@ def said(seed: int) -> tuple[str, str]:
     loop = draw(Random(seed))
     findings = with_findings(profile_of(loop)).findings
     for change in (patch_of(findings), *(each for finding in findings for each in finding.instead)):
-        Layers().over(change).load()  # what is named can be set
+        ConfigLayers().over(change).load()  # what is named can be set
     lost = [f for f in findings if f.severity != "info" and not f.rule.startswith(("compute.", "memory."))]
     return truth(loop)[0], VERDICT_OF[lost[0].rule].removesuffix("-BOUND") if lost else "healthy"
 

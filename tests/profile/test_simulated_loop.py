@@ -116,7 +116,7 @@ def test_a_pinned_copy_adds_its_seconds_and_a_pageable_one_holds_the_host_up(cop
 def test_draws_are_reproducible_and_their_causes_are_causes() -> None:
     loops = [draw(Random(seed)) for seed in range(30)]
     assert loops == [draw(Random(seed)) for seed in range(30)]
-    assert {loop.mode for loop in loops} == {"inline", "workers", "resident"}
+    assert {loop.mode for loop in loops} == {"inline", "workers", "on_device"}
     gained = [gains(loop) for loop in loops]
     # Without a cause no loop is slower, but for the ends of its window.
     assert min(gain for each in gained for gain in each.values()) > 0.97

@@ -394,7 +394,7 @@ def test_the_operators_of_real_steps_are_found_and_the_trace_is_kept(tmp_path: P
 @cache
 def measured() -> Profile:
     """Two steps on this CPU, under the clock alone."""
-    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), loading("resident", 3))
+    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), loading("on_device", 3))
 
 
 def profile(events: list[Json], sites: list[str]) -> Profile:

@@ -17,11 +17,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.core.batch import Example
+from socialx.core.batch import TrainingBatch
 from socialx.settings.kinds import MODELS
 from socialx.training.profile import trials
 from socialx.training.profile.profile import Gain, Trial, best_trial
-from socialx.training.profile.trials import BUDGET_S, T_99, enough, gain, in_turns, try_settings
+from socialx.training.profile.trials import BUDGET_S, T_99, enough, gain, interleaved_ab, try_settings
 from tests.networks import example, learner, network
 
 CORES = 4
@@ -62,10 +62,10 @@ class Machine:
         self.spent += seconds
         return seconds
 
-    def step(self, group: list[Example]) -> None:
-        self.windows, self.groups = sum(len(each.batch.history) for each in group), len(group)
-        self.batch = len(group[0].batch.history)
-        if self.most is not None and max(len(each.batch.history) for each in group) > self.most:
+    def step(self, group: list[TrainingBatch]) -> None:
+        self.windows, self.groups = sum(len(each.batch.inputs) for each in group), len(group)
+        self.batch = len(group[0].batch.inputs)
+        if self.most is not None and max(len(each.batch.inputs) for each in group) > self.most:
             raise self.out_of_memory
 
     def learner(self, accumulate: int = 1, eager: bool = True, device: str = "cpu") -> Any:
@@ -113,7 +113,7 @@ def test_the_present_number_of_threads_comes_back_when_a_trial_fails(machine: Ma
     machine.now, steps = 2, 0
     learner = machine.learner()
 
-    def step(group: list[Example]) -> None:
+    def step(group: list[TrainingBatch]) -> None:
         nonlocal steps
         steps += 1
         if steps > 3:
@@ -338,7 +338,7 @@ def test_the_order_is_a_b_b_a(pairs: int, wanted: str, monkeypatch: pytest.Monke
 
     seen = []
     monkeypatch.setattr("socialx.training.profile.trials.gain", lambda before, after: seen.append((before, after)))
-    in_turns(way("A"), way("B"), pairs)
+    interleaved_ab(way("A"), way("B"), pairs)
     assert "".join(order) == wanted
     ((before, after),) = seen
     assert [wanted[int(at) - 1] for at in before] == ["A"] * pairs
@@ -355,7 +355,7 @@ def test_noise_and_drift_are_no_difference() -> None:
         def run(drift=drift) -> float:
             return float(next(drift) * math.exp(random.normal(0, 0.02)))
 
-        said += in_turns(run, run, 6).differs
+        said += interleaved_ab(run, run, 6).differs
     assert said <= 15
 
 
@@ -394,7 +394,7 @@ def test_a_gain_is_decided_where_it_is_worth_a_change_or_is_not(found: Gain, dec
 @pytest.mark.parametrize("last", [2, 3, 6])
 def test_blocks_end_when_they_are_enough(last: int) -> None:
     blocks = []
-    found = in_turns(
+    found = interleaved_ab(
         lambda: blocks.append("A") or 2.0, lambda: blocks.append("B") or 1.0, 6, lambda before, _: len(before) == last
     )
     assert "".join(blocks) == "ABBAABBAABBA"[: 2 * last]

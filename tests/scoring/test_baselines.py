@@ -19,7 +19,7 @@ from socialx.cli.progress_bars import Show
 from socialx.core.batch import Batch
 from socialx.core.precision import Precision
 from socialx.data.calendar import WALL
-from socialx.data.normaliser import Moments, Network
+from socialx.data.scaler import DataSpec, MeanStd
 from socialx.model.plain import Linear, SharedLstm, Stid
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.scoring.references import HistoricalAverage, NaiveLast
@@ -58,21 +58,23 @@ def test_historical_average_of_pieces_and_of_a_sensor_that_was_never_observed() 
 
 # --- models that are trained ----------------------------------------------------------------------------------------
 
-MODELS: dict[str, Callable[[Network], Any]] = {
+MODELS: dict[str, Callable[[DataSpec], Any]] = {
     "linear": Linear,
     "lstm": lambda known: SharedLstm(known, width=16, blocks=2, dropout=0.0),
     "stid": lambda known: Stid(known, width=32, dropout=0.0),
 }
 
 
-def made(name: str, known: Network | None = None) -> Any:
+def made(name: str, known: DataSpec | None = None) -> Any:
     torch.manual_seed(0)
     return MODELS[name](known or network())
 
 
 def permuted(b: Batch, order: list[int]) -> Batch:
     """The same windows with their sensors in another order."""
-    return Batch(*(t if name in ("slot", "weekday") else t[..., order, :] for name, t in b._asdict().items()))
+    return Batch(
+        *(t if name in ("time_of_day", "day_of_week") else t[..., order, :] for name, t in b._asdict().items())
+    )
 
 
 @pytest.mark.parametrize("targets", [(0,), (2, 0), (0, 1, 2)])
@@ -99,7 +101,7 @@ def test_a_forecast_of_every_target_in_its_own_unit(
 def test_they_learn(name: str) -> None:
     """On windows that training did not see, against the same weights before."""
     learner = Learner(made(name), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0.0, total_steps=120)
-    unseen = loader(part="validation", batch_size=32)
+    unseen = loader(split="validation", batch_size=32)
     before = scores_of(learner.model, unseen).overall.mae
     train = loader(batch_size=32, shuffle=True)
     for epoch in range(9):
@@ -116,7 +118,7 @@ def test_linear_is_its_matrix() -> None:
     assert weight.shape == (12 * 2, 12 * 2)
     means, stds = (np.array([getattr(m, name) for m in known.inputs]) for name in ("mean", "std"))
     assert not b.valid.all()
-    read = np.where(b.valid, (b.history.double() - means) / stds, 0.0)  # [B,T,N,F]
+    read = np.where(b.valid, (b.inputs.double() - means) / stds, 0.0)  # [B,T,N,F]
     rows = read.transpose(0, 2, 1, 3).reshape(4, 3, 24) @ weight.T + bias
     mean, deviation = (np.array([getattr(m, name) for m in known.targets]) for name in ("mean", "std"))
     expected = mean + deviation * rows.reshape(4, 3, 12, 2).transpose(0, 2, 1, 3)
@@ -144,36 +146,38 @@ def test_stid_tells_sensors_apart_by_its_table_alone() -> None:
 def test_what_a_model_reads_and_trains(name: str) -> None:
     model, b = made(name), batch()
     assert not b.valid.all()  # what stands in a missing cell is not read
-    assert torch.equal(model(b), model(b._replace(history=torch.where(b.valid, b.history, 1e4))))
+    assert torch.equal(model(b), model(b._replace(inputs=torch.where(b.valid, b.inputs, 1e4))))
     seen = b._replace(valid=torch.ones_like(b.valid))
-    history = b.history.clone()
-    history[:, :, 2] += 7
-    differs = (model(seen) != model(seen._replace(history=history))).flatten(0, 1).any(0)[:, 0]
+    inputs = b.inputs.clone()
+    inputs[:, :, 2] += 7
+    differs = (model(seen) != model(seen._replace(inputs=inputs))).flatten(0, 1).any(0)[:, 0]
     assert differs.tolist() == [False, False, True, False, False]  # no sensor uses another
-    seen = seen._replace(history=b.history.clone().requires_grad_())
-    (gradient,) = torch.autograd.grad(model(seen).sum(), seen.history, retain_graph=True)
+    seen = seen._replace(inputs=b.inputs.clone().requires_grad_())
+    (gradient,) = torch.autograd.grad(model(seen).sum(), seen.inputs, retain_graph=True)
     assert gradient.any(-1).any(-1).all()  # every window and step, in their order
-    assert not torch.allclose(model(seen._replace(history=b.history.flip(1))), model(seen))
+    assert not torch.allclose(model(seen._replace(inputs=b.inputs.flip(1))), model(seen))
     if name != "stid":  # the others read values alone
-        assert torch.equal(model(b), model(b._replace(slot=(b.slot + 100) % 288, weekday=(b.weekday + 1) % 7)))
+        assert torch.equal(
+            model(b), model(b._replace(time_of_day=(b.time_of_day + 100) % 288, day_of_week=(b.day_of_week + 1) % 7))
+        )
     target = example().target
     masked_absolute_error(model(b), target.values, target.valid).backward()
     assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
 
 
-@pytest.mark.parametrize("what", ["slot", "weekday"])
+@pytest.mark.parametrize("what", ["time_of_day", "day_of_week"])
 def test_stid_reads_when_the_history_ended(what: str) -> None:
     model, b = made("stid"), batch()
     dates = getattr(b, what)
     for row in range(24):
         moved = dates.clone()
-        moved[:, row] = (moved[:, row] + 3) % (288 if what == "slot" else 7)
+        moved[:, row] = (moved[:, row] + 3) % (288 if what == "time_of_day" else 7)
         assert torch.equal(model(b), model(b._replace(**{what: moved}))) == (row != 11)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_moments_go_with_the_weights(name: str) -> None:
-    unit = (Moments(0.0, 1.0),)
+    unit = (MeanStd(0.0, 1.0),)
     model, other = made(name), made(name, network(inputs=unit, targets=unit))
     assert not torch.equal(other(batch()), model(batch()))
     other.load_state_dict(model.state_dict(), strict=True)
@@ -217,12 +221,12 @@ def test_a_plain_model_is_trained_and_scored_as_any_other(
 def test_what_runs_on_a_card_is_noted_whatever_the_model(
     settings: dict[str, str], says: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = {"width": 8, "impl": "fused", **settings}
+    small = {"width": 8, "backend": "fused", **settings}
     s = load_settings(env={}, data={"path": data}, model=small, trainer={"device": "cpu"})
-    problem = build(s)
+    experiment = build(s)
     noted = says.replace(",", ", steps recorded as CUDA graphs,") + " products in precision high (TF32)"
-    on_card = replace(problem, precision=Precision("32-true", torch.device("cuda")))
-    for each, lines in ((on_card, [noted]), (problem, [])):
+    on_card = replace(experiment, precision=Precision("32-true", torch.device("cuda")))
+    for each, lines in ((on_card, [noted]), (experiment, [])):
         Show("train")(starting(each, each.data.loader("train", 8), Path("runs/one")))
         found, machine, *rest = capsys.readouterr().err.splitlines()
         assert found == f"{data}: 4 sensors, 89 training windows"
@@ -233,9 +237,11 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
 def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "own.yaml"
     file.write_text("pooling:\n  kind: mean\n")  # a file may serve several models
-    options = ["-c", file, "--model", "stid", "--width", "8", "--pair-rank", "0", "--max-epochs", "1"]
+    options = ["-c", file, "--model", "stid", "--width", "8", "--adaptive-adjacency-rank", "0", "--max-epochs", "1"]
     result = works("train", "--data", data, "--run-dir", run, *options, "--blocks", "1")
-    assert result.stderr.count("these settings have no effect on this model: --blocks, --pair-rank\n") == 1
+    assert (
+        result.stderr.count("these settings have no effect on this model: --blocks, --adaptive-adjacency-rank\n") == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +263,7 @@ def test_flags_that_do_not_go_together_are_refused(options: str, says: list[str]
     "options",
     [
         "--width 10 --encoder mlp --pooling none",  # no layers at all
-        "--encoder mlp --sensor-heads",
+        "--encoder mlp --per-sensor-output",
     ],
 )
 def test_flags_that_go_together_train(options: str, data: Path, tmp_path: Path) -> None:

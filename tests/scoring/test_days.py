@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from socialx.core.batch import Target
 from socialx.data.source import Arrays
-from socialx.tasks.report.contents import RecordedForecasts, telling_days
+from socialx.tasks.report.contents import ForecastRecorder, telling_days
 from tests.networks import MONDAY, batch
 
 DAY, STEP = 86_400, 300
@@ -78,12 +78,12 @@ def test_what_is_kept_is_what_was_forecast_whatever_the_batches(batch_size: int)
     forecast, values = (torch.randn(40, 12, 5, 2, generator=rng) for _ in range(2))
     valid = torch.rand(40, 12, 5, 2, generator=rng) > 0.3
     spans = [slice(3, 9), slice(30, 40), slice(5, 6)]
-    kept = RecordedForecasts(6, spans)
+    kept = ForecastRecorder(6, spans)
     for start in range(0, 40, batch_size):
         part = slice(start, start + batch_size)
         padded = [torch.cat([each[part], each[-1:].repeat(3, 1, 1, 1)]) for each in (forecast, values, valid)]
         padded = padded if start + batch_size >= 40 else [each[part] for each in (forecast, values, valid)]
-        kept.add(padded[0], batch(), Target(*padded[1:]))
+        kept.update(padded[0], batch(), Target(*padded[1:]))
     for span, (truth, made) in zip(spans, kept.compute(), strict=True):
         np.testing.assert_array_equal(made, forecast[span, 5, :, 0])
         np.testing.assert_array_equal(truth, torch.where(valid, values, torch.nan)[span, 5, :, 0])

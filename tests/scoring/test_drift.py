@@ -36,9 +36,9 @@ def counted(days: int, wrong: dict[int, list[int]], seed: int = 0) -> Drift:
         error = rng.normal(0, 2, (40, *shape[1:])).astype(np.float32)
         error[:, :, wrong.get(day, [])] *= 20
         valid = torch.ones(error.shape, dtype=torch.bool)
-        sums.add(torch.from_numpy(forecast[:40]), batch, Target(torch.from_numpy(50 + error), valid))
+        sums.update(torch.from_numpy(forecast[:40]), batch, Target(torch.from_numpy(50 + error), valid))
     padding = torch.zeros(3, *shape[1:])  # of the last batch
-    sums.add(padding, batch, Target(padding, torch.zeros_like(padding, dtype=torch.bool)))
+    sums.update(padding, batch, Target(padding, torch.zeros_like(padding, dtype=torch.bool)))
     return sums.compute({})
 
 
@@ -96,7 +96,7 @@ def test_sums_are_those_of_a_loop() -> None:
     sums = DailyCoverage(intervals, days, CPU)
     for part in (slice(0, 17), slice(17, 60)):
         whole = Target(torch.from_numpy(truth[part]), torch.from_numpy(valid[part]))
-        sums.add(torch.from_numpy(forecast[part]), example().batch, whole)
+        sums.update(torch.from_numpy(forecast[part]), example().batch, whole)
     found = sums.compute({})
     low, high = (end.numpy() for end in intervals.around(torch.from_numpy(forecast), 0.5))
     inside = (low <= truth) & (truth <= high)
@@ -124,10 +124,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_prints_days_and_a_verdict(run: Path) -> None:
-    result = works("evaluate", run, "--drift", "--part", "validation")
+    result = works("evaluate", run, "--drift", "--split", "validation")
     assert "50% of the readings are expected in their 50% intervals" in result.stdout
     assert f"{LEAST_DAYS} days say whether the network is worse" in result.stdout
-    found = json.loads(socialx("evaluate", run, "--drift", "--part", "validation", "--json").stdout)["drift"][str(run)]
+    found = json.loads(socialx("evaluate", run, "--drift", "--split", "validation", "--json").stdout)["drift"][str(run)]
     assert found["covered"] == pytest.approx(0.5, abs=0.05)  # these are the errors that the intervals are made of
     assert found["sensors"] == {}
     assert found["stuck"] == {}

@@ -29,7 +29,7 @@ from socialx.scoring.attention_sums import (
 from socialx.scoring.explanation import plot_explanation
 from socialx.scoring.metrics import BY, RunningErrors, maes_of
 from socialx.scoring.results import Head
-from socialx.scoring.scoring_pass import survey
+from socialx.scoring.scoring_pass import run_metrics
 from socialx.tasks.evaluate import evaluate as evaluate_runs
 from socialx.tasks.explain import explain
 from tests.commands import refused, small_run, socialx, works
@@ -52,18 +52,18 @@ def by_hand(forecast: np.ndarray, truth: np.ndarray, valid: np.ndarray, *places:
 @pytest.mark.parametrize(("step_minutes", "missing"), [(5, 0.0), (5, 0.4), (30, 0.4), (7, 0.2), (5, 1.0)])
 def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: float) -> None:
     rng = np.random.default_rng(1)
-    rows, history, horizon = 400, 3, 4
+    rows, lookback, horizon = 400, 3, 4
     values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
     valid = rng.random(values.shape) >= missing
     seconds = MONDAY + 60 * step_minutes * np.arange(rows)
-    made = Series(Arrays(values, valid, seconds, step_minutes), history, horizon, CPU, (0, 1), (1, 0))
+    made = Series(Arrays(values, valid, seconds, step_minutes), lookback, horizon, CPU, (0, 1), (1, 0))
     free_flow = torch.tensor([[60.0, 9.0], [40.0, 9.0], [80.0, 9.0]])
     running = RunningErrors(horizon, tuple("abc"), step_minutes, CPU, free_flow)
     starts = rng.integers(0, rows - 7, (3, 40))
     forecasts = rng.uniform(1, 70, (3, 40, horizon, 3, 2)).astype(np.float32)
     for start, forecast in zip(torch.from_numpy(starts), torch.from_numpy(forecasts), strict=True):
-        running.add(forecast, made.window(start), made.target(start))
-    ahead = starts.reshape(-1, 1) + history + np.arange(horizon)  # the rows that are forecast
+        running.update(forecast, made.window(start), made.target(start))
+    ahead = starts.reshape(-1, 1) + lookback + np.arange(horizon)  # the rows that are forecast
     hour = seconds[ahead] % 86_400 // 3_600
     if step_minutes == 7:  # a slot that begins before the full hour counts as that earlier hour
         hour = seconds[ahead] % 86_400 // 420 * 7 // 60
@@ -83,12 +83,12 @@ def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: flo
 
 
 def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:
-    model, windows = forecaster(), loader(part="test", batch_size=32)
+    model, windows = forecaster(), loader(split="test", batch_size=32)
     assert windows.num_windows % 32
     scores = scores_of(model, windows)
     running, weights = RunningErrors(12, tuple("abcde"), 5, CPU), AttentionWeights(model)
     with weights.in_some_of(len(windows)):
-        assert survey(model.train(), windows, FP32, running)
+        assert run_metrics(model.train(), windows, FP32, running)
     assert model.training
     errors = running.compute()
     np.testing.assert_allclose(maes_of(errors["horizon"]), maes_of(scores.by_step), rtol=1e-12)
@@ -99,12 +99,12 @@ def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:
 
 def test_a_hand_set_mean_is_told_as_it_is() -> None:
     """Three sensors on a line, 0, 1 and 3 km: distances 1, 3; 1, 2; 2, 3."""
-    summed = RunningWeights(pooling(LINE, heads=2, kind="mean", neighbours=None, radius_km=2.0))
+    summed = RunningWeights(pooling(LINE, heads=2, kind="mean", neighbours=None, gate_radius_km=2.0))
     with torch.no_grad():
         summed.pooling.geometry.log_radius.copy_(torch.tensor([2.0, 4.0]).log())
         summed.pooling.geometry.log_beta.copy_(torch.tensor([0.5, 4.0]).log())
         for size in (4, 1):
-            summed.add(torch.randn(size, 3, 16))
+            summed.update(torch.randn(size, 3, 16))
     found = summed.compute("here")
     distance = np.array([[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]])
     gate = np.array([1 / (1 + np.exp(-beta * (r - distance))) for r, beta in ((2.0, 0.5), (4.0, 4.0))])
@@ -137,7 +137,7 @@ def test_weights_are_averaged_over_the_states_that_enter_the_pooling(
         with running.in_some_of(1):
             model(seen)
         hook.remove()
-        model(seen._replace(history=seen.history + 5))
+        model(seen._replace(inputs=seen.inputs + 5))
         weights = model.social[1].pooling.weights(entered[0]).double().numpy()  # [B,H,N,K]
     null_key = np.clip(1 - weights.sum(-1), 0, None)
     shares = np.concatenate([null_key[..., None], weights], axis=-1)
@@ -153,14 +153,14 @@ def test_neither_sum_waits_for_the_device() -> None:
     model, (made, target) = forecaster().eval(), example()
     weights, errors = AttentionWeights(model), RunningErrors(12, tuple("abcde"), 5, CPU)
     with torch.no_grad(), weights.in_some_of(1), NeverWaits():
-        errors.add(model(made), made, target)
+        errors.update(model(made), made, target)
     assert errors.compute()["all"][0].count == target.valid.sum()
     assert weights.compute()[0].weights is not None
 
 
 def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
-    running = RunningWeights(pooling(LINE, kind="max", neighbours=None, radius_km=2.0, mask_mode="hard"))
-    running.add(torch.randn(2, 3, 16))
+    running = RunningWeights(pooling(LINE, kind="max", neighbours=None, gate_radius_km=2.0, mask_mode="hard"))
+    running.update(torch.randn(2, 3, 16))
     found = running.compute("here")
     assert found.layer.heads == (Head(pytest.approx(2), 0, None, None, None),) * 2
     assert (found.weights, found.layer.trained) == (None, False)
@@ -173,7 +173,7 @@ def test_a_sensor_without_neighbours_has_no_distance() -> None:
     layer = SocialLayer(8, DotAttention(8, Geometry(2, alone)), 0.0)
     running = RunningWeights(layer.pooling)
     with torch.no_grad():
-        running.add(torch.randn(3, 2, 8))
+        running.update(torch.randn(3, 2, 8))
     found = running.compute("here")
     assert {(head.null_key, head.distance_km) for head in (*found.layer.heads, found.layer.mean)} == {(1, None)}
     rows = RunningErrors(2, ("a", "b"), 5, CPU).compute()["sensor"]
@@ -188,7 +188,7 @@ def test_the_worst_sensor_comes_first_and_one_without_targets_last() -> None:
     made, starts = series(values, valid, seconds), torch.arange(0, 200, 5)
     target = made.target(starts)
     running = RunningErrors(12, tuple("abc"), 5, CPU)
-    running.add(target.values + torch.tensor([1.0, 9.0, 2.0])[:, None], made.window(starts), target)
+    running.update(target.values + torch.tensor([1.0, 9.0, 2.0])[:, None], made.window(starts), target)
     errors = running.compute()
     found = sensor_errors(Sensors(("a", "b", "c"), np.arange(3.0), np.arange(3.0)), errors["sensor"], [])
     assert [(sensor.id, sensor.count) for sensor in found] == [("c", 480), ("a", 480), ("b", 0)]
@@ -231,8 +231,8 @@ def test_the_tables_name_errors_and_weights(run: Path) -> None:
 
 
 def test_json_agrees_with_evaluate_and_holds_every_sensor(run: Path, data: Path) -> None:
-    found = explained(run, "--part", "validation")
-    scores = json.loads(socialx("evaluate", run, "--json", "--part", "validation").stdout)
+    found = explained(run, "--split", "validation")
+    scores = json.loads(socialx("evaluate", run, "--json", "--split", "validation").stdout)
     rows = scores["scores"][str(run)]["avg_speed"]
     assert [row["minutes"] for row in found["by_horizon"]] == list(range(5, 65, 5))
     assert [row["hour"] for row in found["by_hour"]] == list(range(24))
@@ -263,8 +263,8 @@ def test_json_agrees_with_evaluate_and_holds_every_sensor(run: Path, data: Path)
 
 
 def test_the_references_are_those_of_evaluate(run: Path) -> None:
-    found = explain(run, part="validation")
-    scores = evaluate_runs([run], part="validation", baselines=True, by=["hour", "horizon"])
+    found = explain(run, split="validation")
+    scores = evaluate_runs([run], split="validation", baselines=True, by=["hour", "horizon"])
     assert list(found.references) == ["naive", "historical average"]
     for name, reference in found.references.items():
         assert reference.mae == pytest.approx(scores[name].overall().mae, rel=1e-9)
@@ -334,7 +334,7 @@ def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     assert "max has no weights" in result.stdout
     assert "How far each head reaches" in texts(tmp_path / "out.svg")
     assert all(sensor["neighbours"] == [] for sensor in explained(largest)["sensors"])
-    own = small_run(data, "own", "--pooling", "own")
+    own = small_run(data, "own", "--pooling", "self_only")
     assert all([near["id"] for near in sensor["neighbours"]] == [sensor["id"]] for sensor in explained(own)["sensors"])
     plot_explanation(explain(own), tmp_path / "own.svg")
     assert "How far each head reaches" in texts(tmp_path / "own.svg")
@@ -345,7 +345,7 @@ def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     [
         (["--plot", "out.jpg"], 2, "out.jpg: a picture cannot end in '.jpg': name it .png, .svg or .pdf"),
         (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
-        (["--part", "tests"], 2, "--part tests: one of train, validation, test"),
+        (["--split", "tests"], 2, "--split tests: one of train, validation, test"),
         (["--set", "data.horizon=6"], 2, "was trained with"),
         (["--plot", "folder.png"], 1, "folder.png: a folder, not a file"),
     ],

@@ -19,9 +19,9 @@ from tests.commands import refused, small_run, socialx, works
 
 @pytest.fixture(scope="module")
 def saved(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All forecasts of the test part of a run, as evaluate saves them."""
+    """All forecasts of the test split of a run, as evaluate saves them."""
     path = tmp_path_factory.mktemp("saved") / "all.parquet"
-    api.evaluate(trained, save=path)
+    api.evaluate(trained, save_forecasts=path)
     return path
 
 
@@ -43,23 +43,23 @@ def told(*arguments: object, **options: object) -> tuple[api.evaluate, list[str]
 @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
 def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path, suffix: str, part: str) -> None:
     path = tmp_path / f"saved{suffix}"
-    api.evaluate(run, part=part, save=path)
-    found, said = told([run, path], part=part, baselines=True, by=("hour", "sensor"))
+    api.evaluate(run, split=part, save_forecasts=path)
+    found, said = told([run, path], split=part, baselines=True, by=("hour", "sensor"))
     assert found[path] == found[run]
     assert found.by[str(path)] == found.by[str(run)]
     assert found.protocol.period is None
     assert not [line for line in said if str(path) in line]
-    alone = api.evaluate(path, data=api.load_run(run).settings.data.path, part=part)
+    alone = api.evaluate(path, data=api.load_run(run).settings.data.path, split=part)
     assert alone[path] == found[run]
 
 
 @pytest.mark.parametrize(("suffix", "split"), [(".csv", "canonical"), (".h5", "strict"), (".parquet", "canonical")])
 def test_what_predict_wrote_has_the_scores_of_its_run(data: Path, tmp_path: Path, suffix: str, split: str) -> None:
     """A CSV has four decimals of each value."""
-    run = small_run(data, tmp_path / "run", "--split", split)
+    run = small_run(data, tmp_path / "run", "--split-method", split)
     path = tmp_path / f"made{suffix}"
-    works("predict", run, "--from", "2012-05-03 01:00", "--every", "5min", "--output", path)
-    of_run, of_file = api.evaluate(run)[run], api.evaluate(path, data={"path": data, "split": split})[path]
+    works("predict", run, "--start", "2012-05-03 01:00", "--every", "5min", "--output", path)
+    of_run, of_file = api.evaluate(run)[run], api.evaluate(path, data={"path": data, "split_method": split})[path]
     for minutes in (*range(5, 65, 5), None):
         scores = vars(of_run.by_minutes()[minutes])
         found = vars(of_file.by_minutes()[minutes])
@@ -94,20 +94,20 @@ def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_pat
     frame["forecast"] = (frame["truth"] + 1).fillna(0)
     path = tmp_path / "mine.parquet"
     frame.drop(columns=["truth", "unit"]).to_parquet(path)
-    found = api.evaluate([run, path], baselines=True, part="test")
+    found = api.evaluate([run, path], baselines=True, split="test")
     assert found[path].overall().mae == pytest.approx(1, rel=1e-5)
     assert [line for line in verdicts(found) if line.startswith(f"{path} is") and "% better than naive" in line]
     assert not [line for line in verdicts(found) if "mine.parquet, the best reference" in line]
-    assert socialx("evaluate", run, path, "--max-mae", "all=0.5").exit_code == 3
-    result = works("evaluate", path, "--data", api.load_run(run).settings.data.path, "--max-mae", "all=1.5")
+    assert socialx("evaluate", run, path, "--fail-above", "all=0.5").exit_code == 3
+    result = works("evaluate", path, "--data", api.load_run(run).settings.data.path, "--fail-above", "all=1.5")
     assert "1.0000" in result.stdout
 
 
 def test_two_models_are_compared_by_days(data: Path, excerpt: Path, tmp_path: Path) -> None:
     run = small_run(excerpt, tmp_path / "run", "--days", "8")
-    part = {"part": "all"}
+    part = {"split": "all"}
     path = tmp_path / "saved.h5"
-    api.evaluate(run, save=path, **part)
+    api.evaluate(run, save_forecasts=path, **part)
     difference = api.evaluate([path, run], compare=True, **part).difference
     assert difference is not None
     assert (difference.first, difference.second) == (str(path), str(run))
@@ -129,7 +129,7 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
     frame.to_csv(path, index=False)
     found, said = told([run, path], baselines=True)
     windows = len(issues)
-    share = f"{path}: {windows - 2} of {windows} windows of the test part have a forecast of every sensor and step"
+    share = f"{path}: {windows - 2} of {windows} windows of the test split have a forecast of every sensor and step"
     assert [line for line in said if line.startswith(share) and "every model is scored on these alone" in line]
     assert found.protocol.period is not None
     assert found.protocol.period.windows == windows - 2
@@ -210,7 +210,7 @@ def test_a_file_is_never_replaced_by_the_scores_of_it(run: Path, saved: Path, tm
     path = tmp_path / "mine.csv"
     table(saved).to_csv(path, index=False)
     before = path.read_bytes()
-    refused("evaluate", run, path, "--csv", path, "--overwrite")
+    refused("evaluate", run, path, "--save-scores", path, "--overwrite")
     assert path.read_bytes() == before
 
 

@@ -31,14 +31,14 @@ from socialx.scoring.intervals import (
     LEAST,
     LEVELS,
     SHARES,
-    Intervals,
+    ConformalIntervals,
     RunningCoverage,
     SignedErrors,
     bounds,
     bounds_by_group,
     groups_of,
 )
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import SMALL, refused, small_file, small_run, works
@@ -54,12 +54,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run(small_file(tmp_path_factory.mktemp("data"), 700))
 
 
-def made(errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, targets: tuple[str, ...]) -> Intervals:
+def made(
+    errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, targets: tuple[str, ...]
+) -> ConformalIntervals:
     """Intervals of errors and forecasts [W,P,N,G]."""
     sums = SignedErrors(torch.from_numpy(free_flow), len(errors), errors.shape[1])
     values = np.where(np.isnan(errors), 0, forecast + errors)
     target = Target(torch.from_numpy(values), torch.from_numpy(~np.isnan(errors)))
-    sums.add(torch.from_numpy(forecast), example().batch, target)
+    sums.update(torch.from_numpy(forecast), example().batch, target)
     (lower, upper), count = sums.compute()
     assert count == np.isfinite(errors).sum()
     ids = tuple(f"s{i}" for i in range(errors.shape[2]))
@@ -67,7 +69,7 @@ def made(errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, target
     units = dict.fromkeys(targets, "mph")
     scored = protocol(horizon=errors.shape[1], sensors=len(ids), inputs=units, targets=units)
     rest = (torch.from_numpy(lower), torch.from_numpy(upper), "w", scored, count)
-    return Intervals(ids, table, *rest)
+    return ConformalIntervals(ids, table, *rest)
 
 
 # --- the numbers ------------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ def test_a_large_part_keeps_the_errors_of_every_third_window(every: int, monkeyp
     padded = np.concatenate([errors, errors[[-1, -1]] + 1])  # the last batch of 7 repeats a window
     for first in range(0, 42, 7):
         part = torch.from_numpy(padded[first : first + 7])
-        sums.add(torch.zeros_like(part), example().batch, Target(part, torch.ones_like(part, dtype=torch.bool)))
+        sums.update(torch.zeros_like(part), example().batch, Target(part, torch.ones_like(part, dtype=torch.bool)))
     np.testing.assert_array_equal(sums.errors, errors[::every])
     assert sums.errors.nbytes + sums.groups.nbytes <= module.KEPT_BYTES + 2 * 3 * module.ENTRY_BYTES
 
@@ -186,7 +188,7 @@ def test_coverage_and_width_are_those_of_every_reading() -> None:
     new, truth = forecast[:8], target.values.numpy()
     sums = RunningCoverage(found, CPU)
     for part in (slice(0, 3), slice(3, 8)):
-        sums.add(torch.from_numpy(new[part]), batch, Target(target.values[part], torch.from_numpy(valid[part])))
+        sums.update(torch.from_numpy(new[part]), batch, Target(target.values[part], torch.from_numpy(valid[part])))
     (rows,) = sums.compute(5)
     assert [row.level for row in rows[::13]] == [0.5, 0.8, 0.9]
     assert [row.minutes for row in rows[:13]] == [*range(5, 65, 5), None]
@@ -217,7 +219,7 @@ def test_sensors_are_found_by_id_and_unknown_ones_have_the_bounds_of_all() -> No
 
 
 def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = load_trained(run, Layers())[0].data
+    data = load_trained(run, ConfigLayers())[0].data
     readings = list(data.training_readings())
     values = np.concatenate([np.where(valid, values, np.nan) for values, valid, _ in readings])
     expected = np.nanpercentile(values, 95, axis=0, method="lower")
@@ -239,13 +241,13 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
     values = torch.zeros(4, 2, 3, 1)
     values[2, 1, 1] = math.inf
     with pytest.raises(SocialxError, match="not a finite number"):
-        sums.add(values, example().batch, Target(values, values == 0))
+        sums.update(values, example().batch, Target(values, values == 0))
 
 
 # --- the run folder ---------------------------------------------------------------------------------------------------
 
 
-def intervals_of(run: Path) -> Intervals:
+def intervals_of(run: Path) -> ConformalIntervals:
     """What the folder has for its weights."""
     return open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint)
 
@@ -274,14 +276,14 @@ def test_a_training_that_goes_on_writes_those_of_its_new_weights(run: Path) -> N
     old = intervals_of(run).weights
     works("train", "--resume", run, "--max-epochs", "2")
     assert intervals_of(run).weights != old
-    data = load_trained(run, Layers())[0].data.store.path
+    data = load_trained(run, ConfigLayers())[0].data.store.path
     works("train", "--data", data, "--run-dir", run, "--overwrite", "--max-epochs", "1", *SMALL)
     assert intervals_of(run).weights == old  # it clears them with the rest
 
 
 def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path) -> None:
     """Ctrl-C in the second epoch, as the loop sees it."""
-    data = load_trained(trained, Layers())[0].data.store.path
+    data = load_trained(trained, ConfigLayers())[0].data.store.path
     model = {"width": 8, "blocks": 1, "slstm_at": ()}
     stop = lambda event: signal.raise_signal(signal.SIGINT) if isinstance(event, Epoch) else None  # noqa: E731
     run = api.train(data, model=model, trainer={"max_epochs": 3}, run_dir=tmp_path / "run", progress=stop)
@@ -404,9 +406,9 @@ def test_the_table_and_the_picture_show_the_range(run: Path, tmp_path: Path) -> 
 
 
 def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
-    printed = works("evaluate", run, "--intervals", "--part", "validation").stdout
+    printed = works("evaluate", run, "--intervals", "--split", "validation").stdout
     assert "prediction intervals" in printed
-    rows = json.loads(works("evaluate", run, "--intervals", "--part", "validation", "--json").stdout)["intervals"]
+    rows = json.loads(works("evaluate", run, "--intervals", "--split", "validation", "--json").stdout)["intervals"]
     rows = {(row["level"], row["minutes"]): row for row in rows[str(run)]["avg_speed"]}
     for level in (0.5, 0.8, 0.9):  # on the errors that they are made of: about the level
         assert level - 0.01 <= rows[level, None]["share"] < level + 0.03

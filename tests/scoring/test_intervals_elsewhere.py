@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import socialx
-from socialx.scoring.intervals import LEVELS, SHARES, Intervals, bounds_by_group
+from socialx.scoring.intervals import LEVELS, SHARES, ConformalIntervals, bounds_by_group
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import edited, small_file, small_run, works
 
 DAY = 288
 
 
-def guessed(run: Path) -> Intervals:
+def guessed(run: Path) -> ConformalIntervals:
     """Intervals of no sensor alone, as of a run that comes with socialx; ends grow with the level and the step."""
     found = open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint).of((), torch.device("cpu"))
     wide = torch.arange(len(LEVELS))[:, None, None] + torch.arange(1.0, 13)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.evaluate import evaluate
 from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, socialx, works
 
-ROWS = 1560  # the validation part goes on past a midnight; the test part is of one day
+ROWS = 1560  # the validation split goes on past a midnight; the test split is of one day
 QUICK = ["--batch-size", "32", "--learning-rate", "0.01"]
 
 
@@ -30,51 +30,53 @@ def run(data: Path) -> Path:
 
 @pytest.mark.parametrize("days", ["all", "1", "trained"])
 def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
-    problem, _ = load_trained(run, Layers.of(None, {}))
-    d, model = problem.data, problem.model.eval()
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    d, model = experiment.data, experiment.model.eval()
     values, valid = (part[..., 0] for part in d.source.read(slice(0, ROWS)))
     total, count = np.zeros(12), np.zeros(12)
-    starts, past = d.windows.part("validation"), d.past(most=1)
+    starts, past = d.windows.split("validation"), d.past(most=1)
     for start in starts.tolist():
         window = d.series.window(torch.tensor([start]))
         seconds = d.store.seconds[start : start + 24]
         issued = seconds - 3600
         if days == "trained":
             issued = np.minimum(issued, d.store.seconds[d.windows.training_rows.stop - 1])
-        usual = past.at(seconds, issued, (1 if days == "1" else None,))
-        trust = torch.from_numpy(usual.trust).float() / 255
+        climatology = past.at(seconds, issued, (1 if days == "1" else None,))
+        confidence = torch.from_numpy(climatology.confidence).float() / 255
         with torch.no_grad():
-            forecast = model(window._replace(usual=torch.from_numpy(usual.readings), trust=trust))[0, :, :, 0].numpy()
+            forecast = model(
+                window._replace(climatology=torch.from_numpy(climatology.readings), confidence=confidence)
+            )[0, :, :, 0].numpy()
         ahead = slice(start + 12, start + 24)
         total += (np.abs(forecast - values[ahead]) * valid[ahead]).sum(1)
         count += valid[ahead].sum(1)
-    found = evaluate([run], part="validation", known_days=days)
-    (scores,) = found.known_days.values()
+    found = evaluate([run], split="validation", climatology_days=days)
+    (scores,) = found.climatology_days.values()
     np.testing.assert_allclose([step.mae for step in scores.targets["avg_speed"].by_step], total / count, rtol=1e-4)
     assert len({int(d.store.seconds[start + 11]) // 86_400 for start in starts}) > 1  # so a day began between them
 
 
 def test_the_command_prints_them_apart(run: Path) -> None:
-    result = works("evaluate", run, "--known-days", "all,1,0", "--json")
+    result = works("evaluate", run, "--climatology-days", "all,1,0", "--json")
     printed = json.loads(result.stdout)
     names = [f"{run}, {days}" for days in ("all days", "1 day", "0 days")]
-    assert list(printed["known_days"]) == names
-    scores = [printed["scores"][str(run)], *(printed["known_days"][name] for name in names)]
+    assert list(printed["climatology_days"]) == names
+    scores = [printed["scores"][str(run)], *(printed["climatology_days"][name] for name in names)]
     assert len({of["avg_speed"]["all"]["count"] for of in scores}) == 1
     assert len({of["avg_speed"]["all"]["mae"] for of in scores}) == 3  # a run is scored with all days anyway
-    assert "known_days" not in json.loads(socialx("evaluate", run, "--json").stdout)
-    shown = " ".join(socialx("evaluate", run, "--known-days", "all").stdout.split())
+    assert "climatology_days" not in json.loads(socialx("evaluate", run, "--json").stdout)
+    shown = " ".join(socialx("evaluate", run, "--climatology-days", "all").stdout.split())
     assert "test windows, climatology of the days before each day" in shown
 
 
 @pytest.mark.parametrize("days", ["week", "-1", "1.5"])
 def test_a_number_of_days_is_one(run: Path, days: str) -> None:
-    assert "0,7,all" in refused("evaluate", run, f"--known-days={days}", code=2)
+    assert "0,7,all" in refused("evaluate", run, f"--climatology-days={days}", code=2)
 
 
 def test_a_run_without_climatology_is_refused_before_it_is_scored(data: Path, tmp_path: Path) -> None:
     run = small_run(data, tmp_path / "run", "--no-climatology", *QUICK)
-    error = refused("evaluate", run, "--known-days", "all", code=2)
+    error = refused("evaluate", run, "--climatology-days", "all", code=2)
     assert f"{run} was trained without a climatology" in error
     assert "--climatology" in error
     assert evaluate([run])[run].overall().count > 0

@@ -32,10 +32,10 @@ def of(*mae: float) -> ModelScores:
         {"dataset": "my_city"},
         {"sensors": 206},
         {"windows": {"test": 1_500}},
-        {"split": "strict"},
+        {"split_method": "strict"},
         {"targets": {"latitude": "degrees"}},
         {"targets": {"avg_speed": "km/h"}},
-        {"history": 24},
+        {"lookback": 24},
         {"horizon": 6},
         {"step_minutes": 15},
         {"imputed": True},
@@ -70,12 +70,12 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
     data = small_file(tmp_path)
     past = str(small_run(data, "past", "--batch-size", "32", "--learning-rate", "0.01"))
     plain = str(small_run(data, "plain", "--no-climatology"))
-    assert not evaluate([past, plain], baselines=True).known_days  # the file is no published one
+    assert not evaluate([past, plain], baselines=True).climatology_days  # the file is no published one
     for task in ("evaluate", "report.report"):
         monkeypatch.setattr(f"socialx.tasks.{task}.published", lambda *_: DATASETS["metr-la"].scores)
     found = evaluate([past, plain], baselines=True)
-    frozen = evaluate(past, known_days="trained").known_days
-    assert found.known_days == frozen
+    frozen = evaluate(past, climatology_days="trained").climatology_days
+    assert found.climatology_days == frozen
     rows = {name: mae for name, mae, source in ladder_rows(found) if source == OURS}
     shown = {f"{past}, which reads past days", f"{past}, with the days of the training", plain}
     assert rows.keys() - found.models.keys() | {plain} == shown
@@ -83,7 +83,7 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
     assert rows[f"{past}, with the days of the training"] == [f"{only.at(at).mae:.4f}" for at in (15, 30, 60)]
     assert rows[f"{past}, which reads past days"] == [f"{found[past].at(at).mae:.4f}" for at in (15, 30, 60)]
     reported = report([past, plain]).evaluation
-    assert reported.known_days == frozen
+    assert reported.climatology_days == frozen
 
 
 def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "values", "says"),
     [
-        ("--split", ["canonical", "strict"], "split strict, not canonical"),
+        ("--split-method", ["canonical", "strict"], "split strict, not canonical"),
         ("--inputs", ["", "avg_speed,latitude"], "inputs ['avg_speed', 'latitude'], not ['avg_speed']"),
     ],
 )

@@ -38,7 +38,7 @@ def test_scores_equal_the_definition_over_everything_seen(seed: int, batches: in
     running = RunningScores(4, 2, CPU)
     for b in range(batches):
         f, y, v = (torch.from_numpy(a[b]) for a in (forecast, target, valid))
-        running.add(f, BATCH, Target(y, v))
+        running.update(f, BATCH, Target(y, v))
     for of_target, scores in enumerate(running.compute()):
         f, y, v = (array[..., of_target] for array in (forecast, target, valid))
         assert len(scores.by_step) == 4
@@ -58,7 +58,7 @@ def test_errors_of_several_targets_are_weighed() -> None:
 
 def test_nothing_valid_is_nan_with_count_zero() -> None:
     running, zero = RunningScores(2, 1, CPU), torch.zeros(3, 2, 4, 1)
-    running.add(zero, BATCH, Target(zero, zero.bool()))
+    running.update(zero, BATCH, Target(zero, zero.bool()))
     (of_target,) = running.compute()
     assert len(of_target.by_step) == 2
     for scores in (*of_target.by_step, of_target.overall):
@@ -85,7 +85,7 @@ def test_mape_leaves_out_truths_that_are_nearly_zero_in_any_unit(unit: float) ->
     running, plain = RunningScores(1, 2, CPU, means), RunningScores(1, 2, CPU)
     f, y = (np.stack([each, 100 * each], axis=-1)[None, None] for each in (forecast, truth))
     for each in (running, plain):
-        each.add(torch.from_numpy(f), BATCH, Target(torch.from_numpy(y), torch.ones(y.shape, dtype=torch.bool)))
+        each.update(torch.from_numpy(f), BATCH, Target(torch.from_numpy(y), torch.ones(y.shape, dtype=torch.bool)))
     for of_target, without in zip(running.compute(), plain.compute(), strict=True):
         for scores in (*of_target.by_step, of_target.overall):
             assert (scores.count, scores.undivided) == (10, 6)
@@ -99,7 +99,7 @@ def test_mape_leaves_out_truths_that_are_nearly_zero_in_any_unit(unit: float) ->
 def test_a_count_of_one_is_not_nearly_zero() -> None:
     running = RunningScores(1, 1, CPU, [900.0])
     truth = torch.tensor([1.0, 900.0])[None, None, :, None]
-    running.add(truth + 1, BATCH, Target(truth, torch.ones_like(truth, dtype=torch.bool)))
+    running.update(truth + 1, BATCH, Target(truth, torch.ones_like(truth, dtype=torch.bool)))
     scores = running.compute()[0].overall
     assert scores.mape == pytest.approx(100 * (1 + 1 / 900) / 2)
     assert "undivided" not in scores.as_dict()

@@ -24,7 +24,7 @@ from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 
-ROWS = 1500  # 5 days and a bit; the test part ends with a batch of 39 windows
+ROWS = 1500  # 5 days and a bit; the test split ends with a batch of 39 windows
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def worse(run: Path) -> Path:
 
 def test_errors_by_group_have_their_keys_and_are_of_all_readings(run: Path) -> None:
     """``test_explain`` has the numbers."""
-    found = api.evaluate([run], by=BY, part="all")
+    found = api.evaluate([run], by=BY, split="all")
     days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
     ids = list(open_run(run).sensors or ())
     keys = dict(zip(BY, (list(range(5, 65, 5)), list(range(24)), days, ids, ["congested", "free"]), strict=True))
@@ -65,7 +65,7 @@ def test_errors_by_group_have_their_keys_and_are_of_all_readings(run: Path) -> N
 def test_no_free_flow_speed_is_needed_where_congestion_is_not_asked_for() -> None:
     batch, target = example()
     errors = RunningErrors(12, tuple("abcde"), 5, CPU)
-    errors.add(target.values + 1, batch, target)
+    errors.update(target.values + 1, batch, target)
     assert [row.count for row in errors.compute()["congestion"]] == [0, target.valid.sum()]
 
 
@@ -90,7 +90,7 @@ def daily(errors: np.ndarray, days: np.ndarray, batch: int = 7) -> DailyErrors:
     for first in range(0, len(padded), batch):
         part = slice(first, first + batch)
         values = torch.from_numpy(np.nan_to_num(padded[part])[..., None])
-        sums.add(values, example().batch, Target(torch.zeros_like(values), torch.from_numpy(valid[part][..., None])))
+        sums.update(values, example().batch, Target(torch.zeros_like(values), torch.from_numpy(valid[part][..., None])))
     return sums
 
 
@@ -137,18 +137,18 @@ def test_nothing_valid_is_no_difference() -> None:
 
 
 def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> None:
-    found = api.evaluate([run, worse], compare=True, part="all")
+    found = api.evaluate([run, worse], compare=True, split="all")
     assert (found.difference.first, found.difference.second) == (str(run), str(worse))
     gap = found[str(worse)].overall().mae - found[str(run)].overall().mae
     assert found.difference.rows[-1].difference == pytest.approx(gap, rel=1e-9)
     assert found.difference.rows[2].minutes == 15
     assert found.difference.rows[-1].differs is True
-    result = socialx("evaluate", run, worse, "--compare", "--part", "all")
+    result = socialx("evaluate", run, worse, "--compare", "--split", "all")
     assert f"{gap:+.4f}" in result.stdout
     assert f"bootstrap over {found.difference.days} days" in result.stdout
     for words in ([run], [run, run], [run, worse, run.parent / "third"]):
         assert "it compares two runs" in refused("evaluate", *words, "--compare", code=2)
-    assert "use --part all or a longer file" in refused("evaluate", run, worse, "--compare", code=2)
+    assert "use --split all or a longer file" in refused("evaluate", run, worse, "--compare", code=2)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -174,16 +174,16 @@ def test_limits_are_read_and_held_against_every_run(run: Path, worse: Path) -> N
 
 
 def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: Path) -> None:
-    kept = works("evaluate", run, "--max-mae", "60min=1000,all=1000", "--json")
+    kept = works("evaluate", run, "--fail-above", "60min=1000,all=1000", "--json")
     assert kept.stderr == ""
     mae = json.loads(kept.stdout)["scores"][str(run)]["avg_speed"]["by_step"][11]["mae"]
-    result = socialx("evaluate", run, "--max-mae", "60min=0.5")
+    result = socialx("evaluate", run, "--fail-above", "60min=0.5")
     assert result.exit_code == 3
     assert result.stderr == f"error: {run}: MAE {mae:.4f} mph at 60 min: required <= 0.5\n"
     assert f"{mae:.4f}" in result.stdout
-    assert "no step of the horizon" in socialx("evaluate", run, "--max-mae", "7min=3").stderr
+    assert "no step of the horizon" in socialx("evaluate", run, "--fail-above", "7min=3").stderr
     data = run.parent / "small.h5"
-    none = refused("evaluate", "--baselines", "--data", data, "--max-mae", "all=1", code=2)
+    none = refused("evaluate", "--baselines", "--data", data, "--fail-above", "all=1", code=2)
     assert "no run that must keep it" in none
 
 
@@ -192,7 +192,7 @@ def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: P
 
 def test_the_csv_has_every_score(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
-    result = works("evaluate", run, "--baselines", "--by", "hour", "--csv", path, "--json")
+    result = works("evaluate", run, "--baselines", "--by", "hour", "--save-scores", path, "--json")
     right = json.loads(result.stdout)["scores"][str(run)]["avg_speed"]["by_step"]
     rows = list(csv.DictReader(path.open()))
     assert len(rows) == 4 * (13 + 24)
@@ -208,14 +208,17 @@ def test_the_csv_has_every_score(run: Path, tmp_path: Path) -> None:
     frame = api.evaluate([run], baselines=True).to_frame()
     assert list(frame.columns) == ["model", "horizon", *names, "unit"]
     assert frame[frame.model == str(run)].mae.tolist() == [row["mae"] for row in right]
-    assert "exists already" in refused("evaluate", run, "--csv", path)
-    works("evaluate", run, "--csv", path, "--overwrite")
+    assert "exists already" in refused("evaluate", run, "--save-scores", path)
+    works("evaluate", run, "--save-scores", path, "--overwrite")
 
 
 def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
     """``test_forecast_files`` has their scores, ``test_time_gaps`` their truth."""
     for suffix in ("h5", "parquet"):
-        assert f"wrote {tmp_path}/all.{suffix}" in works("evaluate", run, "--save", tmp_path / f"all.{suffix}").stderr
+        assert (
+            f"wrote {tmp_path}/all.{suffix}"
+            in works("evaluate", run, "--save-forecasts", tmp_path / f"all.{suffix}").stderr
+        )
     table = pd.read_parquet(tmp_path / "all.parquet")
     assert list(table.columns) == ["origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast", "truth"]
     windows = open_run(run).protocol.windows["test"]
@@ -240,9 +243,9 @@ def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path,
     there = tmp_path / "there.h5"
     there.write_text("mine")
     for words, code, says in (
-        ([run, "--save", tmp_path / "x.csv"], 2, "no format ends in '.csv': name it .h5, .parquet"),
-        ([run, "--save", there], 1, "exists already: add --overwrite"),
-        ([run, worse, "--save", tmp_path / "x.h5"], 2, "it takes the forecasts of one run"),
+        ([run, "--save-forecasts", tmp_path / "x.csv"], 2, "no format ends in '.csv': name it .h5, .parquet"),
+        ([run, "--save-forecasts", there], 1, "exists already: add --overwrite"),
+        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "it takes the forecasts of one run"),
     ):
         assert says in refused("evaluate", *words, code=code)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there.h5": "mine"}

@@ -15,12 +15,12 @@ import socialx as api
 from socialx.core.errors import SettingsError
 from socialx.dataset import Dataset
 from socialx.files.store.time_axis import as_text
-from socialx.settings.layers import Layers
-from socialx.tasks.scored_part import windows_within
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.scored_split import windows_within
 from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, works
 
-ROWS = 1500  # 5.2 days from 2012-05-03 00:00, the test part from 2012-05-07 04:10
+ROWS = 1500  # 5.2 days from 2012-05-03 00:00, the test split from 2012-05-07 04:10
 FROM, TO = "2012-05-07 06:00", "2012-05-07 09:00"
 
 
@@ -36,7 +36,7 @@ def run(data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset(run: Path) -> Dataset:
-    return load_trained(run, Layers())[0].data
+    return load_trained(run, ConfigLayers())[0].data
 
 
 def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(part=st.sampled_from(["train", "validation", "test", "all"]), rows=st.data())
 def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObject, dataset: Dataset) -> None:
-    seconds, starts = dataset.store.seconds, dataset.windows.part(part)
+    seconds, starts = dataset.store.seconds, dataset.windows.split(part)
     begin = rows.draw(st.integers(int(seconds[0]), int(seconds[-1])))
     until = rows.draw(st.integers(begin, int(seconds[-1])))
     by_hand = [k for k, row in enumerate(starts) if begin <= seconds[row + 12] and seconds[row + 23] <= until]
@@ -86,10 +86,10 @@ def test_the_ends_of_the_file_are_open(run: Path, dataset: Dataset) -> None:
 
 def test_every_measure_of_evaluate_is_of_the_period(run: Path) -> None:
     asked = {"start": "2012-05-07 06:00", "end": "2012-05-07 06:55"}
-    found = api.evaluate([run], baselines=True, known_days="all", intervals=True, by=["hour", "sensor"], **asked)
+    found = api.evaluate([run], baselines=True, climatology_days="all", intervals=True, by=["hour", "sensor"], **asked)
     count = found[str(run)].overall().count
     assert {model.overall().count for model in found.models.values()} == {count}
-    assert found.known_days[f"{run}, all days"].overall().count == count
+    assert found.climatology_days[f"{run}, all days"].overall().count == count
     assert [row.key for row in found.by[str(run)]["hour"] if row.count] == [6]
     assert sum(row.count for row in found.by[str(run)]["sensor"]) == count
     assert found.published == ()
@@ -100,7 +100,7 @@ def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path
     explained = api.explain(run, start=FROM, end=TO)
     assert explained.count == scores[run].overall().count
     assert explained.protocol.period == scores.protocol.period
-    page, period = tmp_path / "report.html", ("--from", FROM, "--to", TO)
+    page, period = tmp_path / "report.html", ("--start", FROM, "--end", TO)
     works("report", run, *period, "-o", page)
     for text in (page.read_text(), works("evaluate", run, *period).stdout):
         assert f"the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in text
@@ -109,14 +109,14 @@ def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--from", "2012-06-01"), "the nearest is --from '2012-05-08 04:55:00'"),
-        (("--to", "2011-01-01"), "the nearest is --to '2012-05-03 00:00:00'"),
-        (("--to", "2012-05-04"), "no test window has its forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
-        (("--from", TO, "--to", FROM, "--part", "all"), "are of 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
-        (("--from", TO, "--to", FROM), f"no test window has its forecast within {TO}:00 .. {FROM}:00"),
-        (("--from", "yesterday"), "--from yesterday: not a time"),
-        (("--from", FROM, "--days", "2"), "--from: the first days of the file are asked for too: leave out --days"),
-        (("--to", TO, "--days", "2"), "--to: the first days of the file are asked for too"),
+        (("--start", "2012-06-01"), "the nearest is --start '2012-05-08 04:55:00'"),
+        (("--end", "2011-01-01"), "the nearest is --end '2012-05-03 00:00:00'"),
+        (("--end", "2012-05-04"), "no test window has its forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
+        (("--start", TO, "--end", FROM, "--split", "all"), "are of 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
+        (("--start", TO, "--end", FROM), f"no test window has its forecast within {TO}:00 .. {FROM}:00"),
+        (("--start", "yesterday"), "--start yesterday: not a time"),
+        (("--start", FROM, "--days", "2"), "--start: the first days of the file are asked for too: leave out --days"),
+        (("--end", TO, "--days", "2"), "--end: the first days of the file are asked for too"),
     ],
 )
 def test_a_period_that_cannot_be_scored(arguments: tuple[str, ...], says: str, data: Path) -> None:

@@ -44,9 +44,9 @@ def test_the_baselines_print_what_the_protocol_says(name: str, printed: dict[str
     first_test = total - round(0.2 * total)
     rows = np.arange(first_test, total)  # first row of each test window
     seen = round(0.7 * total) - 1 + 24  # rows that a training window touches
-    carried = speeds.copy()
-    for row in range(1, len(carried)):
-        carried[row] = np.where(carried[row] == 0, carried[row - 1], carried[row])
+    last_observed = speeds.copy()
+    for row in range(1, len(last_observed)):
+        last_observed[row] = np.where(last_observed[row] == 0, last_observed[row - 1], last_observed[row])
     cell = np.array([t.weekday() * 288 + (t.hour * 60 + t.minute) // 5 for t in times])
     average = np.full((7 * 288, speeds.shape[1]), np.nan)
     for c in np.unique(cell[:seen]):
@@ -58,7 +58,7 @@ def test_the_baselines_print_what_the_protocol_says(name: str, printed: dict[str
         ahead = rows + 11 + step
         forecast = {
             "naive, zeros copied": speeds[rows + 11],
-            "naive": carried[rows + 11],
+            "naive": last_observed[rows + 11],
             "historical average": average[cell[ahead]],
         }[name]
         got = printed["scores"][name]["avg_speed"]["by_step"][step - 1]
@@ -73,9 +73,9 @@ def test_the_protocol_says_what_the_numbers_depend_on(printed: dict[str, Any]) -
     protocol = printed["protocol"]
     _, speeds = read_csv()
     seen = speeds[: round(0.7 * (len(speeds) - 23)) + 23]
-    assert protocol["normaliser"]["avg_speed"] == {
+    assert protocol["scaler"]["avg_speed"] == {
         "mean": pytest.approx(seen[seen != 0].mean(), rel=1e-6),
         "std": pytest.approx(seen[seen != 0].std(), rel=1e-6),
     }
     assert protocol["inputs"] == protocol["targets"] == {"avg_speed": "mph"}
-    assert (protocol["missing"], protocol["split"]) == ({"avg_speed": 0.0}, "canonical")
+    assert (protocol["missing"], protocol["split_method"]) == ({"avg_speed": 0.0}, "canonical")

@@ -15,7 +15,7 @@ import socialx as api
 from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
 from socialx.scoring.tables import protocol_lines
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from tests.commands import edited, keep_rows, small_file, small_run, works
 
@@ -119,7 +119,7 @@ def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_pa
     """And ``predict`` gives the same forecast of every window that is scored."""
     path, save = written(whole, tmp_path / "file.h5", *KINDS[name]), tmp_path / "saved.parquet"
     run = small_run(path, "run", "--batch-size", "256")
-    found = api.evaluate(run, part="all", save=save)
+    found = api.evaluate(run, split="all", save_forecasts=save)
     frame = frame_of(save)
     truth = truth_of(path, frame)
     np.testing.assert_array_equal(frame["truth"].to_numpy(np.float32), truth.astype(np.float32))
@@ -167,15 +167,15 @@ def test_every_question_sees_the_same_windows(gappy: tuple[Path, Path], tmp_path
     path, run = gappy
     other = Path(shutil.copytree(run, tmp_path / "other"))
     found = api.evaluate([run, other], baselines=True, by=("hour", "weekday", "sensor"), drift=True, intervals=True)
-    compared = api.evaluate([run, other], part="all", compare=True)
-    problem, _ = load_trained(run, Layers.of(None, {}))
-    store, starts = problem.data.store, problem.data.windows.test
+    compared = api.evaluate([run, other], split="all", compare=True)
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    store, starts = experiment.data.store, experiment.data.windows.test
     assert (np.diff(store.seconds[starts[:, None] + np.arange(24)]) == 300).all()
     count = int(store.valid[starts[:, None] + np.arange(12, 24)].sum())
     seen = [model.overall().count for model in found.models.values()]
     seen += [sum(row.count for row in rows) for tables in found.by.values() for rows in tables.values()]
     seen += [row.count for row in found.coverage[str(run)]["avg_speed"] if row.minutes is None]
-    seen += [sum(day.count for day in found.drift[str(run)].days), api.explain(run, part="test").count]
+    seen += [sum(day.count for day in found.drift[str(run)].days), api.explain(run, split="test").count]
     assert set(seen) == {count}
     assert compared.difference.rows[-1].difference == 0
     assert api.report(run, output=tmp_path / "report.html").evaluation[str(run)] == found[str(run)]
@@ -184,7 +184,7 @@ def test_every_question_sees_the_same_windows(gappy: tuple[Path, Path], tmp_path
     assert works("doctor", "--data", path).stdout.count(" / ".join(f"{each:,}" for each in windows.values()))
 
 
-@pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
+@pytest.mark.parametrize("mode", ["on_device", "sharded", "workers"])
 def test_every_way_of_loading_serves_the_same_windows(gappy: tuple[Path, Path], mode: str) -> None:
     _, run = gappy
     found = api.evaluate(run, loader={"mode": mode, "num_workers": 0 if mode == "workers" else None})
@@ -207,7 +207,7 @@ def test_the_copied_reading_of_a_gap_is_not_scored(whole: Path, tmp_path: Path) 
 def test_training_says_what_it_leaves_out(gappy: tuple[Path, Path], tmp_path: Path) -> None:
     path, run = gappy
     left_out = api.load_run(run).protocol.windows_left_out
-    said = said_by(api.train, path, max_epochs=1, run_dir=tmp_path / "run", size="small")
+    said = said_by(api.train, path, max_epochs=1, run_dir=tmp_path / "run", preset="mlp-small")
     assert f"{path}: {left_out['train']} training windows across a time gap: left out" in said
 
 
@@ -224,7 +224,7 @@ def older(run: Path, folder: Path, crossed: int) -> Path:
 def test_an_older_run_that_was_trained_across_gaps_says_so(gappy: tuple[Path, Path], tmp_path: Path) -> None:
     _, run = gappy
     before = older(run, tmp_path, 1234)
-    said = works("evaluate", before, run, "--compare", "--part", "all").stderr
+    said = works("evaluate", before, run, "--compare", "--split", "all").stderr
     line = f"{before}: it was trained with 1,234 windows across a time gap, which are left out now"
     assert said.count("across a time gap") == said.count(line) == 1
     assert api.evaluate(before)[str(before)] == api.evaluate(run)[str(run)]
@@ -274,7 +274,7 @@ def test_windows_over_the_hour_that_pems_bay_skips_stay_as_published(
     whole: Path, tmp_path: Path, first: str, jump_s: int, ids: tuple[str, ...], kept: int, split: str
 ) -> None:
     path = bay(whole, tmp_path / "bay.h5", first, jump_s, ids)
-    protocol = api.evaluate(baselines=True, data={"path": path, "split": split}).protocol
+    protocol = api.evaluate(baselines=True, data={"path": path, "split_method": split}).protocol
     kept = kept if split == "canonical" else 0
     assert (protocol.windows_across_gaps, sum(protocol.windows_left_out.values())) == (kept, 23 - kept)
     if kept:

@@ -26,7 +26,7 @@ def test_a_file_that_has_grown_names_what_avoids_seen_windows(run: Path, grown: 
     done = works("evaluate", run, "--data", grown)
     note = next(line for line in done.stderr.splitlines() if "may have seen" in line)
     first = f"{grown}: {run} may have seen its windows until {LAST}: score only later ones with "
-    assert note == f"{first}--part all --from '2012-05-04 09:20:00'"
+    assert note == f"{first}--split all --start '2012-05-04 09:20:00'"
     again = works("evaluate", run, "--data", grown, *shlex.split(note.partition("with ")[2]))
     assert "may have seen" not in again.stderr + again.stdout
     assert again.stdout.rstrip().endswith(": unseen")

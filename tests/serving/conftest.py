@@ -17,22 +17,22 @@ from starlette.testclient import TestClient
 
 from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app, make_service
-from socialx.settings.layers import Layers
-from socialx.tasks.build import Problem
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.build import Experiment
 from socialx.tasks.trained_model import load_trained
 
 ROWS = 12
 
 
 @pytest.fixture(scope="session")
-def problem(trained: Path) -> Problem:
-    return load_trained(trained, Layers(), split=False)[0]
+def experiment(trained: Path) -> Experiment:
+    return load_trained(trained, ConfigLayers(), split=False)[0]
 
 
 @pytest.fixture
-def service(problem: Problem) -> Service:
+def service(experiment: Experiment) -> Service:
     """Without a data file; a test may change its limits before it makes the app."""
-    return make_service(problem, "small", 64)
+    return make_service(experiment, "small", 64)
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def client(service: Service) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def followed(problem: Problem, data: Path, tmp_path: Path) -> Service:
+def followed(experiment: Experiment, data: Path, tmp_path: Path) -> Service:
     """With a data file of its own, looked at by hand."""
     path = tmp_path / "live.h5"
     path.write_bytes(data.read_bytes())
-    stores = {name: replace(store, path=path) for name, store in problem.data.stores.items()}
-    made = make_service(replace(problem, data=replace(problem.data, stores=stores)), "small", 64)
+    stores = {name: replace(store, path=path) for name, store in experiment.data.stores.items()}
+    made = make_service(replace(experiment, data=replace(experiment.data, stores=stores)), "small", 64)
     made.forecast_from_data(follow=False)
     return made
 
@@ -66,14 +66,14 @@ def request_of(data: Path, rows: slice) -> dict[str, object]:
 
 
 @pytest.fixture(scope="session")
-def client_of_all(problem: Problem) -> Iterator[TestClient]:
+def client_of_all(experiment: Experiment) -> Iterator[TestClient]:
     """One for all examples of a property."""
-    with TestClient(make_app(make_service(problem, "small", 64))) as made:
+    with TestClient(make_app(make_service(experiment, "small", 64))) as made:
         yield made
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
+def subscribe(app: FastAPI) -> Iterator[str]:
     """The address of a real server in a thread of its own."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 import socialx as api
 from socialx.serving.endpoints import Service, make_app, make_service
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.predict import band_of
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import open_run
@@ -117,7 +117,7 @@ def test_requests_that_wait_are_forecast_together(service: Service, data: Path) 
     sizes = service.metrics.batches
     assert sizes.total == len(requests)
     assert sizes.counts.total() < len(requests)
-    with TestClient(make_app(make_service(service.problem, "small", 1))) as client:
+    with TestClient(make_app(make_service(service.experiment, "small", 1))) as client:
         for answer, request in zip(together, requests, strict=True):
             alone = client.post("/forecast", json=request).json()
             values, own = (np.array(each["forecast"]["avg_speed"]) for each in (answer.json(), alone))
@@ -249,7 +249,7 @@ def test_a_long_body_is_refused_before_all_of_it_is_read(service: Service, hour:
 def test_a_run_that_reads_several_features_takes_no_request(
     service: Service, hour: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores = service.problem.data.stores
+    stores = service.experiment.data.stores
     monkeypatch.setitem(stores, "flow", stores["avg_speed"])
     with TestClient(make_app(service)) as client:
         answer = client.post("/forecast", json=hour)
@@ -278,8 +278,10 @@ def test_any_numbers_are_answered_with_numbers_or_refused(
 def test_intervals_are_those_of_predict(run: Path, data: Path, service: Service, hour: Request, tmp_path: Path) -> None:
     path = only(data, tmp_path / "hour.h5", slice(-12, None))
     wanted = {**api.predict(run, path, interval=0.8).as_dict(), "run": "small"}
-    trained = load_trained(run, Layers(), split=False)[1]
-    service.band = band_of(open_run(run), trained, service.problem, 0.8, int(service.problem.data.store.seconds[-1]))
+    trained = load_trained(run, ConfigLayers(), split=False)[1]
+    service.band = band_of(
+        open_run(run), trained, service.experiment, 0.8, int(service.experiment.data.store.seconds[-1])
+    )
     with TestClient(make_app(service)) as client:
         found = client.post("/forecast", json=hour).json()
     assert found["interval"] == 0.8

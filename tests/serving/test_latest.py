@@ -69,7 +69,7 @@ def test_an_appended_row_is_forecast_from(followed: Service, run: Path) -> None:
     append(latest.path, "2012-05-04 09:20:00", [60.0, 0.0, np.nan, 50.5])
     latest = looked(followed)
     assert latest.made > first
-    assert latest.trouble == ""
+    assert latest.reason == ""
     found = latest_of(followed)
     assert found["origin"] == ["2012-05-04 09:20:00"]
     assert found["now"] == {"avg_speed": [[60.0, None, None, 50.5]]}
@@ -129,16 +129,16 @@ def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed
     whole = path.read_bytes()
     damage(path)
     latest = looked(followed)
-    assert word in latest.trouble
+    assert word in latest.reason
     with TestClient(make_app(followed)) as client:
         ready = client.get("/ready")
         assert ready.status_code == 200
-        assert ready.json() == {"ready": True, "trouble": latest.trouble}
-        assert latest.trouble
-        assert str(path.parent) not in latest.trouble
+        assert ready.json() == {"ready": True, "reason": latest.reason}
+        assert latest.reason
+        assert str(path.parent) not in latest.reason
         assert client.get("/forecast/latest").json() == before
     path.write_bytes(whole)
-    assert looked(followed).trouble == ""
+    assert looked(followed).reason == ""
 
 
 def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> None:
@@ -146,8 +146,8 @@ def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> N
     append(path, "2012-05-04 09:20:00", [20.0, 30.0, 40.0, 50.0])
     with path.open("rb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
-        assert looked(followed).trouble
-    assert looked(followed).trouble == ""
+        assert looked(followed).reason
+    assert looked(followed).reason == ""
     assert latest_of(followed)["origin"] == ["2012-05-04 09:20:00"]
 
 

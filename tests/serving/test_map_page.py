@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 from socialx.serving import guard
 from socialx.serving.endpoints import POLICY, SCRIPT, STYLES, Service, make_app, page
 from tests.pages import AROUND, CHROMIUM, Outline, around, luminance, opened, sent, uncut, written
-from tests.serving.conftest import listening
+from tests.serving.conftest import subscribe
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 # What a frame shows, before and after the slider was moved to the end as a key moves it.
@@ -59,7 +59,7 @@ def probed(service: Service) -> FastAPI:
 
 def frames(service: Service, folder: Path) -> dict[int, Any]:
     """What the page shows at two widths."""
-    with listening(probed(service)) as url:
+    with subscribe(probed(service)) as url:
         text = opened(f"{url}/around", folder)
     return {width: seen for (_, width), seen in sent(text, "probe").items()}
 
@@ -168,7 +168,7 @@ def test_map_and_legend_are_on_one_screen_and_the_map_is_enlarged(followed: Serv
     """On a laptop the table stands beside them.  A night in which all drive freely has one colour, and none is red."""
     answer = json.loads(followed.latest.answer)
     free = followed.free_flow
-    np.testing.assert_allclose(free, np.quantile(followed.latest.problem.data.store.values, 0.95, axis=0), rtol=0.02)
+    np.testing.assert_allclose(free, np.quantile(followed.latest.experiment.data.store.values, 0.95, axis=0), rtol=0.02)
     answer["now"]["avg_speed"] = [(0.97 * free).round(1).tolist()]
     followed.latest.answer = json.dumps(answer).encode()
     app = make_app(followed)
@@ -183,7 +183,7 @@ def test_map_and_legend_are_on_one_screen_and_the_map_is_enlarged(followed: Serv
     async def screens() -> HTMLResponse:
         return HTMLResponse(AROUND + "".join(frames_of), headers={"content-security-policy": ""})
 
-    with listening(app) as url:
+    with subscribe(app) as url:
         found = {
             int(name): seen for name, seen in written(opened(f"{url}/screens", tmp_path, "--window-size=1400,1700"))
         }
@@ -207,7 +207,7 @@ def test_map_and_legend_are_on_one_screen_and_the_map_is_enlarged(followed: Serv
 
 @browser
 def test_the_page_itself_runs_under_its_policy(followed: Service, tmp_path: Path) -> None:
-    with listening(make_app(followed)) as url:
+    with subscribe(make_app(followed)) as url:
         text = opened(f"{url}/", tmp_path)
     assert "metr_la: avg speed in mph" in text
     assert len(re.findall("<circle", text)) == 4 + 7  # sensors, and the keys of the colours
@@ -219,9 +219,9 @@ def test_the_page_itself_runs_under_its_policy(followed: Service, tmp_path: Path
 def test_a_page_without_data_or_positions_says_so(
     service: Service, followed: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with listening(make_app(service)) as url:
+    with subscribe(make_app(service)) as url:
         assert "no history to forecast from" in opened(f"{url}/", tmp_path)
-    sensors = followed.problem.data.sensors
+    sensors = followed.experiment.data.sensors
     monkeypatch.setitem(vars(sensors), "latitude", np.full(len(sensors.ids), np.nan))
     for seen in frames(followed, tmp_path).values():
         assert seen["first"]["hidden"] == [False, True, True]
@@ -246,7 +246,7 @@ def test_a_page_of_a_server_with_a_token_asks_for_it(
         text = page(True, True, False).replace("</body>", f"{typed}</body>")
         return HTMLResponse(text, headers={"content-security-policy": ""})
 
-    with listening(app) as url:
+    with subscribe(app) as url:
         text = opened(f"{url}/", tmp_path)
         assert "asks for its token" in text
         assert "metr_la" not in text

@@ -17,7 +17,7 @@ from socialx.data.calendar import following
 from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app
 from socialx.serving.server import Served
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.training.run_folder import RunFolder
 from tests.commands import small_run
 from tests.serving.test_latest import append
@@ -43,7 +43,7 @@ def live(data: Path, tmp_path: Path) -> Path:
 
 def served(current: Path, live: Path, interval: float | None = None) -> Service:
     """As ``serve current --data live.h5 --follow`` makes it."""
-    runs = Served(current, Layers.of(None, {"data": live}), True, interval, 64, None)
+    runs = Served(current, ConfigLayers.of(None, {"data": live}), True, interval, 64, None)
     service = runs.make(current)
     service.newer = runs.newer
     return service
@@ -72,7 +72,7 @@ def test_the_run_behind_the_link_forecasts(current: Path, live: Path, run: Path,
         if current.resolve() != one.resolve():
             switch(current, one)
         found = forecast_of(renewed(service))
-        assert (found["run"], service.trouble) == (one.name, "")
+        assert (found["run"], service.reason) == (one.name, "")
         assert found["forecast"] == api.predict(one, live).as_dict()["forecast"]
 
 
@@ -82,10 +82,10 @@ def test_a_training_into_the_same_folder_is_taken_once_it_is_whole(current: Path
     run = current.resolve()
     shutil.copy(other / "best.safetensors", run / "best.safetensors")  # its intervals are not yet calibrated
     assert forecast_of(renewed(service)) == before
-    assert "the newer run: " in service.trouble
+    assert "the newer run: " in service.reason
     shutil.copy(other / "intervals.safetensors", run / "intervals.safetensors")
     assert forecast_of(renewed(service)) != before
-    assert service.trouble == ""
+    assert service.reason == ""
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def test_a_run_that_cannot_forecast_changes_nothing(
     switch(current, tmp_path / "nowhere" if damage == "gone" else bad)
     for _ in range(2):
         assert forecast_of(renewed(service)) == before
-        assert word in service.trouble
-        assert str(tmp_path) not in service.trouble
+        assert word in service.reason
+        assert str(tmp_path) not in service.reason
         with TestClient(make_app(service)) as client:
             answer = client.get("/ready")
             assert answer.status_code == 200
-            assert word in answer.json()["trouble"]
+            assert word in answer.json()["reason"]
     switch(current, run)
-    assert renewed(service).trouble == ""
+    assert renewed(service).reason == ""
     switch(current, other)
     assert forecast_of(renewed(service))["run"] == other.name
 

@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from socialx.serving.endpoints import make_app, make_service
-from socialx.tasks.build import Problem
-from tests.serving.conftest import listening
+from socialx.tasks.build import Experiment
+from tests.serving.conftest import subscribe
 
 CHECKS = [
     not_a_server_error,
@@ -32,10 +32,10 @@ CHECKS = [
 
 
 @pytest.mark.slow
-def test_no_request_of_the_schema_ends_in_an_error_of_the_server(problem: Problem) -> None:
-    service = make_service(problem, "small", 64)
+def test_no_request_of_the_schema_ends_in_an_error_of_the_server(experiment: Experiment) -> None:
+    service = make_service(experiment, "small", 64)
     service.forecast_from_data(follow=False)
-    with listening(make_app(service)) as url:
+    with subscribe(make_app(service)) as url:
         for found in schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations():
             for mode in GenerationMode:
                 ask(found.ok(), mode)

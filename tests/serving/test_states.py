@@ -62,16 +62,16 @@ def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it
     client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert client.get("/health").json()["status"] == "ok"
-    assert client.get("/ready").json() == {"ready": True, "trouble": ""}
+    assert client.get("/ready").json() == {"ready": True, "reason": ""}
     answer = client.get("/forecast/latest")
     assert answer.status_code == 404
     assert "no history to forecast from" in answer.json()["detail"]
     assert client.get("/forecast").status_code == 405
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
     found = client.get("/sensors").json()
-    assert (found["history"], found["horizon"], found["step_minutes"]) == (12, 12, 5)
+    assert (found["lookback"], found["horizon"], found["step_minutes"]) == (12, 12, 5)
     assert (found["feature"], found["unit"], found["timezone"]) == ("avg_speed", "mph", "America/Los_Angeles")
-    sensors = service.problem.data.sensors
+    sensors = service.experiment.data.sensors
     assert [each["id"] for each in found["sensors"]] == list(sensors.ids)
     assert [each["latitude"] for each in found["sensors"]] == sensors.latitude.tolist()
     monkeypatch.setitem(vars(sensors), "latitude", np.where(np.arange(4) == 1, np.nan, sensors.latitude))
@@ -197,7 +197,7 @@ def test_a_request_that_takes_too_long_is_given_up(service: Service, hour: Reque
     with TestClient(make_app(service)) as client:
         assert [client.post("/forecast", json=hour).status_code for _ in range(2)] == [504, 504]
         assert client.get("/ready").status_code == 503
-        assert client.get("/ready").json() == {"ready": False, "trouble": "the model does not answer"}
+        assert client.get("/ready").json() == {"ready": False, "reason": "the model does not answer"}
         assert service.worker.taken == 0
         assert not service.worker._waiting
         held.set()
@@ -228,4 +228,4 @@ def test_a_part_that_has_stopped_is_told(service: Service) -> None:
         service.tasks[0].get_loop().call_soon_threadsafe(service.tasks[0].cancel)
         while not service.tasks[0].done():
             pass
-        assert client.get("/ready").json() == {"ready": False, "trouble": "a part of the server has stopped"}
+        assert client.get("/ready").json() == {"ready": False, "reason": "a part of the server has stopped"}

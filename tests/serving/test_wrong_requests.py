@@ -17,18 +17,18 @@ from starlette.testclient import TestClient
 from socialx.core.errors import SocialxError
 from socialx.serving import posted
 from socialx.serving.endpoints import Service, make_app
-from socialx.tasks.build import Problem
+from socialx.tasks.build import Experiment
 from tests.commands import edited
-from tests.serving.conftest import listening
+from tests.serving.conftest import subscribe
 
 Request = dict[str, Any]
 JSON, CSV = {"content-type": "application/json"}, {"content-type": "text/csv"}
 MANY = 200_000
 
 
-def refusal(problem: Problem, body: bytes, kind: str = "application/json") -> SocialxError:
+def refusal(experiment: Experiment, body: bytes, kind: str = "application/json") -> SocialxError:
     with pytest.raises(SocialxError) as caught:
-        posted.issue_of(problem, kind, body)
+        posted.issue_of(experiment, kind, body)
     return caught.value
 
 
@@ -37,19 +37,19 @@ def refusal(problem: Problem, body: bytes, kind: str = "application/json") -> So
 
 @pytest.mark.parametrize("kind", ["application/json", "text/csv"])
 def test_more_values_than_a_day_holds_are_refused_unparsed(
-    kind: str, problem: Problem, monkeypatch: pytest.MonkeyPatch
+    kind: str, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def parse(*_: object, **__: object) -> None:
         raise AssertionError("the body was parsed")
 
     monkeypatch.setattr(posted.json, "loads", parse)
     monkeypatch.setattr(posted.csv, "reader", parse)
-    assert "more values than 288 rows of 4 sensors" in str(refusal(problem, b'{"times": [' + b'"",' * MANY, kind))
+    assert "more values than 288 rows of 4 sensors" in str(refusal(experiment, b'{"times": [' + b'"",' * MANY, kind))
 
 
-def test_a_day_of_every_sensor_is_not_too_much(problem: Problem, client: TestClient) -> None:
+def test_a_day_of_every_sensor_is_not_too_much(experiment: Experiment, client: TestClient) -> None:
     times = [str(np.datetime64("2012-05-03T09:20") + np.timedelta64(5 * k, "m")) for k in range(288)]
-    readings = {vdid: [60.0] * 288 for vdid in problem.data.sensors.ids}
+    readings = {vdid: [60.0] * 288 for vdid in experiment.data.sensors.ids}
     assert client.post("/forecast", json={"times": times, "readings": readings}).status_code == 200
     rows = [",".join([time, *["60"] * len(readings)]) for time in times]
     table = "\n".join([",".join(["time", *readings]), *rows])
@@ -57,7 +57,7 @@ def test_a_day_of_every_sensor_is_not_too_much(problem: Problem, client: TestCli
 
 
 def test_rows_of_another_length_are_refused_before_a_number_is_looked_at(
-    problem: Problem, hour: Request, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, hour: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look(*_: object, **__: object) -> None:
         raise AssertionError("numbers were looked at")
@@ -65,16 +65,16 @@ def test_rows_of_another_length_are_refused_before_a_number_is_looked_at(
     monkeypatch.setattr(posted, "_checked", look)
     first = next(iter(hour["readings"]))
     wide = {**hour, "readings": {first: [""] * 1000}}
-    assert f"{first} has 1000" in str(refusal(problem, json.dumps(wide).encode()))
+    assert f"{first} has 1000" in str(refusal(experiment, json.dumps(wide).encode()))
     long = {**hour, "times": [""] * 1000}
-    assert "1000 rows" in str(refusal(problem, json.dumps(long).encode()))
+    assert "1000 rows" in str(refusal(experiment, json.dumps(long).encode()))
 
 
-def test_a_body_of_wrong_numbers_costs_one_error(problem: Problem, hour: Request) -> None:
+def test_a_body_of_wrong_numbers_costs_one_error(experiment: Experiment, hour: Request) -> None:
     """Of all sensors and of all rows, the first mistake alone becomes an error."""
     readings = dict.fromkeys(hour["readings"], ["fast"] * 12)
     for wrong in ({**hour, "readings": readings}, {**hour, "times": [None] * 12}):
-        error = refusal(problem, json.dumps(wrong).encode())
+        error = refusal(experiment, json.dumps(wrong).encode())
         assert isinstance(error.__context__, ValidationError)
         assert error.__context__.error_count() == 1
         assert ".0: Input should be a valid" in str(error)
@@ -96,16 +96,16 @@ def test_a_key_that_stands_twice_is_refused(twice: str, client: TestClient, hour
     assert f"1 keys appear twice ({key})" in answer.json()["detail"]
 
 
-def test_an_hour_that_the_clock_skips_is_refused(problem: Problem, hour: Request) -> None:
+def test_an_hour_that_the_clock_skips_is_refused(experiment: Experiment, hour: Request) -> None:
     """Los Angeles has no 02:00 to 02:55 on 2012-03-11, and a time with a zone is never there."""
-    assert problem.data.store.timezone == "America/Los_Angeles"
+    assert experiment.data.store.timezone == "America/Los_Angeles"
     times = [f"2012-03-11 02:{5 * k:02d}" for k in range(12)]
-    text = str(refusal(problem, json.dumps({**hour, "times": times}).encode()))
+    text = str(refusal(experiment, json.dumps({**hour, "times": times}).encode()))
     assert "12 of 12 times do not exist in America/Los_Angeles" in text
     before = [f"2012-03-11 01:{5 * k:02d}" for k in range(12)]
     after = [f"2012-03-11T10:{5 * k:02d}Z" for k in range(12)]
     for times in (before, after):
-        posted.issue_of(problem, "application/json", json.dumps({**hour, "times": times}).encode())
+        posted.issue_of(experiment, "application/json", json.dumps({**hour, "times": times}).encode())
 
 
 def test_no_answer_sends_a_client_to_the_host_that_it_named(client: TestClient) -> None:
@@ -117,12 +117,12 @@ def test_no_answer_sends_a_client_to_the_host_that_it_named(client: TestClient) 
 # --- sensors that a request leaves out ------------------------------------------------------------------------------
 
 
-def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(problem: Problem, hour: Request) -> None:
+def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(experiment: Experiment, hour: Request) -> None:
     first = next(iter(hour["readings"]))
     times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
     body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
-    issue = posted.issue_of(problem, "application/json", body)
-    assert issue.histories.reported(issue.batch).tolist() == [[True, False, False, False]]
+    issue = posted.issue_of(experiment, "application/json", body)
+    assert issue.context.reported(issue.batch).tolist() == [[True, False, False, False]]
 
 
 # --- bodies without an end ------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def half_bodies(url: str, count: int, length: int, sent: bytes = b"{") -> Iterat
 def test_bodies_without_an_end_take_no_place(service: Service, hour: Request) -> None:
     """Twice as many as there are places, from raw sockets to a real server."""
     service.worker.places, service.timeout_s = 8, 60
-    with listening(make_app(service)) as url, half_bodies(url, 16, 1000):
+    with subscribe(make_app(service)) as url, half_bodies(url, 16, 1000):
         assert httpx.get(f"{url}/health").status_code == 200
         assert httpx.post(f"{url}/forecast", json=hour).status_code == 200
         assert service.worker.taken == 0
@@ -151,7 +151,7 @@ def test_bodies_without_an_end_take_no_place(service: Service, hour: Request) ->
 
 def test_bodies_on_their_way_hold_no_more_than_the_queue(service: Service, hour: Request) -> None:
     service.worker.places, service.most_bytes = 2, 4096
-    with listening(make_app(service)) as url:
+    with subscribe(make_app(service)) as url:
         with half_bodies(url, 3, 4000, b" " * 3999):
             while service.coming < 2 * 3999:
                 assert httpx.get(f"{url}/health").status_code == 200
@@ -173,5 +173,5 @@ def test_the_file_as_it_is_now_says_what_was_read_before(followed: Service, hour
     with TestClient(make_app(followed)) as client:
         client.portal.call(followed.latest.look, followed.worker.ask)
         assert client.post("/forecast", json=request).status_code == 200
-    issue = posted.issue_of(followed.latest.problem, "application/json", json.dumps(request).encode())
-    assert issue.batch.carried[0, 1, 0] == 33
+    issue = posted.issue_of(followed.latest.experiment, "application/json", json.dumps(request).encode())
+    assert issue.batch.last_observed[0, 1, 0] == 33

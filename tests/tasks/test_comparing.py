@@ -16,7 +16,7 @@ import torch
 
 import socialx
 from socialx.core.errors import SettingsError, SocialxError
-from socialx.settings.layers import Layers, as_tree, flat
+from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks import compare as comparing
 from socialx.tasks.compare import ROUNDS, Block, Side, process_of, serve
@@ -195,14 +195,14 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.here.input, found.there.peak_bytes) == (0.5, 3)
 
 
-FILE = '[loader]\nbatch_size = 8\nmode = "chunk"\n'
+FILE = '[loader]\nbatch_size = 8\nmode = "sharded"\n'
 WHOLE = Settings.model_validate({"data": {"path": "data.h5"}, "trainer": {"seed": 3}})
 
 
 @pytest.mark.parametrize(
     ("other", "given", "changes"),
     [
-        (FILE, {"loader": {"batch_size": 16}}, {"loader.batch_size": (16, 8), "loader.mode": ("auto", "chunk")}),
+        (FILE, {"loader": {"batch_size": 16}}, {"loader.batch_size": (16, 8), "loader.mode": ("auto", "sharded")}),
         (WHOLE, {"loader": {"batch_size": 32}}, {"loader.batch_size": (32, 16), "trainer.seed": (0, 3)}),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_file_may_unset_a_setting(in_a_file: bool, monkeypatch: pytest.MonkeyP
     base, other = tmp_path / "base.yaml", tmp_path / "other.yaml"
     base.write_text("trainer:\n  threads: 3\n")
     other.write_text("trainer:\n  threads: null\n")
-    given: dict[str, Any] = {"settings": Layers.read([base])} if in_a_file else {"trainer": {"threads": 3}}
+    given: dict[str, Any] = {"settings": ConfigLayers.read([base])} if in_a_file else {"trainer": {"threads": 3}}
     assert compared(monkeypatch, other, **given).changes == {"trainer.threads": (3, None)}
 
 

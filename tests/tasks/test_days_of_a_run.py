@@ -128,7 +128,7 @@ def test_scores_of_a_run_do_not_depend_on_the_runs_beside_it(
     later = part_of(whole, tmp_path / "later.h5", slice(4 * DAY, None))
 
     def error(*runs: Path) -> float:
-        return socialx.evaluate(runs, later, part="all")[str(second)].overall().mae
+        return socialx.evaluate(runs, later, split="all")[str(second)].overall().mae
 
     assert error(second) == error(run, second) == error(second, run)
 
@@ -136,13 +136,13 @@ def test_scores_of_a_run_do_not_depend_on_the_runs_beside_it(
 @pytest.mark.parametrize("minutes", [0, 25, 70, 500])
 def test_a_server_forecasts_as_predict_does_just_after_midnight(run: Path, whole: Path, minutes: int) -> None:
     from socialx.serving.latest import Latest
-    from socialx.settings.layers import Layers
+    from socialx.settings.layers import ConfigLayers
     from socialx.tasks.trained_model import load_trained
 
     path = part_of(whole, run.parent / f"until_{minutes}.h5", slice(0, 5 * DAY + minutes // 5 + 1))
-    problem, _ = load_trained(run, Layers.of(None, {"data": path}), split=False)
-    issue = Latest(problem, "run", path).read()
-    values = problem.precision.infer(problem.model.eval(), issue.batch)
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": path}), split=False)
+    issue = Latest(experiment, "run", path).read()
+    values = experiment.precision.infer(experiment.model.eval(), issue.batch)
     np.testing.assert_allclose(values, socialx.predict(run, path).values, rtol=1e-6)
 
 
@@ -181,29 +181,29 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
     """After an answer for tomorrow, for which it has counted today as far as it was."""
     from socialx.serving.latest import Latest
     from socialx.serving.posted import issue_of
-    from socialx.settings.layers import Layers
+    from socialx.settings.layers import ConfigLayers
     from socialx.tasks.trained_model import load_trained
 
     path = tmp_path / "live.h5"
     BEFORE[name](whole, path)
-    problem, _ = load_trained(run, Layers.of(None, {"data": path}), split=False)
-    latest = Latest(problem, "run", path)
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": path}), split=False)
+    latest = Latest(experiment, "run", path)
 
     def forecasts() -> tuple[np.ndarray, np.ndarray]:
         """After the last row, and for an hour of tomorrow."""
         issue = latest.read()
-        latest.keep(issue, problem.precision.infer(problem.model.eval(), issue.batch))
+        latest.keep(issue, experiment.precision.infer(experiment.model.eval(), issue.batch))
         times = [f"2012-05-09 08:{minute:02}" for minute in range(0, 60, 5)]
-        body = {"times": times, "readings": {name: [60.0] * 12 for name in problem.data.sensors.ids}}
-        posted = issue_of(latest.problem, "application/json", json.dumps(body).encode())
-        return tuple(problem.precision.infer(problem.model, each.batch) for each in (issue, posted))
+        body = {"times": times, "readings": {name: [60.0] * 12 for name in experiment.data.sensors.ids}}
+        posted = issue_of(latest.experiment, "application/json", json.dumps(body).encode())
+        return tuple(experiment.precision.infer(experiment.model, each.batch) for each in (issue, posted))
 
     before = forecasts()
     path.unlink()
     path.write_bytes(whole.read_bytes())
     after = forecasts()
     np.testing.assert_allclose(after[0], socialx.predict(run, path).values, rtol=1e-6)
-    anew = Latest(load_trained(run, Layers.of(None, {"data": path}), split=False)[0], "run", path)
+    anew = Latest(load_trained(run, ConfigLayers.of(None, {"data": path}), split=False)[0], "run", path)
     latest = anew
     np.testing.assert_array_equal(after[1], forecasts()[1])
     assert np.abs(after[1] - before[1]).max() > 1e-3

@@ -23,18 +23,18 @@ from tests.commands import socialx as command
 NAMES = [
     *("machine", "packages", "settings", "device", "precision", "memory and disk", "data", "one step", "worker"),
 ]
-SIZES: dict[str, Any] = {
+PRESETS: dict[str, Any] = {
     "model": {"width": 8, "blocks": 1, "slstm_at": ()},
     "pooling": {"neighbours": 3},
     "trainer": {"device": "cpu"},
 }
-SETS = [word for section, names in SIZES.items() for name, value in names.items() if name != "slstm_at"
+SETS = [word for section, names in PRESETS.items() for name, value in names.items() if name != "slstm_at"
         for word in ("--set", f"{section}.{name}={value}")]  # fmt: skip
 
 
 def doctor(path: Path | None = None, /, **sections: dict[str, Any]) -> DoctorResult:
     """Of a small model on the CPU."""
-    merged = {name: {**SIZES.get(name, {}), **sections.get(name, {})} for name in {*SIZES, *sections}}
+    merged = {name: {**PRESETS.get(name, {}), **sections.get(name, {})} for name in {*PRESETS, *sections}}
     return socialx.doctor(path, **merged)
 
 
@@ -49,7 +49,7 @@ def test_every_check_is_ok_with_a_file_on_a_cpu(data: Path) -> None:
     assert not found.failed, str(found)
     said = line(found, "data").found
     assert "4 sensors, 400 rows every 5 min, 264 / 38 / 75 windows" in said
-    assert said.endswith("on cpu: loader mode resident")
+    assert said.endswith("on cpu: loader mode on_device")
     assert line(found, "one step").found.startswith("encoder fused: a step for 4 sensors is finite; ")
     assert line(found, "one step").found.endswith(" parameters and the batch are on cpu")
     assert line(found, "precision").found.startswith("32-true on cpu, where auto is 32-true; bfloat16 ")
@@ -82,14 +82,14 @@ FLOW = {"targets": ("flow", "occupancy"), "inputs": ("flow",), "days": 1}
 @pytest.mark.parametrize(
     ("sections", "ran"),
     [
-        ({"model": {"impl": "reference"}}, "encoder reference"),
+        ({"model": {"backend": "reference"}}, "encoder reference"),
         ({"model": {"encoder": "mlp"}}, "encoder mlp"),
         ({"model": {"kind": "stid"}}, "stid"),
         ({"data": FLOW, "pooling": {"distances": "roads.csv"}}, "encoder fused"),  # of another file
-        ({"model": {"checkpointing": True}, "trainer": {"precision": "bf16-mixed"}}, "encoder fused"),
+        ({"model": {"activation_checkpointing": True}, "trainer": {"precision": "bf16-mixed"}}, "encoder fused"),
         ({"pooling": {"kind": "none"}, "trainer": {"precision": "16-mixed"}}, "encoder fused"),
-        ({"data": {"history": 288, "horizon": 3}}, "encoder"),
-        ({"model": {"kind": "linear"}, "data": {"history": MOST_STEPS, "horizon": MOST_STEPS}}, "linear"),
+        ({"data": {"lookback": 288, "horizon": 3}}, "encoder"),
+        ({"model": {"kind": "linear"}, "data": {"lookback": MOST_STEPS, "horizon": MOST_STEPS}}, "linear"),
     ],
 )
 def test_the_configured_model_takes_the_step(sections: dict[str, Any], ran: str) -> None:
@@ -116,7 +116,7 @@ def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path:
     assert result.stdout.endswith(", 1 fail\n")
     broken.write_bytes(changed_chunk(data.read_bytes(), data))
     assert line(doctor(broken), "data").state == "fail"  # before a training finds it
-    found = doctor(data={"path": data, "history": 288, "horizon": 288}, model={"kind": "linear"})
+    found = doctor(data={"path": data, "lookback": 288, "horizon": 288}, model={"kind": "linear"})
     assert [each.name for each in found.failed] == ["data"]  # shorter than a window
 
 
@@ -149,9 +149,9 @@ def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
     conflict = line(doctor(model={"width": 10}), "settings")
     assert conflict.state == "fail"
     assert "not a multiple of the 4 heads" in conflict.found
-    idle = command("doctor", "--model", "linear", "--impl", "fused", "--json")
+    idle = command("doctor", "--model", "linear", "--backend", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
-    assert (found["state"], found["remedy"]) == ("warn", "leave out --impl")
+    assert (found["state"], found["remedy"]) == ("warn", "leave out --backend")
     assert idle.exit_code == 0
 
 
@@ -206,9 +206,9 @@ def test_a_tensor_elsewhere_and_a_step_that_is_not_finite_fail(
     real = doctor_checks.build
 
     def build(*arguments: Any) -> Any:
-        problem = real(*arguments)
-        change(problem.model)
-        return problem
+        experiment = real(*arguments)
+        change(experiment.model)
+        return experiment
 
     monkeypatch.setattr(doctor_checks, "build", build)
     found = line(doctor(), "one step")

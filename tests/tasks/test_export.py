@@ -64,7 +64,7 @@ for name in ("xlstm", "linear"):
     for windows in (1, 2, 5):
         some = {key: array[:windows] for key, array in given.items()}
         with torch.inference_mode():
-            of_torch = module(*(torch.from_numpy(some[key]) for key in ("history", "carried", "origin"))).numpy()
+            of_torch = module(*(torch.from_numpy(some[key]) for key in ("inputs", "last_observed", "origin"))).numpy()
         for forecast in (of_torch, *session.run(["forecast"], some)):
             assert forecast.shape == expected[:windows].shape, forecast.shape
             errors.append(float((np.abs(forecast / expected[:windows] - 1)).max()))
@@ -103,7 +103,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def xlstm(data: Path) -> Path:
     """The shared xLSTM with both kinds of block, small."""
     blocks = ["--blocks", "2", "--slstm-at", "1"]
-    return small_run(data, "xlstm", *blocks, "--history", "3", "--patch", "1", "--horizon", "2", "--pair-rank", "2")
+    return small_run(
+        data, "xlstm", *blocks, "--lookback", "3", "--patch", "1", "--horizon", "2", "--adaptive-adjacency-rank", "2"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,7 @@ def write_inputs(run: Path, data: Path, features: list[int], path: Path, **secti
 
     The first of the features is the target.
     """
-    steps = open_run(run).protocol.history
+    steps = open_run(run).protocol.lookback
     with h5py.File(data) as file:
         readings = file["data/features"][:].astype(np.float32)
         times = [time.decode() for time in file["metadata/timestamps"][:]]
@@ -125,8 +127,8 @@ def write_inputs(run: Path, data: Path, features: list[int], path: Path, **secti
     latest = carry_forward(target, np.isfinite(target) & (target != 0))
     np.savez(
         path,
-        history=np.stack([readings[row - steps + 1 : row + 1][..., features] for row in ROWS]),
-        carried=latest[ROWS],
+        inputs=np.stack([readings[row - steps + 1 : row + 1][..., features] for row in ROWS]),
+        last_observed=latest[ROWS],
         origin=np.array([times[row] for row in ROWS], "datetime64[s]").astype(np.int64),
         forecast=np.concatenate([api.predict(run, at=times[row], **sections).values for row in ROWS]),
     )
@@ -185,8 +187,8 @@ def test_a_program_forgets_as_the_run_does(days: int, xlstm: Path, data: Path, e
             file["metadata/timestamps"][:] = np.char.replace(times.astype("S19"), b"T", b" ")
             file["metadata/timestamps_epoch"][:] = times.astype(np.int64)
             readings = file["data/features"][:, :, :1].astype(np.float32)
-        carried = carry_forward(readings, np.isfinite(readings) & (readings != 0))
-        given = {"history": readings[None], "carried": carried[-1:], "origin": times[-1:].astype(np.int64)}
+        last_observed = carry_forward(readings, np.isfinite(readings) & (readings != 0))
+        given = {"inputs": readings[None], "last_observed": last_observed[-1:], "origin": times[-1:].astype(np.int64)}
         wanted = api.predict(xlstm, tmp_path / "later.h5").values
         np.testing.assert_allclose(session.run(["forecast"], given)[0], wanted, rtol=1e-4)
 
@@ -206,14 +208,14 @@ def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
         "missing": {"avg_speed": 0.0},
         "targets": {"avg_speed": "mph"},
         "step_minutes": 5,
-        "history": 3,
+        "lookback": 3,
         "horizon": 2,
         "timezone": protocol.timezone,
         "known_until": "2012-05-04 09:15:00",
     }
     assert found["xlstm"]["ends"] == [
-        ["history", "tensor(float)", ["batch", 3, 4, 1]],
-        ["carried", "tensor(float)", ["batch", 4, 1]],
+        ["inputs", "tensor(float)", ["batch", 3, 4, 1]],
+        ["last_observed", "tensor(float)", ["batch", 4, 1]],
         ["origin", "tensor(int64)", ["batch"]],
         ["forecast", "tensor(float)", ["batch", 2, 4, 1]],
     ]
@@ -293,7 +295,7 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
     from socialx.model.plain import Linear
 
     plain = Linear.forward
-    monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.history.sum() > 0 else None)
+    monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.inputs.sum() > 0 else None)
     says = refused("export", linear, tmp_path / "model.pt2")
     assert f"error: {linear}: cannot be exported as torch (" in says
     assert says.endswith("): export its weights as .safetensors\n")
@@ -305,9 +307,9 @@ def test_a_model_that_is_too_large_for_one_file(linear: Path, tmp_path: Path, mo
     assert "GiB, and one ONNX file takes 0.0: export it as .pt2" in refused("export", linear, tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("key", ["trainer.device", "trainer.precision", "model.impl"])
+@pytest.mark.parametrize("key", ["trainer.device", "trainer.precision", "model.backend"])
 def test_a_setting_without_effect_is_refused(key: str, linear: Path, tmp_path: Path) -> None:
-    value = {"trainer.device": "cpu", "trainer.precision": "16-mixed", "model.impl": "reference"}[key]
+    value = {"trainer.device": "cpu", "trainer.precision": "16-mixed", "model.backend": "reference"}[key]
     assert key in refused("export", linear, tmp_path / "model.pt2", "--set", f"{key}={value}", code=2)
     section, name = key.split(".")
     with pytest.raises(SettingsError, match=key):

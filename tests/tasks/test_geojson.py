@@ -83,10 +83,14 @@ def test_the_errors_of_a_run_and_its_strongest_neighbours(trained: Path, tmp_pat
 def test_a_file_without_positions_is_refused_in_one_line(tmp_path: Path, trained: Path) -> None:
     path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
     without_positions(path, list(open_store(path).sensors.ids))
-    words = (str(path), "no sensor has a position", f"socialx backfill {path} --meta LOCATIONS.csv")
+    words = (str(path), "no sensor has a position", f"socialx backfill {path} --meta-csv LOCATIONS.csv")
     refusal(lambda: socialx.inspect(path, geojson=out), *words, task="inspect")
-    with pytest.warns(socialx.Fallback, match="no position"):
-        refusal(lambda: socialx.explain(trained, path, geojson=out, pooling={"strict": False}), *words, task="explain")
+    with pytest.warns(socialx.FallbackWarning, match="no position"):
+        refusal(
+            lambda: socialx.explain(trained, path, geojson=out, pooling={"require_locations": False}),
+            *words,
+            task="explain",
+        )
     refused("inspect", tmp_path / "small.csv", "--geojson", out)
     assert not out.exists()
 

@@ -10,10 +10,10 @@ import pytest
 
 from socialx.serving.endpoints import Service
 from tests.commands import edited, refused, works
-from tests.serving.conftest import followed, problem
+from tests.serving.conftest import experiment, followed
 from tests.serving.test_latest import looked
 
-__all__ = ["followed", "problem"]  # fixtures
+__all__ = ["experiment", "followed"]  # fixtures
 RULE = "its missing readings are those not finite, and not finite or 0 in the training of {}"
 REMEDY = "if {} is right, convert it again with --missing 0"
 
@@ -63,7 +63,7 @@ def test_a_followed_file_that_becomes_one_of_another_rule_changes_nothing(follow
     assert latest is not None
     before = latest.answer
     latest.path.write_bytes(other.read_bytes())
-    assert "missing None, not 0.0" in looked(followed).trouble
+    assert "missing None, not 0.0" in looked(followed).reason
     assert latest.answer == before
 
 

@@ -25,7 +25,7 @@ def test_convert_ends_with_a_training_for_this_machine(
     monkeypatch.setattr(settings_layers.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if card else None)
     monkeypatch.setattr(settings_layers.Path, "glob", lambda self, pattern: iter([]))
     *lines, last = converted(tmp_path)
-    assert last == f"next: socialx train --data {tmp_path}/small.h5" + ("" if card else " --size small")
+    assert last == f"next: socialx train --data {tmp_path}/small.h5" + ("" if card else " --preset mlp-small")
     says = "no card is seen: small is the size for a CPU, and train says after its first steps how long it takes"
     assert (says in lines) is not card
 
@@ -66,7 +66,7 @@ def test_settings_of_this_folder_may_end_in_yml(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_path: Path) -> None:
-    tied = small_run(small_file(tmp_path), tmp_path / "tied", "--pair-rank", "2")
+    tied = small_run(small_file(tmp_path), tmp_path / "tied", "--adaptive-adjacency-rank", "2")
     (tmp_path / "more").mkdir()
     more = small_file(tmp_path / "more", sensors=5)
     error = refused("evaluate", tied, "--data", more)

@@ -22,8 +22,8 @@ CASES = {
     ("convert", "--output-h5"): (["convert", "metr-la", "{csv}", "--meta-csv", "{meta}", "--overwrite"], ".h5"),
     ("inspect", "--plot"): (["inspect", "{data}"], ".png"),
     ("inspect", "--geojson"): (["inspect", "{data}"], ".geojson"),
-    ("evaluate", "--csv"): (["evaluate", "{run}", "--data", "{data}", "--overwrite"], ""),
-    ("evaluate", "--save"): (["evaluate", "{run}", "--data", "{data}", "--overwrite"], ".h5"),
+    ("evaluate", "--save-scores"): (["evaluate", "{run}", "--data", "{data}", "--overwrite"], ""),
+    ("evaluate", "--save-forecasts"): (["evaluate", "{run}", "--data", "{data}", "--overwrite"], ".h5"),
     ("explain", "--plot"): (["explain", "{run}", "--data", "{data}"], ".png"),
     ("explain", "--geojson"): (["explain", "{run}", "--data", "{data}"], ".geojson"),
     ("report", "--output"): (["report", "{run}", "--data", "{data}"], ".html"),
@@ -39,7 +39,7 @@ CASES = {
 ASKS = {case for case, (words, _) in CASES.items() if "--overwrite" in words} - {("predict", "--plot")}
 # Paths that a command reads, or folders that it makes and that it refuses to fill where other files are in them.
 NO_OUTPUTS = {
-    *("--data-csv", "--meta-csv", "--ids", "path", "data", "paths", "--meta", "run", "runs", "--resume"),
+    *("--data-csv", "--meta-csv", "--ids", "path", "data", "paths", "--meta-csv", "run", "runs", "--resume"),
     *("--compare", "--token-file", "--folder"),
 }
 
@@ -91,9 +91,9 @@ def test_no_output_replaces_an_input(case: tuple[str, str], there: dict[str, Pat
 @pytest.mark.parametrize("case", sorted(set(CASES) - ASKS), ids=" ".join)
 def test_a_file_of_another_kind_stays(case: tuple[str, str], there: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / f"mine{CASES[case][1]}"
-    path.write_text("data:\n  history: 12\n")
+    path.write_text("data:\n  lookback: 12\n")
     assert "exists already and is not" in refused(*typed(case, there, path))
-    assert path.read_text() == "data:\n  history: 12\n"
+    assert path.read_text() == "data:\n  lookback: 12\n"
     other = tmp_path / "mine.txt"
     done = command(*typed(case, there, other))
     assert (done.exit_code, "cannot end in '.txt'" in done.stderr) == (2, True)
@@ -115,7 +115,7 @@ def test_pages_pictures_and_maps_replace_older_ones(there: dict[str, Path], tmp_
         socialx.inspect(there["data"], plot=plot, geojson=geojson)
         socialx.inspect(there["data"], plot=svg)
         socialx.report([there["run"]], output=tmp_path / "a.html")
-    quick = ["--steps", "2", "--warmup-steps", "0", "--trace-steps", "1", "--no-trials", "--size", "small"]
+    quick = ["--steps", "2", "--warmup-steps", "0", "--trace-steps", "1", "--no-trials", "--preset", "mlp-small"]
     written = {"--output": "p.json", "--html": "p.html", "--trace": "p.json.gz", "--tuned": "p.yaml"}
     files = [word for flag, name in written.items() for word in (flag, str(tmp_path / name))]
     for _ in range(2):
@@ -154,5 +154,5 @@ def test_inputs_are_also_teachers_settings_and_hard_links(there: dict[str, Path]
 
 def test_two_outputs_of_one_name_are_refused(there: dict[str, Path], tmp_path: Path) -> None:
     output = tmp_path / "a.h5"
-    done = command("evaluate", there["run"], "--csv", output, "--save", output)
+    done = command("evaluate", there["run"], "--save-scores", output, "--save-forecasts", output)
     assert (done.exit_code, "two outputs" in done.stderr, output.exists()) == (2, True, False)

@@ -220,7 +220,7 @@ def test_it_is_exported(of_neighbours: tuple[Path, tuple[str, str]], suffix: str
     for windows in (1, 5):
         some = {name: array[:windows] for name, array in inputs.items()}
         if suffix == "pt2":
-            tensors = [torch.from_numpy(some[name]) for name in ("history", "carried", "origin")]
+            tensors = [torch.from_numpy(some[name]) for name in ("inputs", "last_observed", "origin")]
             forecast = torch.export.load(output).module()(*tensors).detach().numpy()
         else:
             (forecast,) = onnxruntime.InferenceSession(output).run(["forecast"], some)
@@ -253,8 +253,8 @@ def test_its_neighbours_are_those_of_the_settings(folder: Path) -> None:
 def test_settings_that_it_does_not_take_are_said() -> None:
     done = works(*training("--model", "own_models:OfNeighbours", "--dropout", "0.2", "--overwrite"))
     assert "these settings have no effect on this model: --dropout\n" in done.stderr
-    done = run(*training(*OWN, "--dropout", "0.2", "--radius-km", "2", "--overwrite"))
-    assert "these settings have no effect on this model: --radius-km\n" in done.stderr
+    done = run(*training(*OWN, "--dropout", "0.2", "--gate-radius-km", "2", "--overwrite"))
+    assert "these settings have no effect on this model: --gate-radius-km\n" in done.stderr
 
 
 def test_arguments_with_a_default_need_no_setting() -> None:

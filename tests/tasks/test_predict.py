@@ -22,7 +22,7 @@ from socialx.core.errors import SettingsError, SocialxError
 from socialx.core.progress import Note, Work
 from socialx.forecast.forecast import Forecast
 from socialx.forecast.picture import Panel, _draw_observed
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder
 from tests.commands import edited, keep_rows, refused, small_run, socialx, works
@@ -59,13 +59,13 @@ def notes_of(*arguments: object, **options: object) -> tuple[Forecast, list[str]
 
 
 def test_a_forecast_is_what_scoring_compares_with_the_truth(run: Path) -> None:
-    """Every window of the test part, issue by issue, through the other path."""
-    problem, _ = load_trained(run, Layers())
-    loader = problem.data.loader("test", 1000)
+    """Every window of the test split, issue by issue, through the other path."""
+    experiment, _ = load_trained(run, ConfigLayers())
+    loader = experiment.data.loader("test", 1000)
     example = next(loader.epoch(0))
     with torch.no_grad():
-        scored = problem.model.eval()(example.batch).numpy()
-    last = problem.data.store.timestamps[loader.starts + 11]
+        scored = experiment.model.eval()(example.batch).numpy()
+    last = experiment.data.store.timestamps[loader.starts + 11]
     found = api.predict(run, start=last[0].decode(), end=last[-1].decode(), every="5min")
     assert [str(time).replace("T", " ") for time in found.origin] == [time.decode() for time in last]
     np.testing.assert_allclose(found.values, scored, rtol=0, atol=1e-5)
@@ -161,7 +161,7 @@ def test_sensors_are_matched_by_id(run: Path, data: Path, tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def shared(data: Path) -> Path:
     """A run without tables of sensors."""
-    return small_run(data, "shared", "--no-sensor-identity")
+    return small_run(data, "shared", "--no-sensor-embedding")
 
 
 def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 
 import socialx
-from socialx.core.errors import Fallback, SettingsError, SocialxError
+from socialx.core.errors import FallbackWarning, SettingsError, SocialxError
 from socialx.core.progress import Note, Work
 from socialx.forecast.forecast import Forecast, Observed
 from tests.commands import EXCERPT, LOCATIONS, ROOT, STARTS, cut_csv, refused, small_run, works
@@ -90,7 +90,7 @@ def told(call: Callable[..., object], *arguments: object, **options: object) -> 
         said.append(str(event.message) if isinstance(event, Note) else str(getattr(event, "name", "")))
 
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", Fallback)
+        warnings.simplefilter("always", FallbackWarning)
         try:
             call(*arguments, progress=listen, **options)
         except SocialxError as error:
@@ -102,7 +102,9 @@ def told(call: Callable[..., object], *arguments: object, **options: object) -> 
 
 
 def test_it_is_the_forecast_of_the_converted_file() -> None:
-    socialx.convert("auto", "export.csv", "kept/export.h5", meta="places.csv", units="km/h", timezone="Europe/Berlin")
+    socialx.convert(
+        "auto", "export.csv", "kept/export.h5", meta_csv="places.csv", units="km/h", timezone="Europe/Berlin"
+    )
     found = socialx.predict("zero-shot", "export.csv", **OPTIONS)
     wanted = socialx.predict("zero-shot", "kept/export.h5")
     same(found, wanted)
@@ -133,7 +135,7 @@ def test_the_settings_may_name_the_table(here: Path) -> None:
 
 def test_a_run_of_one_network_takes_a_table_of_it(here: Path) -> None:
     csv = cut_csv(here / "METR-LA.csv", 400)
-    socialx.convert("auto", csv, "mine.h5", meta=LOCATIONS)
+    socialx.convert("auto", csv, "mine.h5", meta_csv=LOCATIONS)
     run = small_run(here / "mine.h5")
     same(socialx.predict(run, csv, meta_csv=LOCATIONS), socialx.predict(run, "mine.h5"))
     shown = works("predict", run, "--data", csv, "--meta-csv", LOCATIONS, "--at", "2012-05-04 08:00")
@@ -181,7 +183,7 @@ def test_a_note_says_how_to_keep_the_file_with_what_was_typed(here: Path) -> Non
     assert works("predict", "zero-shot", "--data", "a b/my export.h5").stdout == result.stdout
     found = told(socialx.predict, "zero-shot", "a b/my export.csv", meta_csv="places.csv", units="km/h")
     assert (
-        "socialx.convert('auto', 'a b/my export.csv', meta='places.csv', units='km/h', output='a b/my export.h5')"
+        "socialx.convert('auto', 'a b/my export.csv', meta_csv='places.csv', units='km/h', output='a b/my export.h5')"
         in found
     )
 
@@ -224,7 +226,7 @@ def test_nothing_names_the_temporary_file(options: dict[str, object], says: str,
 
 def test_a_command_of_a_later_failure_names_the_file_as_it_may_be_kept(here: Path) -> None:
     csv = cut_csv(here / "METR-LA.csv", 400)
-    run = small_run(Path(socialx.convert("auto", csv, here / "mine.h5", meta=LOCATIONS).output))
+    run = small_run(Path(socialx.convert("auto", csv, here / "mine.h5", meta_csv=LOCATIONS).output))
     error = command("predict", run, "--data", csv, "--meta-csv", LOCATIONS, "--at", "2012-06-27").stderr
     assert f"{csv} ends at 2012-05-04 09:15:00" in error
     assert f"socialx train --data {here / 'METR-LA.h5'}" in error
@@ -233,7 +235,7 @@ def test_a_command_of_a_later_failure_names_the_file_as_it_may_be_kept(here: Pat
 def test_a_doubt_in_the_forecast_names_the_table(here: Path) -> None:
     """A file of counts keeps its zeros, and a run of the same network was trained without."""
     csv = cut_csv(here / "METR-LA.csv", 400)
-    socialx.convert("auto", csv, "mine.h5", meta=LOCATIONS, missing="none")
+    socialx.convert("auto", csv, "mine.h5", meta_csv=LOCATIONS, missing="none")
     found = socialx.predict(small_run(here / "mine.h5"), csv, meta_csv=LOCATIONS)
     assert found.notes
     assert found.notes[0].startswith(f"{csv}: ")
@@ -335,7 +337,7 @@ def test_a_wrong_value_of_a_flag_is_one_line(here: Path) -> None:
 def test_a_file_of_socialx_takes_nothing_that_is_said_of_a_table(here: Path) -> None:
     works("convert", "auto", "export.csv", *SAID, "--output-h5", "made.h5")
     for flag, value, way in (
-        ("--meta-csv", "places.csv", "--meta places.csv"),
+        ("--meta-csv", "places.csv", "--meta-csv places.csv"),
         ("--units", "km/h", "--units km/h"),
         ("--timezone", "Europe/Berlin", "--timezone Europe/Berlin"),
     ):

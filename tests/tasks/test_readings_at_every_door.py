@@ -17,11 +17,11 @@ from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service
 from tests.commands import LOCATIONS, edited, refused, works
 from tests.commands import socialx as command
-from tests.serving.conftest import followed, problem
+from tests.serving.conftest import experiment, followed
 from tests.serving.test_latest import append, latest_of
 from tests.test_first_calls import frame_of
 
-__all__ = ["followed", "problem"]  # fixtures
+__all__ = ["experiment", "followed"]  # fixtures
 CODES = [-1.0, -99.0, 255.0, 999.0, -9999.0]
 
 
@@ -139,13 +139,13 @@ def test_a_server_that_follows_a_file_goes_on_with_the_last_good_forecast(follow
             await followed.latest.look(followed.worker.ask)
 
     asyncio.run(look())
-    assert f"has {code:g} at 2012-05-04 09:20:00" in followed.latest.trouble
+    assert f"has {code:g} at 2012-05-04 09:20:00" in followed.latest.reason
     assert latest_of(followed) == before
     append(followed.latest.path, "2012-05-04 09:25:00", [60.0, 50.0, 50.0, 50.5])
     with edited(followed.latest.path, followed.latest.path) as file:
         file["data/features"][-2, 1, 0] = np.nan
     asyncio.run(look())
-    assert followed.latest.trouble == ""
+    assert followed.latest.reason == ""
     assert latest_of(followed)["origin"] == ["2012-05-04 09:25:00"]
 
 
@@ -227,7 +227,7 @@ def test_a_sensor_that_the_run_does_not_know_is_named(data: Path, run: Path, tmp
     known = list(open_store(data).sensors.ids)
     pd.DataFrame(50.5, index, [*known, "NEW1"]).to_csv(day)
     places.write_text("id,lat,lon\nNEW1,34.1,-118.3\n")
-    works("append", city, day, "--meta", places)
+    works("append", city, day, "--meta-csv", places)
     said = works("predict", run, "--data", city).stderr
     assert f"{city}: 1 of 5 sensors are not of {run}, which leaves them out (NEW1)" in said
     assert "NEW1 new to it" in refused("evaluate", run, "--data", city)

@@ -13,15 +13,15 @@ from tests.commands import socialx as command
 
 
 def test_a_size_is_refused_for_a_run_that_goes_on(run: Path) -> None:
-    error = refused("train", "--resume", run, "--size", "large", code=2)
-    assert error == f"error: --size large: {run} goes on with its own settings: leave it out\n"
+    error = refused("train", "--resume", run, "--preset", "xlstm-large", code=2)
+    assert error == f"error: --preset xlstm-large: {run} goes on with its own settings: leave it out\n"
     with pytest.raises(SettingsError, match="goes on with its own settings"):
-        socialx.train(resume=run, size="small")
+        socialx.train(resume=run, preset="mlp-small")
 
 
 def test_an_end_before_the_start_is_named_as_such(run: Path) -> None:
-    error = refused("predict", run, "--from", "2012-05-03 09:00", "--to", "2012-05-03 07:00", code=2)
-    assert "--to '2012-05-03 07:00:00': before the first issue time, 2012-05-03 09:00:00" in error
+    error = refused("predict", run, "--start", "2012-05-03 09:00", "--end", "2012-05-03 07:00", code=2)
+    assert "--end '2012-05-03 07:00:00': before the first issue time, 2012-05-03 09:00:00" in error
 
 
 def test_dir_names_what_is_public() -> None:
@@ -35,5 +35,6 @@ def test_minutes_that_are_no_step_are_answered_with_those_that_are(run: Path) ->
     with pytest.raises(SettingsError, match="target='flow': not a target of the model: choose avg_speed"):
         scores.overall("flow")
     assert (
-        "--max-mae 17min=3: no step of the horizon: choose 5" in command("evaluate", run, "--max-mae", "17min=3").stderr
+        "--fail-above 17min=3: no step of the horizon: choose 5"
+        in command("evaluate", run, "--fail-above", "17min=3").stderr
     )

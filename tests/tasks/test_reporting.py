@@ -21,7 +21,7 @@ DAYS = 4 * 288
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four days: the test part is the last one, but for its first hours."""
+    """Four days: the test split is the last one, but for its first hours."""
     return small_file(tmp_path_factory.mktemp("data"), rows=DAYS)
 
 
@@ -108,7 +108,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
     words = "--name made --units mph --timezone America/Los_Angeles --without-positions"
     works("convert", "csv", tmp_path / "readings.csv", *words.split(), "--output-h5", made)
     run = small_run(made, "run", "--model", "linear")
-    for name in ("origin.json", "metrics.jsonl"):
+    for name in ("settings_sources.json", "metrics.jsonl"):
         (run / name).unlink()
     report = socialx.report([run], output=tmp_path / "page.html")
     assert (report.runs[0].origins, report.runs[0].epochs) == ({}, ())
@@ -125,7 +125,7 @@ def test_what_cannot_be_reported_is_refused_before_the_pass(
     (tmp_path / "folder.html").mkdir()
     for runs, options, says in (
         ([], {}, "report: no run: name a run folder"),
-        ([social], {"part": "tests"}, "one of train, validation, test"),
+        ([social], {"split": "tests"}, "one of train, validation, test"),
         ([social], {"output": tmp_path / "folder.html"}, "a folder, not a file"),
         ([tmp_path], {}, "not a run folder"),
     ):

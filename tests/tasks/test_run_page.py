@@ -97,7 +97,7 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
     )
     explanation = Explanation(
         run="runs/second",
-        part="test",
+        split="test",
         target="avg_speed",
         unit=UNIT,
         mae=2.9,

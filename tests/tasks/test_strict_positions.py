@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.core.errors import Fallback
+from socialx.core.errors import FallbackWarning
 from socialx.files.sources.positions.neighbours import read_distances
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
 from socialx.tasks.trained_model import load_trained
 from tests.commands import SMALL, edited, refused, small_file, small_run, socialx, works
@@ -106,7 +106,7 @@ def test_sensors_without_a_position_are_named_before_training(case: str, data: P
     found = f"1 of 5 sensors have no position ({ids[LOST]})" if case in ONE_LOST else "5 of 5 sensors have no position"
     assert error.startswith(f"error: {lost}: {found}")
     assert case in ONE_LOST or f"({', '.join(ids[:3])}, ...)" in error
-    assert f"socialx backfill {lost} --meta LOCATIONS.csv" in error
+    assert f"socialx backfill {lost} --meta-csv LOCATIONS.csv" in error
     assert not (tmp_path / "run").exists()
 
 
@@ -115,19 +115,19 @@ def test_the_command_that_is_named_gives_the_position_back(data: Path, tmp_path:
     meta = tmp_path / "meta.csv"
     places = [f"{vdid},{34 + 0.01 * n},-118.2\n" for n, vdid in enumerate(ids_of(data))]
     meta.write_text("sensor_id,latitude,longitude\n" + "".join(places))
-    works("backfill", lost, "--meta", meta)
+    works("backfill", lost, "--meta-csv", meta)
     result = works("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK)
     assert "no position" not in result.stderr
 
 
 def pooled(run: Path) -> Tensor:
     """What the first social layer of a trained run adds to every sensor: [B,N,E]."""
-    problem, _ = load_trained(run, Layers())
+    experiment, _ = load_trained(run, ConfigLayers())
     seen: list[Tensor] = []
-    pooling: nn.Module = problem.model.eval().social[0].pooling
+    pooling: nn.Module = experiment.model.eval().social[0].pooling
     pooling.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
     with torch.no_grad():
-        problem.model(next(problem.data.loader("test", 4).epoch(0)).batch)
+        experiment.model(next(experiment.data.loader("test", 4).epoch(0)).batch)
     return seen[0]
 
 
@@ -135,14 +135,14 @@ def pooled(run: Path) -> Tensor:
 def test_without_strict_a_warning_comes_once_and_nothing_is_pooled(kind: str, data: Path, tmp_path: Path) -> None:
     lost = changed(data, tmp_path, set_to("position_lat", 95.0))
     run = tmp_path / "run"
-    result = works("train", "--data", lost, "--run-dir", run, "--no-strict", "--pooling", kind, *QUICK)
+    result = works("train", "--data", lost, "--run-dir", run, "--no-require-locations", "--pooling", kind, *QUICK)
     assert result.stderr.count("have no position") == 1
     assert (
         f"{lost}: 1 of 5 sensors have no position ({ids_of(data)[LOST]}); these sensors use no neighbours"
         in result.stderr
     )
     assert "error" not in result.stderr
-    with pytest.warns(Fallback, match="use no neighbours"):
+    with pytest.warns(FallbackWarning, match="use no neighbours"):
         states = pooled(run)
     assert states.shape == (4, 5, 8)
     assert (states[:, LOST] == 0).all()
@@ -153,19 +153,19 @@ def test_without_strict_a_warning_comes_once_and_nothing_is_pooled(kind: str, da
 
 def test_without_any_position_no_sensor_uses_another(data: Path, tmp_path: Path) -> None:
     lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
-    result = works("train", "--data", lost, "--run-dir", run, "--no-strict", *QUICK)
+    result = works("train", "--data", lost, "--run-dir", run, "--no-require-locations", *QUICK)
     assert result.stderr.count("have no position") == 1
-    with pytest.warns(Fallback, match="5 of 5"):
+    with pytest.warns(FallbackWarning, match="5 of 5"):
         assert not pooled(run).any()
 
 
-@pytest.mark.parametrize("options", [["--pooling", "none"], ["--pooling", "own"], ["--model", "linear"]])
+@pytest.mark.parametrize("options", [["--pooling", "none"], ["--pooling", "self_only"], ["--model", "linear"]])
 def test_a_model_without_neighbours_needs_no_positions(options: list[str], data: Path, tmp_path: Path) -> None:
     lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
     result = works("train", "--data", lost, "--run-dir", run, *options, *QUICK)
     assert "position" not in result.stderr
     works("evaluate", run)
-    if "own" in options:
+    if "self_only" in options:
         assert pooled(run).any(-1).all()  # every sensor uses itself
 
 
@@ -190,7 +190,7 @@ def test_listed_roads_need_no_positions(data: Path, tmp_path: Path) -> None:
         f"{path}: 1 of 5 sensors are in no pair of it ({ids_of(data)[4]}): these sensors use no neighbours"
         in result.stderr
     )
-    with pytest.warns(Fallback, match="in no pair of it"):
+    with pytest.warns(FallbackWarning, match="in no pair of it"):
         states = pooled(run)
     assert states[:, :4].any(-1).all()
     assert (states[:, 4] == 0).all()
@@ -202,8 +202,8 @@ def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
     path = roads(data, tmp_path)
     settings = {"data.path": str(data), "pooling.distances": str(path), "model.width": 8}
     given = {**settings, "model.blocks": 1, "model.slstm_at": ""}
-    s = Layers().over(given).load().settings
-    with pytest.warns(Fallback, match="in no pair of it"):
+    s = ConfigLayers().over(given).load().settings
+    with pytest.warns(FallbackWarning, match="in no pair of it"):
         geometry = build(s).model.social[0].pooling.geometry
     listened = [
         {ids[j] for j, there in zip(index, exists, strict=True) if there}
@@ -281,7 +281,7 @@ def test_the_limit_between_metres_and_kilometres(data: Path, tmp_path: Path) -> 
 def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
     small_run(data, run, "--distances", path)
-    assert json.loads((run / "origin.json").read_text())["pooling.distances"] == "--distances"
+    assert json.loads((run / "settings_sources.json").read_text())["pooling.distances"] == "--distances"
     assert f"distances: {path}" in (run / "settings.yaml").read_text()
     path.unlink()
     assert f"error: {path}: no such file" in refused("evaluate", run)
@@ -318,6 +318,6 @@ def test_roads_without_effect_are_not_read(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
     alone = ["--distances", path, "--pooling", "none"]
     result = works("train", "--data", data, "--run-dir", run, *alone, *QUICK)
-    assert "--neighbours, --distances, --pair-rank\n" in result.stderr
+    assert "--neighbours, --distances, --adaptive-adjacency-rank\n" in result.stderr
     path.unlink()
     works("evaluate", run)

@@ -14,7 +14,7 @@ from socialx.drawing.terminal import ahead, reported_minutes
 from socialx.files.store.time_axis import as_text, wall_seconds
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.forecast.picture import print_forecast
-from socialx.settings.layers import size_here
+from socialx.settings.layers import preset_here
 from tests.commands import SMALL, refused, works
 
 LAST = "2012-05-04 09:15:00"
@@ -25,7 +25,7 @@ def test_a_time_after_the_data_names_the_reach_and_a_longer_horizon(run: Path, d
     reach = f"ends at {LAST}, and a forecast from there reaches 60 min, to 2012-05-04 10:15:00"
     assert f"error: --at '2012-05-05 08:00:00': {data} {reach}: the latest is --at '{LAST}'; " in error
     _, *words = shlex.split(error.partition("a run that forecasts 24 h is trained with ")[2])
-    size = ["--size", size_here()] if size_here() else []
+    size = ["--preset", preset_here()] if preset_here() else []
     assert words == ["train", "--data", str(data), *size, "--horizon", "288"]
     longer = tmp_path / "longer"
     works(*words[:3], "--horizon", "24", "--run-dir", longer, "--max-epochs", "1", *SMALL)

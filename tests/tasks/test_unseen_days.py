@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
     (folder / "own").mkdir()
-    tables = ["--no-sensor-identity"]
+    tables = ["--no-sensor-embedding"]
     return small_run(small_file(folder / "own", 150, 4), folder / "run", *tables)
 
 

@@ -12,11 +12,11 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, socialx, works
 
-WITHOUT_SENSORS = ["--no-sensor-identity"]
+WITHOUT_SENSORS = ["--no-sensor-embedding"]
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +57,17 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
     assert 0 < own["mae"] < 3 * copied["mae"]
     at_home = json.loads(socialx("evaluate", shared, "--json").stdout)["protocol"]
     assert printed["protocol"]["network"] != at_home["network"]
-    assert printed["protocol"]["normaliser"] == at_home["normaliser"]  # the weights brought theirs along
+    assert printed["protocol"]["scaler"] == at_home["scaler"]  # the weights brought theirs along
 
 
 def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path) -> None:
-    problem, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 7, 140)}), split=False)
-    assert problem.data.known.counts.shape[2] == 7
-    assert not problem.data.known.counts[:, :, 4:].any()  # sensors that training did not see
+    experiment, _ = load_trained(shared, ConfigLayers.of(None, {"data": file_of(folder, 7, 140)}), split=False)
+    assert experiment.data.known.counts.shape[2] == 7
+    assert not experiment.data.known.counts[:, :, 4:].any()  # sensors that training did not see
     city = folder / "city.h5"
     with edited(file_of(folder, 4), city) as file:
         file.attrs["dataset_name"] = "city"
-    other, _ = load_trained(shared, Layers.of(None, {"data": city}), split=False)
+    other, _ = load_trained(shared, ConfigLayers.of(None, {"data": city}), split=False)
     assert other.data.known is None
 
 
@@ -111,17 +111,17 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
         del file["metadata/vd_info"][file["metadata/vdids"][2].decode()]
     error = refused("evaluate", shared, "--data", lost)
     assert "1 of 7 sensors have no position" in error
-    assert "--no-strict" in error
-    allowed = works("evaluate", shared, "--data", lost, "--no-strict")
+    assert "--no-require-locations" in error
+    allowed = works("evaluate", shared, "--data", lost, "--no-require-locations")
     assert allowed.stderr.count("these sensors use no neighbours") == 1
 
 
 @pytest.mark.parametrize(
     "tables",
     [
-        ["--pair-rank", "0"],
-        [*WITHOUT_SENSORS, "--sensor-heads"],
-        [*WITHOUT_SENSORS, "--pair-rank", "2"],
+        ["--adaptive-adjacency-rank", "0"],
+        [*WITHOUT_SENSORS, "--per-sensor-output"],
+        [*WITHOUT_SENSORS, "--adaptive-adjacency-rank", "2"],
         ["--model", "stid"],
     ],
     ids=["identity", "sensor-heads", "pairs", "stid"],

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
-from socialx.core.batch import Batch, Example
-from socialx.core.errors import Fallback
+from socialx.core.batch import Batch, TrainingBatch
+from socialx.core.errors import FallbackWarning
 from socialx.core.precision import Precision
-from socialx.data.climatology import Usual
-from socialx.data.loaders import ChunkLoader, Loader, Loading, Order, ResidentLoader, Selection, WorkerLoader
+from socialx.data.climatology import ClimatologyTable
+from socialx.data.loaders import DeviceLoader, Loader, Loading, Selection, ShardLoader, WindowOrder, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
@@ -73,7 +73,7 @@ class Descent:
     def __init__(self) -> None:
         self.weight, self.recovered = torch.ones(()), 0
 
-    def __call__(self, examples: Sequence[Example]) -> Tensor:
+    def __call__(self, examples: Sequence[TrainingBatch]) -> Tensor:
         loss = sum((self.weight * _first_rows(each) for each in examples), torch.zeros(()))
         self.weight.sub_(1e-4 * loss)
         return loss
@@ -82,12 +82,12 @@ class Descent:
         self.recovered += 1
 
 
-def _first_rows(made: Example) -> Tensor:
+def _first_rows(made: TrainingBatch) -> Tensor:
     """Of what is known and of what comes after: a replay must be handed both."""
-    return made.batch.history[0, 0].sum() + made.target.values[0, 0].sum()
+    return made.batch.inputs[0, 0].sum() + made.target.values[0, 0].sum()
 
 
-def groups(count: int) -> list[list[Example]]:
+def groups(count: int) -> list[list[TrainingBatch]]:
     """Groups of two batches, and every third of one."""
     return [[example(seed=2 * i), example(seed=2 * i + 1)][: 1 if i % 3 == 2 else 2] for i in range(count)]
 
@@ -117,7 +117,9 @@ def test_what_cannot_be_recorded_is_said_and_done_as_it_is(good: int) -> None:
     plain, descent = Descent(), Descent()
     refused = RuntimeError("operation not permitted when stream is capturing\nCUDA error: more lines")
     step = CapturedStep(descent, Playback(refused, good), descent.recover)
-    with pytest.warns(Fallback, match=r"trainer\.cuda_graph.*not permitted when stream is capturing\)") as warned:
+    with pytest.warns(
+        FallbackWarning, match=r"trainer\.cuda_graph.*not permitted when stream is capturing\)"
+    ) as warned:
         losses = [(plain(group), step(group)) for group in groups(18)]
     assert all(torch.equal(a, b) for a, b in losses)
     assert torch.equal(plain.weight, descent.weight)
@@ -148,25 +150,25 @@ def series_of(rows: slice = slice(0, ROWS), several: bool = False) -> Series:
     if not several:
         return Series(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, ROWS)))
     rng, shape = np.random.default_rng(0), (2, ROWS + 12, 5, 2)
-    usual = Usual(rng.uniform(40, 60, shape).astype(np.float32), rng.integers(0, 255, shape, np.uint8))
-    made = Series(source, 12, 12, CPU, (0, 2), (2, 1), usual=usual)
-    return made.with_taught(rng.uniform(40, 60, (ROWS, 12 * 5 * 2)).astype(np.float16))
+    climatology = ClimatologyTable(rng.uniform(40, 60, shape).astype(np.float32), rng.integers(0, 255, shape, np.uint8))
+    made = Series(source, 12, 12, CPU, (0, 2), (2, 1), climatology=climatology)
+    return made.with_teacher_forecasts(rng.uniform(40, 60, (ROWS, 12 * 5 * 2)).astype(np.float16))
 
 
-def resident(several: bool = False, batch_size: int = 8) -> ResidentLoader:
+def on_device(several: bool = False, batch_size: int = 8) -> DeviceLoader:
     """Windows in batches, the last one of an epoch padded where 70 is no multiple of their size."""
-    return ResidentLoader(series_of(several=several), Order(np.arange(WINDOWS), batch_size, shuffle=True))
+    return DeviceLoader(series_of(several=several), WindowOrder(np.arange(WINDOWS), batch_size, shuffle=True))
 
 
 def loader_of(mode: str) -> Loader:
     """The same in the other ways."""
-    order = resident().order
-    if mode == "chunk":
-        return ChunkLoader(series_of, 24, CPU, replace(order, chunk=30))
-    return WorkerLoader(series_of, 24, CPU, Loading(workers=0), 1 << 20, order) if mode == "workers" else resident()
+    order = on_device().order
+    if mode == "sharded":
+        return ShardLoader(series_of, 24, CPU, replace(order, shard=30))
+    return WorkerLoader(series_of, 24, CPU, Loading(workers=0), 1 << 20, order) if mode == "workers" else on_device()
 
 
-def _digest(examples: Sequence[Example | Selection]) -> Tensor:
+def _digest(examples: Sequence[TrainingBatch | Selection]) -> Tensor:
     """A number for all that examples hold, of one place in one step another than in others."""
     total = torch.zeros((), dtype=torch.float64)
     for each in examples:
@@ -180,7 +182,7 @@ def _digest(examples: Sequence[Example | Selection]) -> Tensor:
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_recording_gathers_the_windows_of_each_step(several: bool, batches: int) -> None:
     """Every tensor of every batch, the padded ones too; and those of another series, whose memory is another."""
-    playback, loaders = Playback(dtype=torch.float64), [resident(several), resident(several)]
+    playback, loaders = Playback(dtype=torch.float64), [on_device(several), on_device(several)]
     loaders[1].series.readings.add_(1)
     step = CapturedStep(_digest, playback)
     for epoch in range(4):
@@ -193,22 +195,22 @@ def test_a_recording_gathers_the_windows_of_each_step(several: bool, batches: in
 
 
 def test_windows_that_cannot_be_gathered_in_a_recording_are_gathered_as_they_are() -> None:
-    data = resident()
+    data = on_device()
     step = CapturedStep(_digest, Playback(RuntimeError("no room")))
-    with pytest.warns(Fallback, match="no room"):
+    with pytest.warns(FallbackWarning, match="no room"):
         found = [step([selection]) for selection in data.selections(0)]
     assert found == [_digest([served]) for served in data.epoch(0)]
 
 
 def test_two_steps_of_other_windows_have_other_digests() -> None:
     """What the test above compares sees each tensor, and each place in one."""
-    one = next(resident(several=True).epoch(0))
+    one = next(on_device(several=True).epoch(0))
     for number, part in enumerate(one):
         for name in part._fields:
             changed = getattr(part, name).clone()
             changed.view(-1)[-1] = 1 - changed.view(-1)[-1].to(torch.int64).nan_to_num()
             parts = [part._replace(**{name: changed}) if place == number else of for place, of in enumerate(one)]
-            assert _digest([Example(*parts)]) != _digest([one]), name
+            assert _digest([TrainingBatch(*parts)]) != _digest([one]), name
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Learner, Playback]:
@@ -221,14 +223,14 @@ def recorded(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Learne
     return made, playback
 
 
-def steps_of(made: Learner, batches: Iterator[Example | Selection]) -> list[Tensor]:
+def steps_of(made: Learner, batches: Iterator[TrainingBatch | Selection]) -> list[Tensor]:
     """Losses of the steps of some batches, and the weights after them."""
     losses: list[Tensor] = []
     run_steps(made, batches, lambda loss, _: losses.append(loss) is not None)
     return [*losses, *(parameter.detach().clone() for parameter in made.model.parameters())]
 
 
-@pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
+@pytest.mark.parametrize("mode", ["on_device", "sharded", "workers"])
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
 def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, dropout included, wherever batches come from; all modes are recorded."""
@@ -249,7 +251,7 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
     batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, playback = recorded(monkeypatch, accumulate_grad_batches=batches)
-    data = resident(batch_size=5)  # 14 batches
+    data = on_device(batch_size=5)  # 14 batches
     steps_of(made, examples_of(made, data, 0))
     taken, batches_of = made.steps, examples_of(made, data, 1)
     first = next(batches_of)  # an epoch begins with its order, which is sent
@@ -261,16 +263,16 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
     assert seen.counts == {"copy_": steps * batches, "fill_": steps, "clone": steps}  # rows, rate, loss
 
 
-def _views(one: Example) -> Example:
+def _views(one: TrainingBatch) -> TrainingBatch:
     """The same numbers in tensors that are not contiguous, as loaders cut them."""
-    return Example(Batch(*(torch.stack([tensor, tensor], -1)[..., 0] for tensor in one.batch)), one.target)
+    return TrainingBatch(Batch(*(torch.stack([tensor, tensor], -1)[..., 0] for tensor in one.batch)), one.target)
 
 
 def test_every_step_of_a_shape_reads_the_same_memory() -> None:
     """A compiled model is compiled again for other strides, and nothing may compile while CUDA records."""
     seen: list[tuple[object, ...]] = []
 
-    def work(examples: Sequence[Example]) -> Tensor:
+    def work(examples: Sequence[TrainingBatch]) -> Tensor:
         seen.append(tuple((t.data_ptr(), t.stride()) for one in examples for t in (*one.batch, *one.target)))
         return _first_rows(examples[0])
 
@@ -293,7 +295,7 @@ def test_a_recorded_step_compiles_once(gathers: bool, monkeypatch: pytest.Monkey
     made = learner(compile="default")
     step = CapturedStep(made._device_step, Playback(), made._drop_gradients)
     batches = [_views(example(seed=seed)) for seed in range(WARMUP + 3)]
-    for each in resident().selections(0) if gathers else batches:
+    for each in on_device().selections(0) if gathers else batches:
         step([each])
     assert counter.frame_count == 1
 
@@ -372,7 +374,7 @@ def test_a_failed_recording_leaves_the_process_as_it_was(ended: bool, monkeypatc
 
 
 def test_a_graph_without_a_cuda_device_is_said() -> None:
-    with pytest.warns(Fallback, match=r"trainer\.cuda_graph: the device is cpu"):
+    with pytest.warns(FallbackWarning, match=r"trainer\.cuda_graph: the device is cpu"):
         made = learner(cuda_graph=True)
     assert after(made)[0] == after(learner())[0]
 
@@ -393,7 +395,7 @@ def test_a_model_that_does_not_compile_is_trained_as_it_is(
         return forward
 
     monkeypatch.setattr(torch, "compile", compiled)
-    with pytest.warns(Fallback, match=r"trainer\.compile.*no C\+\+ compiler found"):
+    with pytest.warns(FallbackWarning, match=r"trainer\.compile.*no C\+\+ compiler found"):
         losses, weights = after(learner(precision, compile="default", accumulate_grad_batches=2))
     monkeypatch.undo()
     expected_losses, expected = after(learner(precision, accumulate_grad_batches=2))
@@ -447,8 +449,8 @@ class Level(nn.Module):
         self.linear = nn.Linear(12, 12)
 
     def forward(self, one: Batch) -> Tensor:
-        change: Tensor = self.linear(one.history.transpose(1, 3)).tanh().transpose(1, 3)
-        return one.history[:, -1:] + change
+        change: Tensor = self.linear(one.inputs.transpose(1, 3)).tanh().transpose(1, 3)
+        return one.inputs[:, -1:] + change
 
 
 @pytest.mark.slow
@@ -460,7 +462,7 @@ def test_a_compiled_step_is_the_step() -> None:
             Level(), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0, total_steps=9, compile=compile
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("error", Fallback)
+            warnings.simplefilter("error", FallbackWarning)
             results.append(after(made))
     (losses, weights), (expected_losses, expected) = results[::-1]
     assert losses == pytest.approx(expected_losses, rel=1e-5)

@@ -16,7 +16,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.data.calendar import WALL
-from socialx.data.loaders import Order, ResidentLoader
+from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
 from socialx.scoring.references import HistoricalAverage, NaiveLast
 from tests.networks import forecaster, loader, series, speeds
@@ -43,7 +43,7 @@ class OneDevice(TorchDispatchMode):
 
 
 @pytest.fixture
-def on_meta(monkeypatch: pytest.MonkeyPatch) -> ResidentLoader:
+def on_meta(monkeypatch: pytest.MonkeyPatch) -> DeviceLoader:
     """Batches on the meta device; autocast, which does not know that device, does nothing."""
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
@@ -52,7 +52,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> ResidentLoader:
     for name in ("readings", "ages", "latest", "calendar"):
         setattr(made, name, getattr(made, name).to(META))
     made.device = META
-    return ResidentLoader(made, Order(real.starts, 100))
+    return DeviceLoader(made, WindowOrder(real.starts, 100))
 
 
 def models() -> dict[str, nn.Module]:
@@ -72,14 +72,14 @@ def test_the_guard_sees_the_host() -> None:
 
 
 @pytest.mark.parametrize("name", models())
-def test_forward_loss_and_scores_stay_on_the_device(name: str, on_meta: ResidentLoader) -> None:
+def test_forward_loss_and_scores_stay_on_the_device(name: str, on_meta: DeviceLoader) -> None:
     model = models()[name].to(META)
     sums = RunningScores(12, 1, META)
     with OneDevice() as guard:
         for batch, target in on_meta.epoch(0):
             forecast = model(batch)
             loss = masked_absolute_error(forecast, target.values, target.valid)
-            sums.add(forecast, batch, target)
+            sums.update(forecast, batch, target)
             if loss.requires_grad:
                 loss.backward()
     assert guard.copies <= 2  # the order of the epoch, and which windows of its last batch are padding

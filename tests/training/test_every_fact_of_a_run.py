@@ -17,13 +17,13 @@ import h5py
 import pytest
 
 import socialx as api
-from socialx.core.errors import Fallback, SocialxError
+from socialx.core.errors import FallbackWarning, SocialxError
 from socialx.core.progress import Note
 from socialx.files.store.layout import IMPUTED_ATTR, MISSING_ATTR, UNITS
 from socialx.scoring import protocol as protocols
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.serving.server import Served
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import KEYS, MAY_CHANGE, RESUME
 from socialx.training import run_folder
 from tests.commands import edited, small_run
@@ -35,7 +35,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "evaluate": api.evaluate,
     "report": api.report,
     "resume": lambda run, **more: api.train(resume=run, max_epochs=2, **more),
-    "serve": lambda run, progress=None: Served(run, Layers(), False, None, 8, progress).make(run),
+    "serve": lambda run, progress=None: Served(run, ConfigLayers(), False, None, 8, progress).make(run),
 }
 
 
@@ -92,7 +92,7 @@ def said(command: str, run: Path) -> str:
             COMMANDS[command](run, progress=listen)
         except SocialxError as error:
             return f"error: {error}"
-    lines += [str(each.message) for each in caught if issubclass(each.category, Fallback)]
+    lines += [str(each.message) for each in caught if issubclass(each.category, FallbackWarning)]
     return "\n".join(line for line in lines if any(word in line for word in TOLD))
 
 
@@ -120,7 +120,7 @@ SOUND = {
     "precision": "scores are in float32",
     "socialx": "a later version uses earlier runs",
     "commit": "the same",
-    "normaliser": "the model has it among its weights, which have their own sha256",
+    "scaler": "the model has it among its weights, which have their own sha256",
     "free_flow": "it is the pace of the training itself, with which a run for any network compares that of a file",
     "period": "a training has none",
 }
@@ -133,7 +133,7 @@ def test_a_training_under_another_protocol_is_told(command: str, name: str, run:
     before = content(run)
     now = {**before, name: EMPTY[name] if before[name] in (None, {}) else other(before[name])}
     (run / "protocol.json").write_text(json.dumps({**now, "sha256": run_folder._seal(now)}))
-    of_parts = name in protocols.OF_PARTS and command in ("predict", "serve")
+    of_parts = name in protocols.OF_SPLITS and command in ("predict", "serve")
     assert bool(said(command, run)) != of_parts  # they cut no file into parts
 
 

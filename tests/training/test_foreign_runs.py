@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from socialx.core.disk import exclusive, temporary_for
+from socialx.core.disk import file_lock, temporary_for
 from socialx.core.errors import SocialxError
 from socialx.core.sealed_tensors import fingerprint
 from socialx.training.run_folder import open_run
@@ -160,7 +160,7 @@ def test_damaged_metrics_are_refused_before_an_epoch_is_trained(content: bytes, 
 
 SPEEDS = {"mean": 50.0, "std": float("inf")}
 PROTOCOL: dict[str, Any] = {"checksum": None, "windows": 7, "targets": ["mph"], "horizon": "12"} | {
-    f"normaliser {value}": value for value in (None, {}, {"avg_speed": SPEEDS})
+    f"scaler {value}": value for value in (None, {}, {"avg_speed": SPEEDS})
 }
 
 
@@ -195,7 +195,9 @@ def test_a_device_as_settings_is_refused(data: Path) -> None:
 # --- half made, or in use -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["protocol.json", "sensors.json", "origin.json", "settings.yaml", "format.txt"])
+@pytest.mark.parametrize(
+    "name", ["protocol.json", "sensors.json", "settings_sources.json", "settings.yaml", "format.txt"]
+)
 def test_a_half_made_run_folder_can_be_overwritten(name: str, data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "half"
     folder.mkdir()
@@ -231,7 +233,7 @@ def test_temporaries_of_a_killed_run_go_when_it_goes_on(run: Path) -> None:
 
 
 def hold(folder: Path, ready: Any, done: Any) -> None:
-    with exclusive(folder):
+    with file_lock(folder):
         ready.set()
         done.wait(60)
 
@@ -304,9 +306,9 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("content", ["{}", "[1, 2", "\xff", ""])
-@pytest.mark.parametrize("name", ["environment.json", "origin.json"])
+@pytest.mark.parametrize("name", ["environment.json", "settings_sources.json"])
 def test_resuming_reads_all_before_it_writes_anything(content: str, name: str, run: Path) -> None:
-    if name == "origin.json" and content == "{}":
+    if name == "settings_sources.json" and content == "{}":
         content = "[]"
     (run / name).write_text(content, encoding="latin-1")
     before = contents(run)

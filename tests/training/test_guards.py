@@ -16,7 +16,7 @@ import torch
 
 from socialx.core.environment import MIB
 from socialx.core.precision import Precision
-from socialx.core.progress import Event, Note, listening
+from socialx.core.progress import Event, Note, subscribe
 from socialx.training import gpu_usage as device
 from socialx.training import loop
 from socialx.training.gpu_usage import DeviceSamples, MemoryWatch, sampling
@@ -182,7 +182,7 @@ def test_memory_that_grows_is_said_once(used: list[float], said: int, monkeypatc
     left = iter(used)
     monkeypatch.setattr(device, "used_bytes", lambda _: next(left) * MIB)
     events: list[Event] = []
-    with listening(events.append):
+    with subscribe(events.append):
         watch = MemoryWatch()
         for _ in used:
             watch.add(CPU)

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from socialx.data.calendar import DAY_S, Calendar
-from socialx.data.climatology import PastDays
+from socialx.data.climatology import RollingClimatology
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.evaluate import evaluate
-from socialx.tasks.export import standalone
+from socialx.tasks.export import export_model
 from socialx.tasks.predict import predict
 from socialx.tasks.trained_model import load_trained
 from tests.commands import small_file, small_run, works
@@ -49,14 +49,16 @@ def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles
     seconds = MONDAY + 1800 * np.arange(9 * 48)
     first = MONDAY // DAY_S
     arrays = values[..., None], valid[..., None], seconds, 30
-    plain, off = (PastDays(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, {first + 1: 6, first + 9: 6}))
+    plain, off = (
+        RollingClimatology(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, {first + 1: 6, first + 9: 6})
+    )
     known, without = off.before(first + 9), plain.before(first + 9)
     np.testing.assert_allclose(known.counts.sum(0), without.counts.sum(0), rtol=1e-6)
     faded = 0.5 ** (8 / 14) * valid[48:96, :, None]
     np.testing.assert_allclose(known.counts[2] - without.counts[2], faded, atol=1e-6)
     ahead = MONDAY + 9 * DAY_S + 1800 * np.arange(48)  # a Wednesday
-    np.testing.assert_array_equal(off.at(ahead, ahead).readings[0], known.usual(2).readings)
-    np.testing.assert_array_equal(plain.at(ahead, ahead).readings[0], without.usual(0).readings)
+    np.testing.assert_array_equal(off.at(ahead, ahead).readings[0], known.climatology(2).readings)
+    np.testing.assert_array_equal(plain.at(ahead, ahead).readings[0], without.climatology(0).readings)
 
 
 def test_windows_have_it_in_their_calendar() -> None:
@@ -64,12 +66,12 @@ def test_windows_have_it_in_their_calendar() -> None:
     calendar = Calendar(holidays={MONDAY // DAY_S + 1: 5}.get)
     source = Arrays(values[..., None], valid[..., None], MONDAY + 1800 * np.arange(96), 30, calendar)
     batch = Series(source, 2, 3, CPU).window(torch.tensor([44]))
-    assert batch.weekday.tolist() == [[0, 0, 0, 0, 5]]
+    assert batch.day_of_week.tolist() == [[0, 0, 0, 0, 5]]
 
 
 def test_scores_have_a_row_of_holidays(run: Path, data: Path, days: Path) -> None:
-    found = evaluate(run, by="weekday", save=data.with_name("all.parquet"))
-    rows = {row.key: row for row in found.by[str(run)]["weekday"]}
+    found = evaluate(run, by="day_of_week", save=data.with_name("all.parquet"))
+    rows = {row.key: row for row in found.by[str(run)]["day_of_week"]}
     assert list(rows)[-1] == "holiday"
     saved = pd.read_parquet(data.with_name("all.parquet"))
     error = (saved["forecast"] - saved["truth"]).abs()
@@ -81,8 +83,8 @@ def test_scores_have_a_row_of_holidays(run: Path, data: Path, days: Path) -> Non
     assert "holidays: 2012-05-07 as Sunday" in works("evaluate", run).stdout
     none = days.with_name("none.csv")
     none.write_text("2011-01-01\n")
-    other = evaluate(run, by="weekday", data={"holidays": str(none)})
-    assert "holiday" not in {row.key for row in other.by[str(run)]["weekday"]}
+    other = evaluate(run, by="day_of_week", data={"holidays": str(none)})
+    assert "holiday" not in {row.key for row in other.by[str(run)]["day_of_week"]}
     assert other[run].overall().mae != found[run].overall().mae
 
 
@@ -97,24 +99,24 @@ def test_a_forecast_on_a_holiday_is_that_of_the_scores(run: Path, tmp_path: Path
 
 
 def test_the_export_knows_them(run: Path) -> None:
-    problem, _ = load_trained(run, Layers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-10T00:30"], "datetime64[s]").astype(np.int64)
-    batch = standalone(problem).batch(np.full((3, 12, 4, 1), 60.0), issued)
+    batch = export_model(experiment).batch(np.full((3, 12, 4, 1), 60.0), issued)
     times = issued[:, None] + 300 * np.arange(-11, 13)
-    expected = problem.data.calendar.at(times, 5)[1]
-    assert batch.weekday.tolist() == expected.tolist()
+    expected = experiment.data.calendar.at(times, 5)[1]
+    assert batch.day_of_week.tolist() == expected.tolist()
     assert (set(expected[1]), expected[2, -1]) == ({6}, 5)
 
 
 @pytest.mark.slow
 def test_an_onnx_program_knows_them(run: Path, tmp_path: Path) -> None:
-    problem, _ = load_trained(run, Layers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
     works("export", run, tmp_path / "run.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "run.onnx")
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-08T00:30"], "datetime64[s]").astype(np.int64)
-    history = np.random.default_rng(0).uniform(20, 70, (3, 12, 4, 1)).astype(np.float32)
-    inputs = {"history": history, "carried": history[:, -1], "origin": issued}
+    readings = np.random.default_rng(0).uniform(20, 70, (3, 12, 4, 1)).astype(np.float32)
+    inputs = {"inputs": readings, "last_observed": readings[:, -1], "origin": issued}
     (found,) = session.run(None, inputs)
     with torch.no_grad():
-        expected = standalone(problem).eval()(*map(torch.from_numpy, inputs.values())).numpy()
+        expected = export_model(experiment).eval()(*map(torch.from_numpy, inputs.values())).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-4)

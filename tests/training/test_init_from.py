@@ -33,7 +33,7 @@ from tests.commands import (
 )
 
 DAY = 288
-TABLES = ["--pair-rank", "3", "--sensor-heads"]  # beside the vectors per sensor, which are on
+TABLES = ["--adaptive-adjacency-rank", "3", "--per-sensor-output"]  # beside the vectors per sensor, which are on
 STILL = ["--learning-rate", "1e-30", "--max-epochs", "1"]  # a training that changes nothing
 
 
@@ -82,7 +82,7 @@ def state_of(run: Path) -> dict[str, torch.Tensor]:
 
 
 def parameters(run: Path) -> int:
-    return sum(tensor.numel() for name, tensor in state_of(run).items() if not name.startswith("normaliser."))
+    return sum(tensor.numel() for name, tensor in state_of(run).items() if not name.startswith("scaler."))
 
 
 def test_the_first_forecast_is_that_of_the_run(first: Path, other: Path, folder: Path) -> None:
@@ -102,13 +102,13 @@ def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
     assert now.settings.trainer.init_from == str(first)
     assert then.settings.model.zero_shot
     assert not now.settings.model.zero_shot
-    assert now.protocol.normaliser == then.protocol.normaliser
+    assert now.protocol.scaler == then.protocol.scaler
     one, two = state_of(first), state_of(folder / "learnt")
     new = {name for name in two if sensor_axis(name) is not None}
     assert two.keys() - one.keys() == new | {*TIME_TABLES}
-    assert {name.rpartition(".")[2] for name in new} == {"sensor", "adaptive", "sensor_heads", "goal", "source"}
+    assert {name.rpartition(".")[2] for name in new} == {"sensor", "adaptive", "per_sensor_output", "goal", "source"}
     assert all(two[name].abs().max() > 1e-6 for name in new)
-    learnt = [name for name in one if not name.startswith("normaliser.") and not torch.equal(one[name], two[name])]
+    learnt = [name for name in one if not name.startswith("scaler.") and not torch.equal(one[name], two[name])]
     assert len(learnt) > 20
 
 
@@ -126,7 +126,7 @@ def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, o
     begun(first, other, folder / "half", *both, "--max-epochs", "1")
     works("train", "--resume", folder / "half", "--max-epochs", "2")
     runs = [socialx.load_run(folder / name) for name in ("whole", "half")]
-    assert runs[0].protocol.normaliser == socialx.load_run(first).protocol.normaliser
+    assert runs[0].protocol.scaler == socialx.load_run(first).protocol.scaler
     assert runs[0].epochs[1].validation_mae == runs[1].epochs[1].validation_mae
 
 
@@ -149,7 +149,7 @@ def test_a_file_in_another_unit_starts_from_the_same_normalised_readings(
     first: Path, data: Path, other: Path, tmp_path: Path
 ) -> None:
     begun(first, in_kmh(other, tmp_path / "kmh.h5"), tmp_path / "run", *STILL)
-    one, two = (socialx.load_run(run).protocol.normaliser["avg_speed"] for run in (first, tmp_path / "run"))
+    one, two = (socialx.load_run(run).protocol.scaler["avg_speed"] for run in (first, tmp_path / "run"))
     assert (two.mean, two.std) == pytest.approx((one.mean * 1.609344, one.std * 1.609344))
     miles, kilometres = socialx.predict(first, other), socialx.predict(tmp_path / "run", tmp_path / "kmh.h5")
     assert kilometres.units == ("km/h",)
@@ -164,7 +164,7 @@ def test_tables_follow_the_ids_of_the_sensors(tied: Path, data: Path, tmp_path: 
     one, two = socialx.predict(tied, data), socialx.predict(tmp_path / "run", tmp_path / "turned.h5")
     assert two.sensors == one.sensors[::-1]
     np.testing.assert_allclose(two.values, one.values[:, :, ::-1], rtol=1e-5)
-    assert socialx.load_run(tmp_path / "run").settings.model.sensor_heads
+    assert socialx.load_run(tmp_path / "run").settings.model.per_sensor_output
 
 
 def test_tables_of_another_network_are_new(tied: Path, other: Path, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_tables_of_another_network_are_new(tied: Path, other: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("options", [{}, {"pooling": {"kind": "attention_mlp"}}, {"model": {"kind": "stid"}}])
 def test_every_weight_of_single_sensors_is_known(options: dict, data: Path, other: Path) -> None:
-    model = {"width": 8, "blocks": 1, "sensor_heads": True, **options.get("model", {})}
+    model = {"width": 8, "blocks": 1, "per_sensor_output": True, **options.get("model", {})}
     states = [
         build(load_settings(env={}, data={"path": path}, **{**options, "model": model})).model.state_dict()
         for path in (data, other)
@@ -221,7 +221,7 @@ def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path)
 
 OTHERS = {
     "--width 16": "model.width (--width): the weights of RUN are of 8, got 16: give --width that value",
-    "--size large": "model.width (size large): the weights of RUN are of 8, got 128",
+    "--preset xlstm-large": "model.width (size large): the weights of RUN are of 8, got 128",
     "--encoder mlp": "model.encoder (--encoder): the weights of RUN are of xlstm, got mlp",
     "--patch 2": "model.patch (--patch): the weights of RUN are of 6, got 2: give --patch that value",
     "--no-climatology": "model.climatology (--no-climatology)",
@@ -275,7 +275,7 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
         pd.DataFrame(50.0, times, ["S1", "S2"]).to_csv(tmp_path / "a.csv")
         given = {"units": "km/h", "timezone": "Europe/Berlin"} if quantity == "speed" else {}
         socialx.convert(
-            "auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", meta=places, quantity=quantity, **given
+            "auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", meta_csv=places, quantity=quantity, **given
         )
     for quantity, says in (("speed", "a step of 30 min"), ("flow", "no feature 'avg_speed'")):
         words = ["--data", tmp_path / f"{quantity}.h5"]
@@ -303,6 +303,6 @@ def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path:
     start = small_run(data, folder / "long/start", "--zero-shot", *SMALL)
     begun(start, data, folder / "long/run", *STILL)
     runs = [folder / "long/run", start]
-    said = works("evaluate", *runs, "--compare", "--part", "all").stdout
+    said = works("evaluate", *runs, "--compare", "--split", "all").stdout
     assert f"the training of {runs[0]} from {start} does not pay yet: the interval over all steps holds 0" in said
-    assert socialx.evaluate(runs, compare=True, part="all").difference.start == str(start)
+    assert socialx.evaluate(runs, compare=True, split="all").difference.start == str(start)

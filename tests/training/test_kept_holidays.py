@@ -13,8 +13,8 @@ import pytest
 import socialx
 from socialx.data.calendar import DAY_S
 from socialx.serving.posted import JSON, issue_of
-from socialx.settings.layers import Layers
-from socialx.tasks.export import standalone
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.export import export_model
 from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, works
 
@@ -49,9 +49,9 @@ def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def weekdays(run: Path | str, *dates: str, **data: str) -> list[int]:
     """The weekday of each date, 0 = Monday, as a run of this folder sees it."""
-    problem, _ = load_trained(Path(run), Layers.of(None, {"data": data}), split=False)
+    experiment, _ = load_trained(Path(run), ConfigLayers.of(None, {"data": data}), split=False)
     seconds = np.array(dates, "datetime64[s]").astype(np.int64)
-    return [int(day) for day in problem.data.calendar.at(seconds, 5)[1]]
+    return [int(day) for day in experiment.data.calendar.at(seconds, 5)[1]]
 
 
 def test_other_days_of_the_training_are_told_and_never_trained_on(folder: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_older_run_is_compared_by_the_days_of_its_protocol(folder: Path) -> N
 
 def test_a_new_run_in_the_folder_does_not_keep_the_list(folder: Path) -> None:
     assert Path("run/holidays.csv").read_text() == LIST
-    works("train", "--data", "m.h5", "--run-dir", "run", "--overwrite", "--max-epochs", "1", "--size", "small")
+    works("train", "--data", "m.h5", "--run-dir", "run", "--overwrite", "--max-epochs", "1", "--preset", "mlp-small")
     assert not Path("run/holidays.csv").exists()
 
 
@@ -139,24 +139,24 @@ def posted(date: str, ids: tuple[str, ...]) -> bytes:
 
 @pytest.mark.parametrize("year", [2005, 2012, 2013, 2014, 2026, 2039])
 def test_a_server_knows_the_holidays_of_every_year(year: int, of_country: Path) -> None:
-    problem, _ = load_trained(of_country, Layers.of(None, {}), split=False)
+    experiment, _ = load_trained(of_country, ConfigLayers.of(None, {}), split=False)
     for day, like in ((f"{year}-12-25", 6), (f"{year}-07-04", 6), (f"{year}-12-20", None)):
-        batch = issue_of(problem, JSON, posted(day, problem.data.sensors.ids)).batch
+        batch = issue_of(experiment, JSON, posted(day, experiment.data.sensors.ids)).batch
         own = (int(np.datetime64(day, "D").astype(np.int64)) + 3) % 7
-        assert set(batch.weekday.ravel().tolist()) == {own if like is None else like}, day
+        assert set(batch.day_of_week.ravel().tolist()) == {own if like is None else like}, day
 
 
 def test_all_that_forecasts_later_agrees(of_country: Path) -> None:
-    problem, _ = load_trained(of_country, Layers.of(None, {}), split=False)
-    alone = standalone(problem)
+    experiment, _ = load_trained(of_country, ConfigLayers.of(None, {}), split=False)
+    alone = export_model(experiment)
     for day in ("2012-12-25", "2014-12-25", "2031-12-25", "2031-12-20"):
         second = int(np.datetime64(day, "s").astype(np.int64)) + DAY_S // 2
         batch = alone.batch(np.zeros((1, 12, 4, 1)), [second])
-        (expected,) = problem.data.calendar.at(np.array([second]), 5)[1]
-        assert set(batch.weekday.ravel().tolist()) == {expected}
+        (expected,) = experiment.data.calendar.at(np.array([second]), 5)[1]
+        assert set(batch.day_of_week.ravel().tolist()) == {expected}
 
 
 def test_years_are_made_once_whoever_asks(of_country: Path) -> None:
-    one, other = (load_trained(of_country, Layers.of(None, {}), split=False)[0].data.calendar for _ in range(2))
+    one, other = (load_trained(of_country, ConfigLayers.of(None, {}), split=False)[0].data.calendar for _ in range(2))
     days = np.arange(10_000, 30_000, 7)
     assert one.holidays_among(days) == other.holidays_among(days[::-1])

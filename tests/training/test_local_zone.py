@@ -18,8 +18,8 @@ from socialx.files.store.layout import read_text
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import known_zone
 from socialx.inspection.report import inspect
-from socialx.settings.layers import Layers
-from socialx.tasks.export import standalone
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.export import export_model
 from socialx.tasks.trained_model import load_trained
 from tests.commands import edited, refused, small_file, small_run, works
 
@@ -109,7 +109,9 @@ def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None
 
 def test_a_file_in_utc_without_a_zone_says_so_where_days_and_hours_count(run: Path, wall: Path, tmp_path: Path) -> None:
     without = moved(wall, tmp_path / "without.h5", None)
-    told = works("train", "--data", without, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--size", "small")
+    told = works(
+        "train", "--data", without, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--preset", "mlp-small"
+    )
     assert told.stderr.count(ASKS) == 1
     plain = small_run(without, tmp_path / "plain", "--no-climatology")
     assert ASKS not in works("evaluate", plain, "--by", "horizon").stderr
@@ -159,9 +161,9 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
     assert f"--timezone {zone} says it, or --timezone UTC" in line
     works("append", path, later, "--timezone", zone)
     assert zones(path) == ("UTC", zone)
-    run = small_run(path, "run", "--history", "2", "--patch", "1", "--horizon", "2", "--batch-size", "8")
+    run = small_run(path, "run", "--lookback", "2", "--patch", "1", "--horizon", "2", "--batch-size", "8")
     saved = tmp_path / "all.parquet"
-    found = socialx.evaluate(run, part="all", by="hour,weekday", save=saved)
+    found = socialx.evaluate(run, split="all", by="hour,weekday", save_forecasts=saved)
     frame = pd.read_parquet(saved)
     times = pd.to_datetime(frame["time"]).dt.tz_localize("UTC").dt.tz_convert(zone)
     assert (frame["truth"] - times.dt.hour).isin([20, 40]).all()
@@ -170,11 +172,11 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
         assert row.mae == pytest.approx(error[times.dt.hour == row.key].mean(), rel=1e-4)
     for row, (_, of_day) in zip(found.by[str(run)]["weekday"], error.groupby(times.dt.day_of_week), strict=False):
         assert row.count == len(of_day)
-    problem, _ = load_trained(run, Layers.of(None, {}), split=False)
-    usual = problem.data.past().at(open_store(path).seconds[-48:], np.full(48, open_store(path).seconds[-1]))
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {}), split=False)
+    climatology = experiment.data.past().at(open_store(path).seconds[-48:], np.full(48, open_store(path).seconds[-1]))
     hours = pd.to_datetime(open_store(path).seconds[-48:], unit="s", utc=True).tz_convert(zone).hour
     middle = np.isin(hours, range(8, 17))  # nothing of midnight within four slots
-    np.testing.assert_allclose(usual.readings[0][middle, 0, 0], 20 + hours[middle], atol=1.5)
+    np.testing.assert_allclose(climatology.readings[0][middle, 0, 0], 20 + hours[middle], atol=1.5)
 
 
 def test_backfill_adds_the_zone_and_refuses_what_has_two_readings(wall: Path, tmp_path: Path) -> None:
@@ -225,13 +227,13 @@ def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp
 
 
 @pytest.fixture
-def problems(run: Path, utc: Path) -> Any:
-    return load_trained(run, Layers.of(None, {"data": utc}), split=False)[0]
+def experiments(run: Path, utc: Path) -> Any:
+    return load_trained(run, ConfigLayers.of(None, {"data": utc}), split=False)[0]
 
 
-def test_an_export_has_the_clock_for_years(problems: Any, run: Path, utc: Path) -> None:
-    data, zone = problems.data, known_zone(LA)
-    alone = standalone(problems)
+def test_an_export_has_the_clock_for_years(experiments: Any, run: Path, utc: Path) -> None:
+    data, zone = experiments.data, known_zone(LA)
+    alone = export_model(experiments)
     year = 366 * 86_400
     for moment in ("2012-03-01", "2012-05-07 06:00", "2012-11-04 08:00", "2012-11-04 10:00", "2020-03-08 11:00"):
         issued = np.array([moment], "datetime64[s]").astype(np.int64) + 300 * np.arange(0, 80, 7)
@@ -239,24 +241,24 @@ def test_an_export_has_the_clock_for_years(problems: Any, run: Path, utc: Path) 
         times = issued[:, None] + 300 * np.arange(-11, 13)
         if moment > "2012-03-10":  # the clock before the file is that of its first day
             slot, weekday = data.calendar.at(times, 5)
-            assert batch.slot.tolist() == slot.tolist()
-            assert batch.weekday.tolist() == weekday.tolist()
-            assert torch.equal(batch.slot, torch.from_numpy((times + shifts(zone, times)) % 86_400 // 300))
+            assert batch.time_of_day.tolist() == slot.tolist()
+            assert batch.day_of_week.tolist() == weekday.tolist()
+            assert torch.equal(batch.time_of_day, torch.from_numpy((times + shifts(zone, times)) % 86_400 // 300))
     last = int(data.store.seconds.max()) + 19 * year
     assert (
-        alone.batch(np.zeros((1, 12, 4, 1)), [last]).slot.tolist()
+        alone.batch(np.zeros((1, 12, 4, 1)), [last]).time_of_day.tolist()
         == data.calendar.at(last + 300 * np.arange(-11, 13)[None], 5)[0].tolist()
     )
 
 
-def test_a_server_tells_the_zone_and_refuses_a_file_of_another(problems: Any, wall: Path) -> None:
+def test_a_server_tells_the_zone_and_refuses_a_file_of_another(experiments: Any, wall: Path) -> None:
     from socialx.serving.endpoints import make_service
     from socialx.serving.latest import Latest
 
-    assert make_service(problems, "run", 4).network()["local_zone"] == LA
+    assert make_service(experiments, "run", 4).network()["local_zone"] == LA
     path = wall.with_name("follow.h5")
-    path.write_bytes(problems.data.store.path.read_bytes())
-    latest = Latest(problems, "run", path)
+    path.write_bytes(experiments.data.store.path.read_bytes())
+    latest = Latest(experiments, "run", path)
     latest.read()
     with h5py.File(path, "r+") as file:
         file["metadata"].attrs["local_zone"] = "Europe/Paris"

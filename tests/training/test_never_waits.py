@@ -52,5 +52,5 @@ def test_scoring_never_waits_before_the_end() -> None:
     model, sums = forecaster().eval(), RunningScores(12, 1, CPU)
     with NeverWaits(), torch.no_grad():
         for b, target in loader(batch_size=100).epoch(0):
-            sums.add(model(b), b, target)
+            sums.update(model(b), b, target)
     assert sums.compute()[0].overall.count > 0

@@ -13,13 +13,13 @@ import torch
 import socialx as api
 from socialx.model.forecaster import Forecaster
 from socialx.model.state import for_sensors, sensor_axis
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, renamed, small_file, small_run, works
 from tests.networks import batch
 
-TABLES = ("--pair-rank", "3", "--sensor-heads", "--dropout", "0")
+TABLES = ("--adaptive-adjacency-rank", "3", "--per-sensor-output", "--dropout", "0")
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,9 @@ def free(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def model_of(run: Path, data: Path | None = None) -> Forecaster:
-    problem, _ = load_trained(run, Layers.of(None, {"data": data}), split=False)
-    assert isinstance(problem.model, Forecaster)
-    return problem.model
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": data}), split=False)
+    assert isinstance(experiment.model, Forecaster)
+    return experiment.model
 
 
 def zeroed(model: Forecaster, sensors: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -54,8 +54,8 @@ def test_a_step_of_training_leaves_out_all_that_is_of_some_sensors(free: Path) -
     model, other = model_of(free).double().train(), model_of(free).double()
     windows = batch(sensors=4)
     windows = type(windows)(*(part.double() if part.is_floating_point() else part for part in windows))
-    usual = torch.full((4, 24, 4, 1), 50.0, dtype=torch.float64)
-    windows = windows._replace(usual=usual, trust=torch.full_like(usual, 0.5))
+    climatology = torch.full((4, 24, 4, 1), 50.0, dtype=torch.float64)
+    windows = windows._replace(climatology=climatology, confidence=torch.full_like(climatology, 0.5))
     seen = set()
     for seed in range(12):
         torch.manual_seed(seed)

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from socialx.core.batch import Batch, Example
+from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.errors import SocialxError
 from socialx.core.precision import Precision
 from socialx.model.forecaster import Forecaster
 from socialx.settings.layers import load_settings
-from socialx.tasks.build import Problem, build
+from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, SCORING, TRAINING, out_of_memory, when_memory_runs_out
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_run, socialx, works
@@ -29,10 +29,10 @@ def full_card(monkeypatch: pytest.MonkeyPatch) -> None:
     take_step, forward = Learner.step, Forecaster.forward
 
     def check(batch: Batch) -> None:
-        if len(batch.history) > 128:
+        if len(batch.inputs) > 128:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    def step(learner: Learner, examples: Sequence[Example]) -> Tensor:
+    def step(learner: Learner, examples: Sequence[TrainingBatch]) -> Tensor:
         check(examples[0].batch)
         return take_step(learner, examples)
 
@@ -47,7 +47,7 @@ def full_card(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FOUND = "error: cpu: out of memory with batches of 256 windows x 4 sensors: add "
 HALVED = ["--batch-size", "128", "--accumulate-grad-batches", "2"]
-STEP = f"{FOUND}{' '.join(HALVED)}, or --checkpointing"
+STEP = f"{FOUND}{' '.join(HALVED)}, or --activation-checkpointing"
 
 
 @pytest.mark.usefixtures("full_card")
@@ -70,16 +70,16 @@ def test_scoring_and_going_on_name_what_they_may_change(
     run = small_run(data, tmp_path / "run", "--batch-size", "256")
     request.getfixturevalue("full_card")
     resumed = socialx("train", "--resume", run, "--max-epochs", "2")
-    assert FOUND + "--checkpointing" in resumed.stderr.splitlines()
-    for command in (["evaluate", run, "--part", "train"], ["explain", run, "--part", "train"]):
+    assert FOUND + "--activation-checkpointing" in resumed.stderr.splitlines()
+    for command in (["evaluate", run, "--split", "train"], ["explain", run, "--split", "train"]):
         assert FOUND + "--batch-size 128" in refused(*command).splitlines()
         works(*command, "--batch-size", "128")
-    span = ["--from", "2012-05-03 01:00", "--to", "2012-05-04", "--every", "5min"]
+    span = ["--start", "2012-05-03 01:00", "--end", "2012-05-04", "--every", "5min"]
     predicted = socialx("predict", run, *span, "--output", tmp_path / "forecast.csv")
     assert FOUND + "--batch-size 128" in predicted.stderr.splitlines()
 
 
-def problem(data: Path, **sections: dict[str, Any]) -> Problem:
+def experiment(data: Path, **sections: dict[str, Any]) -> Experiment:
     own: dict[str, dict[str, Any]] = {
         "model": {"width": 8, "blocks": 1, "slstm_at": ()},
         "trainer": {"device": "cpu"},
@@ -91,15 +91,15 @@ def problem(data: Path, **sections: dict[str, Any]) -> Problem:
 @pytest.mark.parametrize(
     ("sections", "remedies", "helps"),
     [
-        ({"model": {"chunk": 50}}, SCORING, "add model={'chunk': 25}, or loader={'batch_size': 8}"),
-        ({"model": {"checkpointing": True}}, RESUMING, "add model={'chunk': 32}"),
+        ({"model": {"sharded": 50}}, SCORING, "add model={'sharded': 25}, or loader={'batch_size': 8}"),
+        ({"model": {"activation_checkpointing": True}}, RESUMING, "add model={'sharded': 32}"),
         (
             {"loader": {"batch_size": 10}, "trainer": {"accumulate_grad_batches": 3}, "model": {"kind": "linear"}},
             TRAINING,
             "add loader={'batch_size': 5} trainer={'accumulate_grad_batches': 6}",
         ),
         (
-            {"loader": {"batch_size": 1}, "model": {"chunk": 1, "checkpointing": True}},
+            {"loader": {"batch_size": 1}, "model": {"sharded": 1, "activation_checkpointing": True}},
             TRAINING,
             "a smaller model.width, or fewer model.blocks",
         ),
@@ -108,7 +108,7 @@ def problem(data: Path, **sections: dict[str, Any]) -> Problem:
 def test_what_is_used_up_or_not_of_this_model_is_not_named(
     sections: dict[str, Any], remedies: tuple[str, ...], helps: str, data: Path
 ) -> None:
-    on_card = replace(problem(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
+    on_card = replace(experiment(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
     error = out_of_memory(on_card, remedies, on_card.settings.loader.batch_size)
     assert str(error).startswith("cuda:0: out of memory with batches of ")
     assert str(error).endswith(f" windows x 4 sensors: {helps}")
@@ -116,7 +116,7 @@ def test_what_is_used_up_or_not_of_this_model_is_not_named(
 
 def test_what_the_failed_step_held_is_given_up_and_other_errors_stay(data: Path) -> None:
     left: weakref.WeakSet[Tensor] = weakref.WeakSet()
-    built = problem(data)
+    built = experiment(data)
 
     def work(error: RuntimeError) -> None:
         activations = [torch.ones(100, requires_grad=True) * 2]

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import socialx as api
-from socialx.core.disk import version_of
+from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
 from socialx.serving.server import Served
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from tests.commands import EXCERPT, edited, keep_rows, small_file, small_run
 
 DOORS: dict[str, Callable[[Path], object]] = {
@@ -24,7 +24,7 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "explain": api.explain,
     "calibrate": api.calibrate,
     "report": api.report,
-    "serve": lambda run: Served(run, Layers(), False, None, 8, None).make(run),
+    "serve": lambda run: Served(run, ConfigLayers(), False, None, 8, None).make(run),
     "export": lambda run: api.export(run, "model.safetensors", overwrite=True),
     "load_model": api.load_model,
     "resume": lambda run: api.train(resume=run, max_epochs=2),
@@ -113,7 +113,7 @@ def test_another_file_of_the_same_name_is_not_taken(door: str, other: Callable[[
     here = Path("data/small.h5")
     shutil.copy(place / here, here)
     other(here)
-    assert version_of(used(door, place / "runs/a")) == version_of(place / here)
+    assert file_signature(used(door, place / "runs/a")) == file_signature(place / here)
 
 
 @pytest.mark.parametrize("door", ASKED)
@@ -138,7 +138,7 @@ def test_a_run_that_moved_with_its_data_finds_them(door: str, old: str, place: P
     if old != "gone":
         shutil.copytree(new, place)
         other_readings(place / "data/small.h5")
-    assert version_of(used(door, new / "runs/a")) == version_of(new / "data/small.h5")
+    assert file_signature(used(door, new / "runs/a")) == file_signature(new / "data/small.h5")
 
 
 @pytest.mark.parametrize("door", ["predict", "load_run", "resume"])
@@ -149,7 +149,7 @@ def test_a_run_that_was_taken_elsewhere(door: str, at: str, place: Path) -> None
     (place.parent / at).parent.mkdir(parents=True, exist_ok=True)
     shutil.move(place / "data/small.h5", place.parent / at)
     shutil.rmtree(place)
-    assert version_of(used(door, run)) == version_of(place.parent / at)
+    assert file_signature(used(door, run)) == file_signature(place.parent / at)
 
 
 @pytest.mark.parametrize("absolute", [False, True])
@@ -228,8 +228,8 @@ def test_other_files_that_a_run_names_are_those_of_its_training(place: Path, mon
     run = small_run(Path("data/small.h5"), place / "runs/b", "--distances", "roads.csv")
     monkeypatch.chdir(place.parent / "elsewhere")
     Path("roads.csv").write_text(roads.replace("700", "9000"))
-    problem = api.load_run(run)
-    assert problem.settings.pooling.distances == place / "roads.csv"
+    experiment = api.load_run(run)
+    assert experiment.settings.pooling.distances == place / "roads.csv"
     api.train(resume=run, max_epochs=2)
     renamed = place.rename(place.with_name("renamed"))
     assert api.load_run(renamed / "runs/b").settings.pooling.distances == renamed / "roads.csv"

@@ -18,8 +18,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from socialx.core.errors import SocialxError, python
 from socialx.training import launch
-from socialx.training.loop import Progress
-from socialx.training.process_group import ALONE, ElsewhereError, ProcessGroup, in_environment
+from socialx.training.loop import TrainState
+from socialx.training.process_group import SINGLE, ProcessGroup, RemoteRankError, group_from_env
 from tests.commands import ROOT, SMALL, small_file, small_run
 
 ENVIRONMENT = {
@@ -234,15 +234,15 @@ main()
 
 @pytest.mark.slow
 def test_processes_that_see_other_amounts_of_memory_share_one_order(tmp_path: Path) -> None:
-    """One has the whole series, the other takes chunks: both must draw the windows of the first one's order."""
+    """One has the whole series, the other takes shards: both must draw the windows of the first one's order."""
     data = small_file(tmp_path, 2600)
     (tmp_path / "train.py").write_text(OTHER_MEMORY)
     linear = ["--model", "linear", "--max-epochs", "2"]
     small_run(data, "one", *linear, "--batch-size", "64")
     command = [*TORCHRUN, "--nproc-per-node", "2", tmp_path / "train.py", *words(data, tmp_path / "two", *linear)[2:]]
-    trained(*command, "--batch-size", "32", "--mode", "chunk")
+    trained(*command, "--batch-size", "32", "--mode", "sharded")
     first, second = (
-        torch.load(tmp_path / name / "last.pt", weights_only=True)["progress"]["chunk"] for name in ("one", "two")
+        torch.load(tmp_path / name / "last.pt", weights_only=True)["progress"]["sharded"] for name in ("one", "two")
     )
     assert first == second == 0
     assert furthest(tmp_path / "one", tmp_path / "two") < 1e-5
@@ -276,32 +276,32 @@ def test_what_is_wrong_is_said_once(voice: str, data: Path, tmp_path: Path, monk
 def test_alone_nothing_is_exchanged() -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.grad = torch.full((3,), 2.0)
-    ALONE.sum_gradients([parameter])
+    SINGLE.sum_gradients([parameter])
     assert parameter.grad.tolist() == [2.0, 2.0, 2.0]
-    assert ALONE.sum_(torch.tensor(3)).item() == 3
-    assert ALONE.any(True)
-    assert not ALONE.any(False)
-    assert ALONE.of_first([3, "runs/a b\u00e9"]) == [3, "runs/a b\u00e9"]
-    with pytest.raises(SocialxError, match="wrong"), ALONE.agreed():
+    assert SINGLE.all_reduce(torch.tensor(3)).item() == 3
+    assert SINGLE.any_rank(True)
+    assert not SINGLE.any_rank(False)
+    assert SINGLE.broadcast_object([3, "runs/a b\u00e9"]) == [3, "runs/a b\u00e9"]
+    with pytest.raises(SocialxError, match="wrong"), SINGLE.all_or_none():
         raise SocialxError("here", "wrong")
 
 
 def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert in_environment() == ALONE
+    assert group_from_env() == SINGLE
     for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("TORCHELASTIC_RESTART_COUNT", "1")):
         monkeypatch.setenv(name, value)
-    assert in_environment() == ProcessGroup(3, 4, 1)
-    assert not in_environment().first
+    assert group_from_env() == ProcessGroup(3, 4, 1)
+    assert not group_from_env().is_rank_zero
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # what torchrun says where nobody named the job
-    assert in_environment().job == ""
+    assert group_from_env().job == ""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job 7")
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
-    assert in_environment() == ProcessGroup(3, 4, 1, "job 7", 2)
+    assert group_from_env() == ProcessGroup(3, 4, 1, "job 7", 2)
 
 
 def test_the_command_that_goes_on_has_as_many_processes() -> None:
     run = Path("runs/a")
-    assert python(ALONE.resuming(run)) == "socialx.train(resume='runs/a')"
+    assert python(SINGLE.resuming(run)) == "socialx.train(resume='runs/a')"
     assert python(ProcessGroup(0, 4).resuming(run)) == "socialx.train(resume='runs/a', devices=4)"
     assert python(ProcessGroup(0, 4, machines=2).resuming(run)) == "socialx.train(resume='runs/a')"
 
@@ -309,8 +309,8 @@ def test_the_command_that_goes_on_has_as_many_processes() -> None:
 def test_what_all_have_found_is_said_by_the_first() -> None:
     error = SocialxError("training", "the loss is not finite")
     with pytest.raises(SocialxError, match="not finite"):
-        ALONE.fail(error)
-    with pytest.raises(ElsewhereError) as caught:
+        SINGLE.fail(error)
+    with pytest.raises(RemoteRankError) as caught:
         ProcessGroup(1, 2).fail(error)
     assert caught.value.lines() == []
 
@@ -318,11 +318,11 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
 @pytest.mark.parametrize(
     ("progress", "found"),
     [
-        (Progress(batch=9, ranks=2), "batch 9 of 8: it was trained with other batches"),
-        (Progress(batch=3, ranks=4), "it was trained by 4 processes, and there are 2: start as many as before"),
-        (Progress(epoch=2, best_epoch=1), "it was trained by 1 processes, and there are 2"),
+        (TrainState(batch=9, ranks=2), "batch 9 of 8: it was trained with other batches"),
+        (TrainState(batch=3, ranks=4), "it was trained by 4 processes, and there are 2: start as many as before"),
+        (TrainState(epoch=2, best_epoch=1), "it was trained by 1 processes, and there are 2"),
     ],
 )
-def test_the_rest_of_an_epoch_needs_the_same_batches(progress: Progress, found: str, tmp_path: Path) -> None:
+def test_the_rest_of_an_epoch_needs_the_same_batches(progress: TrainState, found: str, tmp_path: Path) -> None:
     with pytest.raises(SocialxError, match=found):
         progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)

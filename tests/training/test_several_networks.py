@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import socialx
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
 from socialx.tasks.train import loaders_of, other_networks, train_loader
 from socialx.training.run_folder import open_run
@@ -43,8 +43,8 @@ def run(data: Path, other: Path, folder: Path) -> Path:
 
 def problems_of(data: Path, other: Path) -> list:
     given = {"data.path": data, "data.extra_data": (other,), "model.zero_shot": True, "loader.batch_size": 32}
-    problem = build(Layers(size="small").over(given).load().settings)
-    return [problem, *other_networks(problem)]
+    experiment = build(ConfigLayers(preset="mlp-small").over(given).load().settings)
+    return [experiment, *other_networks(experiment)]
 
 
 def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Path, other: Path) -> None:
@@ -57,19 +57,19 @@ def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Pat
     )  # the same weights
     seen = []
     for batch, _ in loader.epoch(3):
-        network = 0 if batch.history.shape[2] == 5 else 1
+        network = 0 if batch.inputs.shape[2] == 5 else 1
         with torch.no_grad():
             found, alone = model(batch), networks[1].model.eval()(batch) if network else None
         assert alone is None or torch.equal(found, alone)
         assert all(torch.equal(tensor, own[network][name]) for name, tensor in model.named_buffers())
-        seen.append((network, batch.history.double().sum().item()))
+        seen.append((network, batch.inputs.double().sum().item()))
     lengths = [len(train_loader(each)) for each in networks]
     assert len(loader) == len(seen) == sum(lengths)
-    for network, problem in enumerate(networks):
-        wanted = [batch.history.double().sum().item() for batch, _ in train_loader(problem).epoch(3)]
+    for network, experiment in enumerate(networks):
+        wanted = [batch.inputs.double().sum().item() for batch, _ in train_loader(experiment).epoch(3)]
         assert [total for which, total in seen if which == network] == wanted
     assert len({*pairwise(each for each, _ in seen)}) > 2  # they take turns
-    later = [batch.history.double().sum().item() for batch, _ in loader.epoch(3, 7)]
+    later = [batch.inputs.double().sum().item() for batch, _ in loader.epoch(3, 7)]
     assert later == [total for _, total in seen[7:]]
     assert all(torch.equal(tensor, own[0][name]) for name, tensor in model.named_buffers())
 
@@ -82,7 +82,7 @@ def test_the_run_is_that_of_its_first_network_and_forecasts_both(run: Path, data
 
 
 def test_the_validation_error_is_the_mean_of_those_of_all_networks(run: Path, data: Path, other: Path) -> None:
-    errors = [socialx.evaluate(run, path, part="validation")[str(run)].overall().mae for path in (data, other)]
+    errors = [socialx.evaluate(run, path, split="validation")[str(run)].overall().mae for path in (data, other)]
     rows = socialx.load_run(run).epochs
     assert min(row.validation_mae for row in rows) == pytest.approx(sum(errors) / 2, rel=1e-4)
 

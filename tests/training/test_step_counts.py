@@ -20,7 +20,7 @@ WINDOWS, SENSORS, WIDTH = 64, 207, 128
 def test_a_step_asks_for_few_kernels_and_bytes_and_reads_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
-    ours, torchs = (counted(impl, WINDOWS, SENSORS, WIDTH) for impl in ("triton", "fused"))
+    ours, torchs = (counted(backend, WINDOWS, SENSORS, WIDTH) for backend in ("triton", "fused"))
     for name, found in (("triton", ours), ("fused", torchs)):
         record_property(f"{name}_kernels", found.calls.total())
         record_property(f"{name}_gigabytes", found.bytes.total() / 1e9)

@@ -9,9 +9,9 @@ import torch
 
 from socialx.core.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
-from socialx.tasks.train import taught, train_loader
+from socialx.tasks.train import train_loader, with_teacher_forecasts
 from socialx.tasks.trained_model import load_trained
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_file, small_run, works
@@ -39,7 +39,8 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
     group = [doubled(0), doubled(1)]
     forecasts = [teacher(made.batch).detach().half() for made in group]
     group = [
-        made._replace(target=made.target._replace(taught=mean)) for made, mean in zip(group, forecasts, strict=True)
+        made._replace(target=made.target._replace(teacher_forecast=mean))
+        for made, mean in zip(group, forecasts, strict=True)
     ]
     student = learner(teacher_weight=weight)
     plain = forecaster(seed=0).double()
@@ -60,33 +61,35 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
+@pytest.mark.parametrize("mode", ["on_device", "sharded", "workers"])
 def test_each_window_has_the_mean_forecast_of_its_teachers(
     data: Path, trained: Path, other: Path, mode: str, tmp_path: Path
 ) -> None:
-    teachers = [load_trained(path, Layers.of(None, {}))[0] for path in (trained, other)]
+    teachers = [load_trained(path, ConfigLayers.of(None, {}))[0] for path in (trained, other)]
     loader = {"mode": mode, "num_workers": 1, "batch_size": 7}
-    layers = Layers.of(None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1})
-    problem = taught(build(layers.load().settings))
-    shuffled = train_loader(problem)
+    layers = ConfigLayers.of(
+        None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
+    )
+    experiment = with_teacher_forecasts(build(layers.load().settings))
+    shuffled = train_loader(experiment)
     seen = 0
     for made in shuffled.epoch(0):
         real = made.target.valid.any(dim=(1, 2, 3))
         with torch.no_grad():
             mean = sum(teacher.model.eval()(made.batch) for teacher in teachers) / 2
-        torch.testing.assert_close(made.target.taught[real].float(), mean[real], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(made.target.teacher_forecast[real].float(), mean[real], rtol=1e-3, atol=1e-3)
         seen += int(real.sum())
-    assert seen == problem.protocol.windows["train"]
-    (first, *_) = problem.data.loader("validation", 7).epoch(0)
-    assert first.target.taught.shape == (*first.target.values.shape[:-1], 0)
+    assert seen == experiment.protocol.windows["train"]
+    (first, *_) = experiment.data.loader("validation", 7).epoch(0)
+    assert first.target.teacher_forecast.shape == (*first.target.values.shape[:-1], 0)
 
 
 def test_a_run_learns_from_runs_and_goes_on(data: Path, trained: Path, tmp_path: Path) -> None:
-    taught = small_run(data, tmp_path / "taught", "--seed", "1", "--teacher", trained)
+    teacher_forecast = small_run(data, tmp_path / "teacher_forecast", "--seed", "1", "--teacher", trained)
     alone = small_run(data, tmp_path / "alone", "--seed", "1")
-    assert (taught / "best.safetensors").read_bytes() != (alone / "best.safetensors").read_bytes()
-    works("train", "--resume", taught, "--max-epochs", "2")
-    works("evaluate", taught)
+    assert (teacher_forecast / "best.safetensors").read_bytes() != (alone / "best.safetensors").read_bytes()
+    works("train", "--resume", teacher_forecast, "--max-epochs", "2")
+    works("evaluate", teacher_forecast)
 
 
 def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: Path, tmp_path: Path) -> None:

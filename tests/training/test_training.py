@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.core.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.errors import SocialxError
 from socialx.core.precision import Precision
-from socialx.core.progress import Event, Note, Work, listening
-from socialx.data.loaders import ResidentLoader
+from socialx.core.progress import Event, Note, Work, subscribe
+from socialx.data.loaders import DeviceLoader
 from socialx.data.series import OLD
 from socialx.training import checkpoint
 from socialx.training.learner import Learner
-from socialx.training.loop import Progress, fit, interruptible, load_progress, run_steps
+from socialx.training.loop import TrainState, fit, interruptible, load_progress, run_steps
 from socialx.training.run_folder import RunFolder, new_run
 from tests.commands import small_file, works
 from tests.data_files import refusal
@@ -44,12 +44,12 @@ def weights(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def windows(made: Example, chosen: slice) -> Example:
+def windows(made: TrainingBatch, chosen: slice) -> TrainingBatch:
     """Some of the windows of an example."""
-    return Example(Batch(*(t[chosen] for t in made.batch)), Target(*(t[chosen] for t in made.target)))
+    return TrainingBatch(Batch(*(t[chosen] for t in made.batch)), Target(*(t[chosen] for t in made.target)))
 
 
-def gradients(made: Learner, examples: list[Example]) -> tuple[Tensor, Tensor]:
+def gradients(made: Learner, examples: list[TrainingBatch]) -> tuple[Tensor, Tensor]:
     """Loss and all gradients of one step on a group, before the optimizer and without clipping."""
     made.gradient_clip_val = 0.0
     made.optimizer.zero_grad = lambda set_to_none=True: None
@@ -63,14 +63,14 @@ def fresh_run(path: Path, overwrite: bool = False) -> RunFolder:
 
 
 def run_fit(
-    made: Learner, path: Path, epochs: int = 2, progress: Progress | None = None, **options: object
-) -> Progress:
+    made: Learner, path: Path, epochs: int = 2, progress: TrainState | None = None, **options: object
+) -> TrainState:
     train = options.pop("train", None) or loader(batch_size=64, shuffle=True)
     run = RunFolder(path) if progress else fresh_run(path)
     return fit(
         made,
         train,
-        loader(part="validation", batch_size=64),
+        loader(split="validation", batch_size=64),
         run,
         horizon=12,
         max_epochs=epochs,
@@ -152,7 +152,7 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
     assert best.epoch == progress.best_epoch + 1
     model = forecaster(seed=5)
     model.load_state_dict(best.state)
-    score = scores_of(model, loader(part="validation", batch_size=64)).overall.mae
+    score = scores_of(model, loader(split="validation", batch_size=64)).overall.mae
     assert score == pytest.approx(progress.best_mae, rel=1e-5)
     assert (run.path / "best.safetensors").is_file()
     assert run.last.is_file()
@@ -161,19 +161,19 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
 
 
 def test_without_a_folder_the_model_ends_with_its_best_weights() -> None:
-    made, validation = learner(learning_rate=0.1, total_steps=10**6), loader(part="validation", batch_size=64)
+    made, validation = learner(learning_rate=0.1, total_steps=10**6), loader(split="validation", batch_size=64)
     progress = fit(made, loader(batch_size=64), validation, horizon=12, max_epochs=50, patience=1)
     assert progress.best_epoch == progress.epoch - 2  # the last epoch was worse
     score = scores_of(made.model, validation).overall.mae
     assert score == pytest.approx(progress.best_mae, rel=1e-6)
 
 
-class InterruptedLoader(ResidentLoader):
+class InterruptedLoader(DeviceLoader):
     """Sends Ctrl-C to this process while batch ``at`` is fetched, once."""
 
     at = -1
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         for place, made in enumerate(super().epoch(number, first_batch), first_batch):
             if place == self.at and number == 1:
                 self.at = -1
@@ -223,7 +223,7 @@ def test_ctrl_c_answers_before_the_step_is_over() -> None:
         said.append(event)
         heard.set()
 
-    with listening(listener), interruptible():
+    with subscribe(listener), interruptible():
         os.kill(os.getpid(), signal.SIGINT)
         assert heard.wait(10)
         assert isinstance(said[0], Note)
@@ -237,7 +237,7 @@ def test_the_loss_is_shown_after_the_first_steps(tmp_path: Path) -> None:
         if isinstance(event, Work) and event.note and event.note not in notes[-1:]:
             notes.append(event.note)
 
-    with listening(listener):
+    with subscribe(listener):
         run_fit(learner(), tmp_path / "run", epochs=1)
     assert len([each for each in notes if each.startswith("epoch 1/1  loss")]) >= 2
 
@@ -245,7 +245,7 @@ def test_the_loss_is_shown_after_the_first_steps(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> None:
     made = learner()
     with torch.no_grad():
-        made.model.normaliser.target_std.fill_(float("nan"))
+        made.model.scaler.target_std.fill_(float("nan"))
     line = refusal(lambda: run_fit(made, tmp_path / "run"), task="train")
     assert re.search(r"not finite .*--learning-rate", line)
 
@@ -275,7 +275,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
-    validation = loader(part="validation", batch_size=64)
+    validation = loader(split="validation", batch_size=64)
     validation.series.ages[:] = OLD
     run = fresh_run(tmp_path / "r")
     with pytest.raises(SocialxError, match="validation: no window has a valid target"):
@@ -283,10 +283,10 @@ def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_complete_run_has_nothing_left() -> None:
-    assert Progress(epoch=3, best_epoch=2).complete(3, 9)
-    assert Progress(epoch=3, best_epoch=0).complete(9, 2)
-    assert not Progress(epoch=3, best_epoch=1).complete(9, 2)
-    assert not Progress().complete(1, 1)
+    assert TrainState(epoch=3, best_epoch=2).complete(3, 9)
+    assert TrainState(epoch=3, best_epoch=0).complete(9, 2)
+    assert not TrainState(epoch=3, best_epoch=1).complete(9, 2)
+    assert not TrainState().complete(1, 1)
 
 
 def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:

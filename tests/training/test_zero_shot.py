@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import socialx
-from socialx.data.climatology import MET_DAYS
+from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
 from socialx.settings.conflicts import sensor_tables, unread
-from socialx.settings.layers import Layers
+from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
 from socialx.tasks.train import other_networks, train_loader
@@ -40,14 +40,14 @@ def run(folder: Path, data: Path) -> Path:
 
 
 def test_the_windows_of_its_training_know_few_days_as_often_as_many(run: Path, data: Path) -> None:
-    problem, _ = load_trained(run, Layers.of(None, {}))
-    assert problem.data.met == MET_DAYS
-    batch, _ = next(iter(train_loader(problem).epoch(0)))
-    assert batch.usual.isnan().flatten(1).any(1).any()  # some windows know nothing
-    others = problem.data.loader("train", 32)
-    wanted = problem.data.loader("train", 32, days=(None,))
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    assert experiment.data.train_climatology_days == TRAIN_CLIMATOLOGY_DAYS
+    batch, _ = next(iter(train_loader(experiment).epoch(0)))
+    assert batch.climatology.isnan().flatten(1).any(1).any()  # some windows know nothing
+    others = experiment.data.loader("train", 32)
+    wanted = experiment.data.loader("train", 32, days=(None,))
     for (one, _), (two, _) in zip(others.epoch(0), wanted.epoch(0), strict=True):
-        assert torch.equal(one.trust, two.trust)  # no other pass does
+        assert torch.equal(one.confidence, two.confidence)  # no other pass does
 
 
 def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path) -> None:
@@ -55,11 +55,20 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     assert not [name for name, tensor in state.items() if 5 in tensor.shape]
     found = Settings(model={"zero_shot": True})
     assert not sensor_tables(found)
-    assert {"model.sensor_identity", "pooling.pair_rank"} <= unread(found)
+    assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= unread(found)
     note = works(
-        "train", "--data", data, "--zero-shot", "--pair-rank", "4", "--max-epochs", "1", "--run-dir", tmp_path / "n"
+        "train",
+        "--data",
+        data,
+        "--zero-shot",
+        "--adaptive-adjacency-rank",
+        "4",
+        "--max-epochs",
+        "1",
+        "--run-dir",
+        tmp_path / "n",
     )
-    assert "no effect on this model: --pair-rank" in " ".join(note.stderr.split())
+    assert "no effect on this model: --adaptive-adjacency-rank" in " ".join(note.stderr.split())
 
 
 def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
@@ -68,12 +77,12 @@ def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
     forecast = socialx.predict(run, other)
     assert forecast.values.shape == (1, 12, 8, 1)
     assert np.isfinite(forecast.values).all()
-    scores = socialx.evaluate(run, other, part="all", known_days="0,1,all")
-    assert len({of.overall().mae for of in scores.known_days.values()}) == 3
+    scores = socialx.evaluate(run, other, split="all", climatology_days="0,1,all")
+    assert len({of.overall().mae for of in scores.climatology_days.values()}) == 3
 
 
 def test_a_run_of_one_network_is_refused_elsewhere_with_the_flag_that_helps(data: Path, folder: Path) -> None:
-    tied = small_run(data, folder / "tied", "--sensor-identity")
+    tied = small_run(data, folder / "tied", "--sensor-embedding")
     (folder / "else").mkdir()
     other = small_file(folder / "else", 2 * DAY, 3)
     assert "--zero-shot" in refused("predict", tied, "--data", other)
@@ -84,7 +93,7 @@ def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folde
     miles, kilometres = (socialx.predict(run, path) for path in (data, other))
     assert kilometres.units == ("km/h",)
     np.testing.assert_allclose(kilometres.values, miles.values * 1.609344, rtol=2e-5)
-    one, two = (socialx.evaluate(run, path, known_days="1")[str(run)].overall().mae for path in (data, other))
+    one, two = (socialx.evaluate(run, path, climatology_days="1")[str(run)].overall().mae for path in (data, other))
     assert two == pytest.approx(one * 1.609344, rel=1e-4)
 
 
@@ -101,7 +110,7 @@ def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     forecast = socialx.predict("zero-shot", data)
     assert np.isfinite(forecast.values).all()
-    copied = socialx.evaluate("zero-shot", data, part="all", baselines=True)
+    copied = socialx.evaluate("zero-shot", data, split="all", baselines=True)
     assert copied["zero-shot"].overall().mae < copied["naive"].overall().mae
     assert "no data file" in refused("predict", "zero-shot", code=2)
     (tmp_path / "zero-shot").mkdir()
@@ -137,11 +146,13 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     assert "socialx train" in error
     assert "--zero-shot" in error
     table.set_axis(pd.date_range("2024-01-30", periods=200, freq="5min", name="time")).to_csv(tmp_path / "a.csv")
-    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "flow.h5", quantity="flow", meta=tmp_path / "at.csv")
+    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "flow.h5", quantity="flow", meta_csv=tmp_path / "at.csv")
     assert "no feature 'avg_speed'" in refused("predict", "zero-shot", "--data", tmp_path / "flow.h5")
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, units="km/h")
-    assert "--no-strict" in refused("predict", "zero-shot", "--data", tmp_path / "no.h5")
-    assert np.isfinite(socialx.predict("zero-shot", tmp_path / "no.h5", pooling={"strict": False}).values).all()
+    assert "--no-require-locations" in refused("predict", "zero-shot", "--data", tmp_path / "no.h5")
+    assert np.isfinite(
+        socialx.predict("zero-shot", tmp_path / "no.h5", pooling={"require_locations": False}).values
+    ).all()
 
 
 def slower(data: Path, path: Path, ratio: float, sensors: slice = slice(None), rows: slice = slice(None)) -> Path:
@@ -192,8 +203,8 @@ def test_some_hours_at_which_a_detector_is_stuck_are_not_its_pace(run: Path, dat
         file["data/features"][:DAY, 1] *= 0.3
     moments = []
     for path in (whole, tmp_path / "stuck.h5"):
-        problem, _ = load_trained(run, Layers.of(None, {"data": path}))
-        moments.append(problem.model.normaliser.target_mean)
+        experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": path}))
+        moments.append(experiment.model.scaler.target_mean)
     assert torch.equal(*moments)
 
 
@@ -209,29 +220,29 @@ def test_later_readings_do_not_change_the_pace_of_an_earlier_forecast(run: Path,
 def test_an_hour_in_which_half_of_the_sensors_are_congested_is_no_slow_network(
     run: Path, data: Path, tmp_path: Path
 ) -> None:
-    problem, _ = load_trained(run, Layers.of(None, {"data": slower(data, tmp_path / "whole.h5", 1.0)}))
+    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": slower(data, tmp_path / "whole.h5", 1.0)}))
     jam = slower(data, tmp_path / "jam.h5", 0.3, slice(0, 3), slice(0, 24))
-    found, _ = load_trained(run, Layers.of(None, {"data": jam}), split=False)
-    (std,) = {float(each) for each in found.model.normaliser.target_std}
-    assert std == pytest.approx(float(problem.model.normaliser.target_std.median()))
+    found, _ = load_trained(run, ConfigLayers.of(None, {"data": jam}), split=False)
+    (std,) = {float(each) for each in found.model.scaler.target_std}
+    assert std == pytest.approx(float(experiment.model.scaler.target_std.median()))
 
 
 def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Path, tmp_path: Path) -> None:
     found, state = [], []
     for ratio in (1.0, 1.05):
-        problem, _ = load_trained(run, Layers.of(None, {"data": slower(data, tmp_path / "near.h5", ratio)}))
-        found.append(problem.protocol.free_flow["avg_speed"])
-        state.append(problem.model.normaliser.target_mean)
+        experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": slower(data, tmp_path / "near.h5", ratio)}))
+        found.append(experiment.protocol.free_flow["avg_speed"])
+        state.append(experiment.model.scaler.target_mean)
     assert found[1] == pytest.approx(1.05 * found[0], rel=1e-5)
     assert torch.equal(*state)
 
 
 def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: Path) -> None:
     given = {"data.path": data, "data.extra_data": (slower(data, tmp_path / "half.h5", 0.5),), "model.zero_shot": True}
-    problem = build(Layers(size="small").over(given).load().settings)
-    (other,) = other_networks(problem)
+    experiment = build(ConfigLayers(preset="mlp-small").over(given).load().settings)
+    (other,) = other_networks(experiment)
     for name in ("input_std", "target_mean"):
-        own, first = (getattr(each.model.normaliser, name) for each in (other, problem))
+        own, first = (getattr(each.model.scaler, name) for each in (other, experiment))
         torch.testing.assert_close(own.median(), 0.5 * first[0])
 
 
@@ -248,7 +259,7 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
     assert forecast.step_minutes == minutes
     assert forecast.values.shape == (1, 60 // minutes, 3, 1)
     assert forecast.times[0, -1] - forecast.origin[0] == np.timedelta64(60, "m")
-    scores = socialx.evaluate(run, tmp_path / "a.h5", part="all", known_days="0,all", baselines=True)
+    scores = socialx.evaluate(run, tmp_path / "a.h5", split="all", climatology_days="0,all", baselines=True)
     assert scores.protocol.step_minutes == minutes
     assert scores[str(run)].at(minutes=30).count > 0
     model = socialx.load_model(run, tmp_path / "a.h5")

@@ -16,9 +16,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from socialx.core.disk import exclusive, version_of
+from socialx.core.disk import file_lock, file_signature
 from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, SocialxError, counted, sample
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S
 from socialx.data.source import pages
@@ -27,7 +27,7 @@ from socialx.files.sources.positions.locations import ADVICE as LOCATIONS
 from socialx.files.sources.positions.locations import join, read_locations, respelt
 from socialx.files.sources.readings import in_order, without
 from socialx.files.sources.recognition import FORMATS
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.columns import QUANTITY_COLUMNS
 from socialx.files.sources.tables.reader import CSV
 from socialx.files.store.head import read_head
@@ -75,12 +75,12 @@ from socialx.files.store.writer import (
 WEEK_S = 7 * DAY_S
 UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
 NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
-WHOLE = Command("convert", "auto", "OLD", "NEW", meta="LOCATIONS.csv", output="OUT.h5")
+WHOLE = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", output="OUT.h5")
 ANEW = f"convert all rows into a new file: {WHOLE}"
 
 
 @dataclass(frozen=True, repr=False)
-class Appended(Shown):
+class Appended(ResultRepr):
     """What ``append`` did to a file.
 
     rows: added from the new tables.  filled: rows of missing readings before and between them.  restored: rows of the
@@ -173,15 +173,15 @@ class _Change:
     values: np.ndarray
 
 
-def append(path: Path, request: Request) -> Appended:
+def append(path: Path, request: ConvertOptions) -> Appended:
     """Write the rows of new tables after the last row of a file; the file is the old one or the complete new one.
 
     The new rows are held in memory.  Raises SocialxError, and leaves the file as it was, where sensors, times or
     readings do not fit, or somebody else has the file open.
     """
     grid = _opened(path, request)
-    if request.meta is not None:
-        read_head(request.meta, LOCATIONS)  # which tells a wrong name before the tables are walked
+    if request.meta_csv is not None:
+        read_head(request.meta_csv, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(grid, request)
     grid = replace(grid, new=_new_sensors(grid, request, contents))
     store, table = grid.store, _read(grid, request, contents)
@@ -202,14 +202,14 @@ def append(path: Path, request: Request) -> Appended:
     )
     _note(done, change, table)
     if len(change.places):
-        with exclusive(path, WAIT_S):
-            if version_of(path) != store.version:
+        with file_lock(path, WAIT_S):
+            if file_signature(path) != store.version:
                 raise SocialxError(path, "it was changed while it was read", "run the command again")
             amend(path, partial(_extend, change), partial(_is_extended, change))
     return done
 
 
-def _opened(path: Path, request: Request) -> _Grid:
+def _opened(path: Path, request: ConvertOptions) -> _Grid:
     """A file that can grow; the numbers that stand for no reading are those of its conversion and of the request."""
     store = open_store(path)
     check_writable(path)
@@ -225,7 +225,7 @@ def _opened(path: Path, request: Request) -> _Grid:
     return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
 
 
-def _new_sensors(grid: _Grid, request: Request, contents: Contents) -> Sensors:
+def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Sensors:
     """The sensors of the new tables that the file does not have, with what the locations file says of them.
 
     Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
@@ -233,25 +233,25 @@ def _new_sensors(grid: _Grid, request: Request, contents: Contents) -> Sensors:
     store, path = grid.store, grid.store.path
     known = set(map(match_key, store.sensors.ids))
     ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in known)
-    if request.meta is None or not ids:
+    if request.meta_csv is None or not ids:
         return NO_SENSORS
     if grid.lanes is not None:
         raise SocialxError(path, "its sensors are made of lanes, and such a file takes no new ones", ANEW)
-    locations, _ = respelt(ids, read_locations(request.meta, ids, request.city))
+    locations, _ = respelt(ids, read_locations(request.meta_csv, ids, request.city))
     if lost := [vdid for vdid in ids if match_key(vdid) not in locations]:
         found = f"no position for {len(lost)} of {counted(len(ids), 'new sensor')} ({sample(lost)})"
-        raise SocialxError(request.meta, found, "add them, or leave these sensors out of the tables")
-    return join(ids, locations, request.meta, static=True)
+        raise SocialxError(request.meta_csv, found, "add them, or leave these sensors out of the tables")
+    return join(ids, locations, request.meta_csv, static=True)
 
 
-def _contents(grid: _Grid, request: Request) -> Contents:
+def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
     """The new tables as the format of tables reads them, asked for the quantities of the file.
 
     Their sensors have the ids of the file, and a note names those that are written in another case.
     """
     store, features = grid.store, grid.features
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
-    asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta=None)
+    asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta_csv=None)
     if len(features) > 1:
         asked = replace(asked, channel=request.channel or ",".join(features))
     elif store.feature in QUANTITY_COLUMNS:
@@ -271,7 +271,7 @@ def _contents(grid: _Grid, request: Request) -> Contents:
     return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
 
 
-def _read(grid: _Grid, request: Request, contents: Contents) -> _Table:
+def _read(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
     """The new tables in memory; numbers that stand for no reading are NaN."""
     store, features = grid.store, grid.features
     said = {contents.feature: contents.units, **contents.others}
@@ -294,7 +294,7 @@ def _read(grid: _Grid, request: Request, contents: Contents) -> _Table:
     return _Table(request.data, seconds, np.concatenate(values), columns)
 
 
-def _readings(store: Store, request: Request, contents: Contents) -> Readings:
+def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Readings:
     """The new tables as readings of the file's network, their times in the zone of the file."""
     where, zone = request.data, request.timezone
     wall = bool(contents.timezone) and store.timezone != contents.timezone
@@ -314,7 +314,7 @@ def _readings(store: Store, request: Request, contents: Contents) -> Readings:
     sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
     readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
     named = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
-    told = {"meta": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
+    told = {"meta_csv": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
     anew = Command("convert", "auto", "OLD", "NEW", **told, output="OUT.h5")
     remedy = f"a new file of all rows keeps both hours: {anew}"
     ordered, _, _ = in_order(readings, contents, named, in_utc_always=True, remedy=remedy)
@@ -333,7 +333,7 @@ def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
         what = f"{path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
-        remedy = f"{Argument('meta', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
+        remedy = f"{Argument('meta_csv', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
         raise SocialxError(where, what, remedy)
     columns = np.array([place[match_key(vdid)] for vdid in ids])
     if lanes is None:

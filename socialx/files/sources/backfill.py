@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from socialx.core.disk import check_name, exclusive, replacing
+from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
 from socialx.data.geo import on_earth, to_plane
 from socialx.files.sources.arrays import float32
@@ -89,7 +89,7 @@ class Plan:
     sensors: int
     lacks: tuple[Lack, ...]
     unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
-    meta: Path | None = None  # the locations file, and the next two options, as the caller gave them
+    meta_csv: Path | None = None  # the locations file, and the next two options, as the caller gave them
     rewrite: bool = False
     without_positions: bool = False
 
@@ -107,18 +107,18 @@ class Plan:
         rewrite = True if self.variant.rewrite else None
         if self.unplaced and not self.without_positions:
             lost = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
-            command = Command("backfill", self.path, rewrite=rewrite, meta="LOCATIONS.csv")
+            command = Command("backfill", self.path, rewrite=rewrite, meta_csv="LOCATIONS.csv")
             without = f"{Argument('without_positions', True)} leaves them without one, and this gives them one: "
             return Message(self.path, f"no position in range for {lost}", f"{without}{command}")
         if self.variant.rewrite and not self.rewrite:
             what = f"{self.variant.name}, {self.variant.what}: it must be written anew"
-            return Message(self.path, what, Command("backfill", self.path, rewrite=rewrite, meta=self.meta))
+            return Message(self.path, what, Command("backfill", self.path, rewrite=rewrite, meta_csv=self.meta_csv))
         return None
 
 
 def backfill(
     path: Path,
-    meta: Path | None = None,
+    meta_csv: Path | None = None,
     *,
     known: Mapping[int | str, Location] | None = None,
     rewrite: bool = False,
@@ -131,7 +131,7 @@ def backfill(
 ) -> Plan:
     """Patch one file, or only plan it.
 
-    meta: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
+    meta_csv: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
     rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  units,
     timezone, local_zone: of the first measured feature, of the times, and of the clock that people live by where these
     are in UTC; each where the file does not say it, and alone they ask no positions of a current file.  backup: keep
@@ -139,15 +139,15 @@ def backfill(
     position or the file says another unit or zone.  So it is where somebody else has it open or the disk fails.
     """
     if known is None:
-        known = read_locations(meta) if meta else {}
+        known = read_locations(meta_csv) if meta_csv else {}
     if not dry_run:
         check_writable(path)
-    with nullcontext() if dry_run else exclusive(path, WAIT_S):
+    with nullcontext() if dry_run else file_lock(path, WAIT_S):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
             told = {"timezone": timezone, LOCAL_ZONE_ATTR: local_zone, "units": units}
             plan = _plan(path, file, known, told)
-            alone = meta is None and plan.variant.name == CURRENT and any(told.values())
-            plan = replace(plan, meta=meta, rewrite=rewrite, without_positions=without_positions or alone)
+            alone = meta_csv is None and plan.variant.name == CURRENT and any(told.values())
+            plan = replace(plan, meta_csv=meta_csv, rewrite=rewrite, without_positions=without_positions or alone)
             if plan.actions and not plan.variant.rewrite:
                 _read_all(path, file[FEATURES])
         if dry_run:
@@ -157,7 +157,7 @@ def backfill(
         if plan.actions:
             with _kept(path) if backup else nullcontext():
                 if plan.variant.rewrite:
-                    with replacing(path) as temporary, open_hdf5(path, ADVICE, locking=False) as file:
+                    with atomic_write(path) as temporary, open_hdf5(path, ADVICE, locking=False) as file:
                         write(temporary, _readings(path, file, plan))
                 else:
                     amend(path, partial(_patch, plan), partial(_is_patched, plan))
@@ -174,7 +174,7 @@ def _kept(path: Path) -> Iterator[None]:
     check_name(copy)
     made = not copy.exists()
     if made:
-        with replacing(copy) as temporary:
+        with atomic_write(copy) as temporary:
             shutil.copy(path, temporary)
     try:
         yield
@@ -311,7 +311,7 @@ def _described(path: Path, file: h5py.File) -> dict[str, Facts]:
         described[vdid] = _facts(*numbers, read_text(entry.attrs.get("direction", "")))
     crs = read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
-        remedy = f"drop vd_info and give {Argument('meta', 'LOCATIONS.csv')}"
+        remedy = f"drop vd_info and give {Argument('meta_csv', 'LOCATIONS.csv')}"
         raise SocialxError(path, f"its positions are in {crs}, not degrees", remedy)
     return described
 

@@ -21,7 +21,7 @@ from socialx.core.progress import work
 from socialx.data.calendar import DAY_S, WEEKDAYS
 from socialx.files.sources.arrays import DATA, Array, array_names, float32, only_array, open_array, read_small, series
 from socialx.files.sources.contents import Clock, Contents, Format
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import QUANTITIES, SPEED
@@ -70,7 +70,7 @@ class Shape:
             partial(_recognise, self),
             partial(_read, self),
             has_clock=self.clock != NEVER,
-            takes=frozenset({"ids", "start", "channel"} | (set() if self.clock == ALWAYS else {"step_s"})),
+            takes=frozenset({"ids", "first_time", "channel"} | (set() if self.clock == ALWAYS else {"step_s"})),
             needs=lambda path: Found(self, path).needs(),
         )
 
@@ -94,7 +94,7 @@ class Found:
         step = ("step_s",) if self.shape.clock == PERHAPS and self.time is None else ()
         return step if self.default is not None else (*step, "channel")
 
-    def quantities(self, request: Request) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
+    def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
         """The channels to read by what they hold, their units, and a note."""
         said = (request.channel or "").strip().lower()
         if "," in said or "=" in said:
@@ -113,7 +113,7 @@ class Found:
         what = f"{taken}, named {SPEED}, as the file does not say what it is"
         return {SPEED: channel}, {}, Message(request.data, what, either if self.count == 1 else "")
 
-    def _several(self, request: Request) -> dict[str, int]:
+    def _several(self, request: ConvertOptions) -> dict[str, int]:
         """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks."""
         found: dict[str, int] = {}
         for each in request.channels:
@@ -125,7 +125,7 @@ class Found:
             found[quantity] = self._number(request, number or name)
         return found
 
-    def _number(self, request: Request, said: str) -> int:
+    def _number(self, request: ConvertOptions, said: str) -> int:
         """The number of the channel that a user asks for by name or number, from 0; else the default."""
         numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
         every = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
@@ -227,11 +227,11 @@ def _recognise(shape: Shape, head: FileHead) -> str | None:
     return None
 
 
-def _read(shape: Shape, request: Request) -> Contents:
+def _read(shape: Shape, request: ConvertOptions) -> Contents:
     found = Found(shape, request.data)
     array, time = found.array, found.time
     if time is not None and array.channels < 2:
-        both = f"{Argument('start')} and {Argument('freq')}"
+        both = f"{Argument('first_time')} and {Argument('freq')}"
         raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {both}")
     day = 2 if time is not None and shape.day and array.channels > 2 else None
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
@@ -289,7 +289,7 @@ def is_time_of_day(column: np.ndarray) -> bool:
 class ChannelClock(Clock):
     """Times for rows [t,N,C] one after the other, as their channels say them or, without channels, a step apart."""
 
-    def __init__(self, request: Request, head: np.ndarray, time: int | None, day: int | None = None) -> None:
+    def __init__(self, request: ConvertOptions, head: np.ndarray, time: int | None, day: int | None = None) -> None:
         """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
         self._time, self._day, self._shift = time, None, 0
         step = None
@@ -303,13 +303,15 @@ class ChannelClock(Clock):
             self.notes = () if time is None else (unseen,)
             return
         # Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.
-        date = str(request.start)[:10]
+        date = str(request.first_time)[:10]
         said = int(_weekdays_of(np.array([date], "datetime64[s]").astype(np.int64))[0])
         if found not in (0, said):
-            what = f"its first row is on a {WEEKDAYS[found]}, and {request.said_start}, {date}, is a {WEEKDAYS[said]}"
-            raise SocialxError(request.data, what, f"say the right {Argument('start')}")
+            what = (
+                f"its first row is on a {WEEKDAYS[found]}, and {request.first_time_name}, {date}, is a {WEEKDAYS[said]}"
+            )
+            raise SocialxError(request.data, what, f"say the right {Argument('first_time')}")
         if said != found:
-            counted = f"its days of week count from 0 in the first row, which {request.said_start} makes a"
+            counted = f"its days of week count from 0 in the first row, which {request.first_time_name} makes a"
             self.notes = (f"{counted} {WEEKDAYS[said]}",)
         self._day, self._shift = day, said - found
 

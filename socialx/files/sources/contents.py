@@ -16,7 +16,7 @@ import numpy as np
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.data.calendar import DAY_S
 from socialx.files.sources.positions.locations import Location
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
@@ -61,9 +61,11 @@ class Format:
     name: str  # as convert takes it
     title: str
     recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None; never raises for another kind
-    read: Callable[[Request], Contents]
+    read: Callable[[ConvertOptions], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
-    takes: frozenset[str] = frozenset({"ids", "start", "step_s", "channel"})  # what of a Request it does not ignore
+    takes: frozenset[str] = frozenset(
+        {"ids", "first_time", "step_s", "channel"}
+    )  # what of a Request it does not ignore
     needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # what of a Request this file needs besides its clock
 
 
@@ -72,20 +74,20 @@ class Clock:
 
     row = 0  # how many rows have their times
 
-    def __init__(self, request: Request, step_s: int | None = None) -> None:
+    def __init__(self, request: ConvertOptions, step_s: int | None = None) -> None:
         """``step_s``: seconds between rows where the source itself says; else ``request`` must."""
         if step_s and request.step_s:
             raise SettingsError(
                 Argument("freq"), f"{request.data} says itself that its rows are {step_s} s apart", "drop it"
             )
         step_s = step_s or request.step_s
-        if request.start is None or step_s is None:
+        if request.first_time is None or step_s is None:
             freq = "" if step_s else f" {Argument('freq', '5min')}"
-            start = Argument("start", "YYYY-MM-DD HH:MM:SS")
+            start = Argument("first_time", "YYYY-MM-DD HH:MM:SS")
             raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
         self._start, self._step = start_seconds(request), step_s
         self._last = self._start - DAY_S  # the time of the row before the next
-        self.where, self._said = request.data, request.said_start
+        self.where, self._said = request.data, request.first_time_name
 
     def seconds(self, count: int) -> np.ndarray:
         """The next ``count`` rows, a step apart -> int64 [t]."""
@@ -103,18 +105,18 @@ class Clock:
         if self.row == 0 and steps[:1].any():
             found, said = (as_text(int(each))[11:] for each in (seconds[0], self._start))
             first = f"its first row is at {found}, not {said} as {self._said}"
-            raise SocialxError(self.where, first, f"say the right {Argument('start')}")
+            raise SocialxError(self.where, first, f"say the right {Argument('first_time')}")
         times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
         self.row, self._last = self.row + len(seconds), int(times[-1]) if len(times) else self._last
         return times
 
 
-def start_seconds(request: Request) -> int:
+def start_seconds(request: ConvertOptions) -> int:
     """The time from which the user counts, in seconds since 1970, as if UTC."""
-    start = Argument("start", request.start)
-    if not START.fullmatch(request.start or ""):
+    start = Argument("first_time", request.first_time)
+    if not START.fullmatch(request.first_time or ""):
         raise SettingsError(start, "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00")
     try:
-        return int(np.datetime64(request.start or "", "s").astype(np.int64))
+        return int(np.datetime64(request.first_time or "", "s").astype(np.int64))
     except ValueError:
         raise SettingsError(start, "no such time", "for example 2012-03-01 00:00:00") from None

@@ -160,5 +160,5 @@ def query_of_all(base: Database) -> tuple[str, str]:
 def _refuse_without_query(base: Database) -> NoReturn:
     """Raise for a database without a query, with an example of one; of SQLite also with its tables."""
     has, query = query_of_all(base)
-    reads = Command("convert", "auto", base.shown, query=query, meta="LOCATIONS.csv", output="OUT.h5")
+    reads = Command("convert", "auto", base.shown, query=query, meta_csv="LOCATIONS.csv", output="OUT.h5")
     raise SocialxError(base.shown, f"a query chooses its rows{has}", reads)

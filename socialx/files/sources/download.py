@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from socialx import __version__
-from socialx.core.disk import check_output, replacing
+from socialx.core.disk import atomic_write, check_output
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.progress import note, work
 from socialx.files.sources.positions.locations import read_locations
@@ -62,7 +62,7 @@ def fetch(
             note(Message(target, f"there already, {what}", "kept"))
             return target
         check_output(target, overwrite)
-        with replacing(target) as temporary:
+        with atomic_write(target) as temporary:
             _receive(temporary, url, timeout_s)
             if fault := _fault(temporary, published):
                 with temporary.open("rb") as file:

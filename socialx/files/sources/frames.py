@@ -12,7 +12,16 @@ from zoneinfo import available_timezones
 
 import numpy as np
 
-from socialx.core.errors import Argument, Command, Retell, SettingsError, SocialxError, in_short, retold, written
+from socialx.core.errors import (
+    Argument,
+    Command,
+    Retell,
+    SettingsError,
+    SocialxError,
+    in_short,
+    render,
+    rewriting_messages,
+)
 from socialx.files.store.layout import Block, Readings
 from socialx.files.store.store import Store
 from socialx.files.store.writer import write
@@ -108,7 +117,7 @@ def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str)
         path = folder / f"{name}.parquet"
         zone = write_table(path, data)
         kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
-        with retold(without_file(path, called, kept)):
+        with rewriting_messages(without_file(path, called, kept)):
             yield path, zone
 
 
@@ -125,7 +134,7 @@ def without_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
         part.options = {key: kept.get(str(value), value) for key, value in part.options.items()}
         return str(part)
 
-    return lambda text: written(text, renamed).replace(str(file), name)
+    return lambda text: render(text, renamed).replace(str(file), name)
 
 
 def write_frame(path: Path, frame: Frame, like: Store) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from socialx.core.errors import Command, SocialxError, sample
 from socialx.core.progress import work
 from socialx.files.sources.contents import Contents, Format
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.ids import repeated
 from socialx.files.store.layout import Block
@@ -42,7 +42,7 @@ class Frame:
     places: dict[str, np.ndarray]  # name of a values dataset -> the column of each of its items
 
 
-def _read(request: Request) -> Contents:
+def _read(request: ConvertOptions) -> Contents:
     """The only frame, or the one of DCRNN; what it holds is known from DCRNN's key or LargeST's file name.
 
     No frame says its unit: anybody may call theirs df.

@@ -14,7 +14,7 @@ from socialx.core.errors import Argument, Command, Message, Remedy, SettingsErro
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import ADVICE, index_ids, join, read_ids, read_locations, respelt
 from socialx.files.sources.recognition import FORMATS, find, is_table, recognise
-from socialx.files.sources.request import Request, options
+from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.sources.resample import regular, resampled
 from socialx.files.sources.tables.clock_changes import (
     existing,
@@ -39,7 +39,7 @@ from socialx.files.store.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 MINE = "mine"  # the name of a data set without one
 
 
-def read(kind: str, request: Request) -> Readings:
+def read(kind: str, request: ConvertOptions) -> Readings:
     """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
 
     A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
@@ -49,11 +49,13 @@ def read(kind: str, request: Request) -> Readings:
     format = _format(named, request)
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, PublishedDataset) else None
-    if dataset and "start" in format.takes and format.name != CSV and (not dataset.skips or format.has_clock):
+    if dataset and "first_time" in format.takes and format.name != CSV and (not dataset.skips or format.has_clock):
         step = request.step_s or (None if format.has_clock else dataset.step_s)
-        request = replace(request, start=request.start or dataset.start, step_s=step, published=request.start is None)
-    if request.meta is not None:
-        read_head(request.meta, ADVICE)  # which tells a wrong name before the readings are walked
+        request = replace(
+            request, first_time=request.first_time or dataset.start, step_s=step, published=request.first_time is None
+        )
+    if request.meta_csv is not None:
+        read_head(request.meta_csv, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
     if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
         found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
@@ -75,14 +77,14 @@ def read(kind: str, request: Request) -> Readings:
         readings, lacking = regular(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
         raise SettingsError(Argument("freq"), f"{dataset.name} keeps the rows that it has as published", "drop it")
-    files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
+    files = (request.data, *request.more, request.meta_csv, request.ids, *contents.paths)
     kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
     notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
     return replace(readings, inputs=tuple(path for path in files if path), lanes=lanes, notes=notes)
 
 
-def _format(named: PublishedDataset | Format | None, request: Request) -> Format:
+def _format(named: PublishedDataset | Format | None, request: ConvertOptions) -> Format:
     """The format of the data: the one that was named, or what its content tells."""
     table = FORMATS[CSV]
     if request.transposed:
@@ -98,7 +100,7 @@ def _format(named: PublishedDataset | Format | None, request: Request) -> Format
     return table if format is FORMATS[PUBLISHED_CSV] and chosen else format
 
 
-def _refuse_ignored(request: Request, format: Format) -> None:
+def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     """Refuse several files, or an option, that other readers take notice of and the one of this format does not."""
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
@@ -112,7 +114,7 @@ def _refuse_ignored(request: Request, format: Format) -> None:
 
 
 def _published(
-    named: PublishedDataset | None, request: Request, ids: tuple[str, ...]
+    named: PublishedDataset | None, request: ConvertOptions, ids: tuple[str, ...]
 ) -> tuple[PublishedDataset | None, tuple[str, ...]]:
     """The data set that is named, or else the one whose sensors these are, and notes on it."""
     if named:
@@ -122,7 +124,7 @@ def _published(
     return found, (f"{request.data}: {found.name}, by the ids of its {len(ids)} sensors",) if found else ()
 
 
-def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
+def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
     """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
     numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
@@ -130,19 +132,21 @@ def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> 
         others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
         other = next((other.name for other in others if other is not dataset), None)
         found = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
-        written = {"meta": request.meta or "LOCATIONS.csv", "output": "OUT.h5"}
+        written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
         likely = f"{Command('convert', other, path, **written)}, whose ids they look like"
         raise SocialxError(path, found, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
         notes.append(f"{path}: {len(foreign)} of its {len(ids)} sensors ({sample(foreign)}) are not of {dataset.name}")
     if request.published:
-        notes.append(f"{path}: no dates in it: its rows begin at {request.start}, as {dataset.name} does as published")
+        notes.append(
+            f"{path}: no dates in it: its rows begin at {request.first_time}, as {dataset.name} does as published"
+        )
     return tuple(notes)
 
 
 def in_order(
-    readings: Readings, contents: Contents, request: Request, *, in_utc_always: bool = False, remedy: Remedy = ""
+    readings: Readings, contents: Contents, request: ConvertOptions, *, in_utc_always: bool = False, remedy: Remedy = ""
 ) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
     """The readings with times that can be trusted, these times int64 [T], and a note for each change.
 
@@ -188,9 +192,9 @@ def in_order(
     return readings, times, tuple(notes)
 
 
-def _ids(request: Request, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
+def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
     """The sensors' ids in column order, and a note where they are only numbers."""
-    count, meta = contents.sensors, request.meta
+    count, meta = contents.sensors, request.meta_csv
     if contents.ids is not None:
         return contents.ids, ()
     if request.ids is not None:
@@ -223,18 +227,20 @@ def without(
 
 
 def _sensors(
-    request: Request, contents: Contents, ids: tuple[str, ...], dataset: PublishedDataset | None
+    request: ConvertOptions, contents: Contents, ids: tuple[str, ...], dataset: PublishedDataset | None
 ) -> tuple[Sensors, str, tuple[str, ...]]:
     """The sensors with their positions, the name of what these come from, and notes on what it does not say."""
     notes: list[str] = []
-    if request.meta is not None:
-        locations, positions = read_locations(request.meta, ids, contents.city, notes), str(request.meta)
+    if request.meta_csv is not None:
+        locations, positions = read_locations(request.meta_csv, ids, contents.city, notes), str(request.meta_csv)
     elif contents.locations is not None:
         locations, positions = contents.locations, str(request.data)
     elif request.without_positions:
         locations, positions = {}, "no locations"
     else:
-        helps = f"add {Argument('meta', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
+        helps = (
+            f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
+        )
         raise SocialxError(request.data, "it holds no positions of its sensors", helps)
     locations, cased = respelt(ids, locations)
     if cased:
@@ -265,7 +271,7 @@ def stored_unit(feature: str, text: str) -> str:
 
 
 def _readings(
-    request: Request, contents: Contents, dataset: PublishedDataset | None, sensors: Sensors, positions: str
+    request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None, sensors: Sensors, positions: str
 ) -> tuple[Readings, tuple[Message, ...]]:
     """The readings with what is known or said about them, and what was assumed, a line each."""
     notes: list[Message] = []
@@ -310,7 +316,7 @@ def _readings(
 
 
 def _units(
-    request: Request, contents: Contents, dataset: PublishedDataset | None
+    request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
     """The unit of each feature, and a note on those that nobody says; ``units`` is that of the speed, if it is read."""
     units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}

@@ -20,7 +20,7 @@ from socialx.files.sources.arrays import array_names, refuse_arrays
 from socialx.files.sources.contents import Format
 from socialx.files.sources.older_files import CURRENT
 from socialx.files.sources.older_files import recognise as older_variant
-from socialx.files.sources.request import Request, options
+from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.sources.tables.matrices import refuse_numbers
 from socialx.files.sources.tables.reader import CSV, are_locations
 from socialx.files.sources.unknown import refuse_bytes, refuse_folder, refuse_table, refuse_transposed, refuse_untimed
@@ -105,19 +105,19 @@ class FileKind:
     next: Command | None
 
 
-def is_table(request: Request) -> bool:
+def is_table(request: ConvertOptions) -> bool:
     """Whether the user says of a file what only a table has, so that it is no question whether it is one."""
     return bool(request.time_column or request.sensor_column or request.time_format) and request.head.kind != "hdf5"
 
 
-def kind_of(head: FileHead, request: Request | None = None) -> FileKind:
+def kind_of(head: FileHead, request: ConvertOptions | None = None) -> FileKind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
     if known := ours(head):
         return known
     format, reason = recognise(head)
-    return FileKind(format.name, f"{format.title}: {reason}", command(Request(head.path), format))
+    return FileKind(format.name, f"{format.title}: {reason}", command(ConvertOptions(head.path), format))
 
 
 def refuse_ours(head: FileHead) -> None:
@@ -208,7 +208,7 @@ def _recognised(head: FileHead) -> tuple[Format, str]:
         refuse_arrays(path)
     refuse_numbers(head)
     if are_locations(path):
-        remedy = Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")
+        remedy = Command("convert", "auto", "READINGS", meta_csv=path, output="OUT.h5")
         raise SocialxError(path, "a table of positions, not of readings", remedy)
     refuse_untimed(head)
     check_text(path, head.first)
@@ -218,15 +218,15 @@ def _recognised(head: FileHead) -> tuple[Format, str]:
     raise SocialxError(path, found, f"the formats are {', '.join(format.name for format in every_format())}")
 
 
-def command(request: Request, format: Format, given: Mapping[str, Any] | None = None) -> Command:
+def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:
     """How to convert a file of this format: what the user gives, and an example of everything that is left unsaid.
 
     given: arguments of ``convert`` by their name.
     """
-    clock = ("start",) if "start" in format.takes and format.name != CSV else ()
+    clock = ("first_time",) if "first_time" in format.takes and format.name != CSV else ()
     fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
     known = options().items()
     said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}
     unsaid = {option.name: option.example for field, option in known if option.example and field in fields}
-    places = {} if request.without_positions else {"meta": "LOCATIONS.csv"}
+    places = {} if request.without_positions else {"meta_csv": "LOCATIONS.csv"}
     return Command("convert", "auto", request.data, *request.more, **(unsaid | places | said), output="OUT.h5")

@@ -1,7 +1,7 @@
 """What a user says about the data that ``convert`` and ``append`` read: a field for each option.
 
-An option is a field of ``Request`` with its help.  The flags of the commands, the arguments of ``socialx.convert`` and
-``socialx.append``, and the refusal of what a format does not take are made of these fields.
+An option is a field of ``ConvertOptions`` with its help.  The flags of the commands, the arguments of
+``socialx.convert`` and ``socialx.append``, and the refusal of what a format does not take are made of these fields.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _path(value: str | Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Request:
+class ConvertOptions:
     """What a user says about a source; everything but ``data`` may be left out.
 
     data: a file, or the folder of the formats that have several.  more: further files of the same columns.  published:
@@ -152,12 +152,12 @@ class Request:
     more: tuple[Path, ...] = ()
     published: bool = False
     known: tuple[str, ...] = ()
-    meta: Annotated[
+    meta_csv: Annotated[
         Path | None,
         Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
     ] = None
     ids: Annotated[Path | None, Option("sensor ids in column order, where the data has none", "FILE", _path)] = None
-    start: Annotated[
+    first_time: Annotated[
         str | None, Option("time of the first row, where the data has no dates", "TIME", example="YYYY-MM-DD HH:MM:SS")
     ] = None
     step_s: Annotated[
@@ -224,7 +224,7 @@ class Request:
         return read_head(self.data)
 
     @property
-    def said_start(self) -> str:
+    def first_time_name(self) -> str:
         """How a message calls ``start``."""
         return "the published start" if self.published else "the given start"
 
@@ -238,7 +238,7 @@ class Request:
         return ((0.0,) if SPEED in features else ()) if self.missing is None else self.missing
 
     @classmethod
-    def of(cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]) -> Request:
+    def of(cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]) -> ConvertOptions:
         """The request of a call of ``convert`` or ``append``; an argument of None is not given.
 
         Raises SettingsError for a value that cannot be, and for an argument that the task does not have.
@@ -262,7 +262,7 @@ class Request:
 def options(task: str = "convert") -> dict[str, Option]:
     """The options of ``convert`` or ``append`` by their field, with the name and the help that they have there."""
     known = {}
-    for field, hint in get_type_hints(Request, include_extras=True).items():
+    for field, hint in get_type_hints(ConvertOptions, include_extras=True).items():
         for option in getattr(hint, "__metadata__", ()):
             if task == "convert" or option.append:
                 text = option.append if task == "append" and isinstance(option.append, str) else option.help
@@ -278,7 +278,7 @@ def with_options(task: str) -> Callable[[Function], Function]:
         parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         lines = []
         for field, option in options(task).items():
-            default = getattr(Request, field)
+            default = getattr(ConvertOptions, field)
             takes = next(iter(getattr(option.parse, "__annotations__", {}).values()), "str")
             hint = "bool" if default is False else f"{takes} | None" if default is None else takes
             parameters.append(inspect.Parameter(option.name, keyword, default=default, annotation=hint))

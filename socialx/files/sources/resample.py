@@ -14,7 +14,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.time_axis import as_timestamps, common_step, irregular, lacking_times
@@ -26,7 +26,7 @@ BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
 ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
 
 
-def resampled(readings: Readings, seconds: np.ndarray, request: Request) -> tuple[Readings, np.ndarray]:
+def resampled(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, np.ndarray]:
     """The readings with a row for each ``request.resample`` seconds after midnight, and the times of these, int64.
 
     seconds: the times of the rows, int64 [T].  A step is called by its beginning.  Its speed is the mean of its rows,
@@ -57,7 +57,7 @@ def averaged(
             seconds = np.concatenate([seconds, block.seconds])
             values = new if values is None else np.concatenate([values, new])
             while not usual and len(seconds) >= enough:
-                usual = _usual(seconds[:enough], values[:enough], step_s, where)
+                usual = _climatology(seconds[:enough], values[:enough], step_s, where)
                 enough *= 2
             if not usual:
                 continue
@@ -66,13 +66,13 @@ def averaged(
                 yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, sums)
                 seconds, values = seconds[ready:], values[ready:]
     if values is not None and len(values):
-        usual = usual or _usual(seconds, values, step_s, where)
+        usual = usual or _climatology(seconds, values, step_s, where)
         if not usual:
             raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
         yield _averaged(seconds, values, step_s, features, usual, sums)
 
 
-def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
+def _climatology(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
     """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
@@ -116,7 +116,7 @@ def _averaged(
     return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))
 
 
-def regular(readings: Readings, seconds: np.ndarray, request: Request) -> tuple[Readings, tuple[Message, ...]]:
+def regular(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:
     """The readings on an axis without gaps, and a note on the rows that the source lacks.
 
     seconds: the times of its rows, int64 [T]; those that go back are refused where they are read.  The step is their

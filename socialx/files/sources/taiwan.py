@@ -27,11 +27,11 @@ from socialx.core.progress import work
 from socialx.data.geo import on_earth
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.clock_changes import free_step
 from socialx.files.sources.tables.known_tables import ISO, refuse_zone
 from socialx.files.sources.tables.reader import read_tables
-from socialx.files.sources.tables.roles import Roles
+from socialx.files.sources.tables.roles import ColumnRoles
 from socialx.files.sources.tables.sheets import Sheet
 from socialx.files.store.head import UNREADABLE, FileHead, head_in, inside, read_head, unpacked
 from socialx.files.store.ids import match_key
@@ -77,7 +77,7 @@ def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
                 raise SocialxError(path, f"cannot be read ({in_short(error, 80)})", ADVICE) from None
 
 
-def _read(request: Request) -> Contents:
+def _read(request: ConvertOptions) -> Contents:
     """All snapshots.  The readings stay in memory, a row of about 50 bytes for each lane and time."""
     import pandas as pd
 
@@ -100,16 +100,16 @@ def _read(request: Request) -> Contents:
             request.data, "no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
         )
     frame, step = _near(pd.concat(frames), request, notes)
-    roles = Roles((1,), (0,), lanes=2, values=(3, 4, 5))
+    roles = ColumnRoles((1,), (0,), lanes=2, values=(3, 4, 5))
     sheet = Sheet(**vars(roles), path=request.data, kind="parquet", names=COLUMNS, first=frame[1][0], frame=frame)
     one = next(iter(frames))  # any file, as ``sheet`` stands for all
-    table = replace(request, data=one, more=(), meta=None, time_format=ISO, sensor_column=COLUMNS[:1], step_s=step)
+    table = replace(request, data=one, more=(), meta_csv=None, time_format=ISO, sensor_column=COLUMNS[:1], step_s=step)
     contents = read_tables(table, lambda *_: [sheet])
     notes += [f"{request.data}: left out, without readings of lanes: {sample(left)}"] if left else []
     return replace(contents, locations=places or None, timezone=ZONE, notes=(*contents.notes, *notes))
 
 
-def _near(frame: Any, request: Request, notes: list[str]) -> tuple[Any, int]:
+def _near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple[Any, int]:
     """The rows within a step of the snapshots, and this step in seconds; ``notes`` get a line on the others.
 
     A detector of other times stands still, or its clock is wrong.  The index of ``frame`` begins with the snapshot.

@@ -158,7 +158,7 @@ def refuse_table(head: FileHead) -> NoReturn:
         lines = [" ".join(cells) for cells in zip(*(written(frame[name]) for name in frame), strict=True)]
         lines = [line for line in lines if line.strip()]
     if any(name.lower() in LATITUDE for name in header):
-        remedy = f"swap {Argument('data')} and {Argument('meta')}"
+        remedy = f"swap {Argument('data')} and {Argument('meta_csv')}"
         raise SocialxError(path, "line 1 is that of a table of positions", remedy)
     refuse_headless(head)
     if header and MOMENT.fullmatch(header[0]):
@@ -189,7 +189,9 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
     for name, cell in pairs:
         if (SINCE_1970.fullmatch(name) or "begin" in name.lower()) and NUMBER.fullmatch(cell) and float(cell) < 1e8:
             found = f"its column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
-            start = f"{Argument('time_column', name)} {Argument('start', 'YYYY-MM-DD HH:MM')} counts them from a time"
+            start = (
+                f"{Argument('time_column', name)} {Argument('first_time', 'YYYY-MM-DD HH:MM')} counts them from a time"
+            )
             raise SocialxError(path, found, start)
 
 
@@ -232,7 +234,7 @@ def refuse_transposed(head: FileHead) -> None:
     names, _ = two_lines(head)
     if len(names) > 2 and all(map(is_label, names[1:4])) and not _are_ids(names[1:4]):
         found = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
-        turned = Command("convert", "auto", head.path, transposed=True, meta="LOCATIONS.csv", output="OUT.h5")
+        turned = Command("convert", "auto", head.path, transposed=True, meta_csv="LOCATIONS.csv", output="OUT.h5")
         raise SocialxError(head.path, found, turned)
 
 

@@ -126,7 +126,7 @@ def read_layout(
             raise SocialxError(
                 path,
                 "a pandas HDFStore, not a socialx file",
-                Command("convert", "auto", path, meta="LOCATIONS.csv", output="OUT.h5"),
+                Command("convert", "auto", path, meta_csv="LOCATIONS.csv", output="OUT.h5"),
             )
     check_parts(path, file)
     if set(FLAT) <= set(file) and not flat:

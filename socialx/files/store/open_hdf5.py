@@ -27,7 +27,7 @@ INSIDE = "copy what it points to into this file"
 def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[h5py.File]:
     """Open for reading; what h5py raises for a damaged or hostile file, now or in the block, becomes one line.
 
-    locking: False inside ``exclusive``, which holds the lock that HDF5 would ask for.
+    locking: False inside ``file_lock``, which holds the lock that HDF5 would ask for.
 
     HDF5 reports with OSError, RuntimeError, KeyError and ValueError, and a size that cannot be is an OverflowError.
     Types and dataspaces that NumPy does not have end in a TypeError, AttributeError or IndexError inside h5py.  Those

@@ -1,7 +1,7 @@
 """Published facts, each in one place: what a data set's files do not say, their addresses and md5, published scores.
 
 The scores are MAE in mph at 15, 30 and 60 minutes under the canonical protocol: 12 steps in and out, windows split
-70/10/20, missing readings masked, errors over the whole test part at each horizon.
+70/10/20, missing readings masked, errors over the whole test split at each horizon.
 
 How sure the addresses are.  None of them could be tried where this was written.  The md5 of the CSVs are those that
 others quote from Zenodo record 5146275: METR-LA.csv, rebuilt from another copy, has it; PEMS-BAY.csv was not at hand.

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 import h5py
 import numpy as np
 
-from socialx.core.disk import version_of
+from socialx.core.disk import file_signature
 from socialx.core.errors import ITEM, Argument, Command, SocialxError, sample, shortened
-from socialx.core.notebook import Shown, files_in
+from socialx.core.notebook import ResultRepr, files_in
 from socialx.core.progress import work
 from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth
@@ -47,7 +47,7 @@ AGAIN = "make one with convert"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Store(Shown):
+class Store(ResultRepr):
     """One feature of a canonical file; ``read`` is the only place where missing readings are decided.
 
     Its readings are read when they are asked for: those of a small file once, those of a large one row by row.
@@ -194,7 +194,7 @@ class Store(Shown):
     def _read(self, rows: slice) -> np.ndarray:
         chosen = self.rows[rows]
         with open_hdf5(self.path, AGAIN) as file:
-            if version_of(self.path) != self.version:
+            if file_signature(self.path) != self.version:
                 raise SocialxError(self.path, "it was changed while it was read", "run the command again")
             values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.place].astype(np.float32, copy=False)
         if len(values) != len(chosen):
@@ -215,7 +215,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
     """
     (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:
-        version = version_of(path)
+        version = file_signature(path)
         _, ids, names, timestamps = read_layout(path, file)
         rules = file["metadata"].attrs
         if MISSING_ATTR not in rules:

@@ -19,7 +19,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from socialx.core.disk import check_output, replacing, version_of
+from socialx.core.disk import atomic_write, check_output, file_signature
 from socialx.core.errors import SocialxError, sample
 from socialx.files.store.layout import (
     CODES_ATTR,
@@ -74,7 +74,7 @@ class Summary:
 def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
     """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
     check_output(path, overwrite, (readings.source_data, readings.source_meta, *map(str, readings.inputs)))
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         return write(temporary, readings)
 
 
@@ -146,7 +146,7 @@ def _write_features(
         raise SocialxError(readings.source_data, "it has no rows", "download it again")
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
-    chunk_bytes = packed_bytes(4 * rows * sensors)
+    shard_bytes = packed_bytes(4 * rows * sensors)
     # The chunk that two blocks share is compressed once, from the cache.
     features = create_features(
         file, FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
@@ -155,14 +155,14 @@ def _write_features(
         first = len(seconds)
         check_block(readings, block, seconds)
         seconds = np.concatenate([seconds, block.seconds])
-        reserve(file, packed_bytes(block.speeds.nbytes) + measured * chunk_bytes)
+        reserve(file, packed_bytes(block.speeds.nbytes) + measured * shard_bytes)
         features.resize(len(seconds), axis=0)
         parts = block.speeds.reshape(len(block.speeds), sensors, measured)
         for place in range(measured):
             features[first:, :, place] = parts[..., place]
         zeros += int((parts[..., 0] == 0).sum())
     for place, column in enumerate(list(columns.values())[measured:], measured):
-        reserve(file, chunk_bytes)
+        reserve(file, shard_bytes)
         features[:rows, :, place] = column
         file.flush()
         # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
@@ -279,14 +279,14 @@ def check_writable(path: Path) -> None:
 
 
 def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.File, h5py.File], bool]) -> None:
-    """Patch a copy of a file and put it in the file's place; the caller holds the file ``exclusive``.
+    """Patch a copy of a file and put it in the file's place; the caller holds the file ``file_lock``.
 
     patch: writes into the copy, whose new objects are in the oldest form that HDF5 knows, so that every reader reads
     them.  check: whether the copy, opened as the second file, gives back what the first one held and what was written.
     Raises SocialxError, and leaves the file as it was, where the file is damaged or the disk fails.
     """
-    before = version_of(path)
-    with replacing(path) as temporary:
+    before = file_signature(path)
+    with atomic_write(path) as temporary:
         shutil.copyfile(path, temporary)
         try:
             with writing(temporary, "r+", ("earliest", "v110")) as file:
@@ -296,7 +296,7 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
             raise SocialxError(path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
         with open_hdf5(path, ADVICE, locking=False) as old, open_hdf5(temporary, ADVICE) as new:
             same = check(old, new)
-        if version_of(path) != before:  # by somebody who takes no lock
+        if file_signature(path) != before:  # by somebody who takes no lock
             raise SocialxError(path, "it was changed meanwhile", "run the command again")
         if not same:
             raise SocialxError(path, "the disk does not give back what was written", "check the disk")

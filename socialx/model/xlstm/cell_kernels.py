@@ -1,6 +1,6 @@
 """Triton kernels of the two xLSTM cells, forward and backward; convolution_kernels.py has what comes before them.
 
-Shape letters as in exact.py: S sequences, T history steps, Q steps of the output, E width, I inner width of an
+Shape letters as in exact.py: S sequences, T lookback steps, Q steps of the output, E width, I inner width of an
 mLSTM block, H heads, D head width; here C = H * D channels, E of an sLSTM and I of an mLSTM.  Activations are
 time-major: step t of sequence s is row t * S + s, and loads run along the channels of one head.
 
@@ -183,7 +183,7 @@ def mlstm_backward(
     d_gate *= h * weight + skipped * tl.load(skip + d)
     tl.store(d_z + target[:, None] * Z + d, d_gate.to(low), has_output[:, None])
     d_w = _normalise_backward(d_h * weight, h, scale, D).to(low)
-    # weighted sum, normaliser, decay
+    # weighted sum, scaler, decay
     tl.store(d_value + row[:, None] * C + d, dot(tl.trans(p.to(low)), d_w).to(low), exists[:, None])
     d_p = dot(d_w, tl.trans(v))
     d_decay = d_p * p

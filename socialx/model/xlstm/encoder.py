@@ -41,13 +41,14 @@ class SharedEncoder(nn.Module):
     """A sequence to its last hidden state, x [S,T,E] -> [S,E], with one set of weights for all sequences.
 
     width E and heads: E / heads >= 2 channels per head.  blocks: their number; those listed in slstm_at (from 0) are
-    sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  history: the
-    largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  impl: "fused" (the same function computed
+    sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  lookback: the
+    largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  backend: "fused" (the same function computed
     faster, and without waiting for the device), "triton" (its cells as kernels for CUDA), "reference" (the package's
     own forward), or "auto": triton on CUDA where it can run, else fused.  ValueError for triton where it cannot.
-    chunk: the number of sequences that are computed at once.  None is ``cpu_chunk`` on a CPU, which was measured
-    fastest, and all of them on CUDA.  On CUDA the backward pass computes every chunk again.  checkpointing: in training
-    mode the backward pass keeps only each block's input and computes the rest again.  Neither changes a result.
+    encoder_batch: the number of sequences that are computed at once.  None is ``cpu_chunk`` on a CPU, which was
+    measured fastest, and all of them on CUDA.  On CUDA the backward pass computes every chunk again.
+    activation_checkpointing: in training mode the backward pass keeps only each block's input and computes the rest
+    again.  Neither changes a result.
 
     The state_dict is that of ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend under the prefix ``stack.``.
     """
@@ -58,58 +59,58 @@ class SharedEncoder(nn.Module):
         blocks: int,
         slstm_at: Sequence[int],
         heads: int,
-        history: int,
+        lookback: int,
         dropout: float = 0.0,
-        impl: str = "auto",
-        chunk: int | None = None,
-        checkpointing: bool = False,
+        backend: str = "auto",
+        encoder_batch: int | None = None,
+        activation_checkpointing: bool = False,
         cpu_chunk: int = CPU_CHUNK,
     ) -> None:
         super().__init__()
-        if impl not in IMPLEMENTATIONS:
-            raise ValueError(f"impl {impl!r}: choose one of {', '.join(IMPLEMENTATIONS)}")
-        if chunk is not None and chunk < 1:
-            raise ValueError(f"chunk {chunk}: needs at least 1 sequence, or None to choose")
-        _check_shape(width, blocks, slstm_at, heads, history)
-        self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
-        self.checkpointing, self.cpu_chunk = checkpointing, cpu_chunk
+        if backend not in IMPLEMENTATIONS:
+            raise ValueError(f"backend {backend!r}: choose one of {', '.join(IMPLEMENTATIONS)}")
+        if encoder_batch is not None and encoder_batch < 1:
+            raise ValueError(f"encoder_batch {encoder_batch}: needs at least 1 sequence, or None to choose")
+        _check_shape(width, blocks, slstm_at, heads, lookback)
+        self.width, self.lookback, self.backend, self.encoder_batch = width, lookback, backend, encoder_batch
+        self.activation_checkpointing, self.cpu_chunk = activation_checkpointing, cpu_chunk
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self._compiled_for = 0  # sequences
-        self.stack = build_stack(width, blocks, slstm_at, heads, history, dropout)
+        self.stack = build_stack(width, blocks, slstm_at, heads, lookback, dropout)
         self._layers: LayerFunctions | None = None
         self._no_kernels = self._unwise_in_float32 = ""  # reasons
         self._interpreted = False
         # Why the kernels fail, by the type of their products; empty: nothing.  Without gradients: of forecasts alone.
         self._trials: dict[torch.dtype, str] = {}
         self._trials_without_gradients: dict[torch.dtype, str] = {}
-        if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
+        if backend == "triton" or (backend == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
             try:
                 operations = import_module("socialx.model.xlstm.operations")
             except ImportError as error:
                 self._no_kernels = f"triton cannot be imported ({error})"
             else:
                 weights = weights_of(self.stack)
-                self._layers, self._no_kernels = operations.LAYERS, operations.unsupported(weights, history) or ""
+                self._layers, self._no_kernels = operations.LAYERS, operations.unsupported(weights, lookback) or ""
                 self._unwise_in_float32 = operations.unwise_in_float32(weights) or ""
                 self._interpreted = operations.INTERPRETED
-        if impl == "triton" and self._no_kernels:
-            raise KernelsMissing("impl triton", self._no_kernels, "impl fused computes the same")
+        if backend == "triton" and self._no_kernels:
+            raise KernelsMissing("backend triton", self._no_kernels, "backend fused computes the same")
 
     def choice(self, device: torch.device) -> tuple[str, str]:
         """The implementation on a device under the autocast in effect, and why it is no faster one; often empty.
 
         On CUDA the kernels are tried once for each type of their products, see ``_failure``.  Raises KernelsMissing
-        where ``impl`` is triton and the kernels cannot run.
+        where ``backend`` is triton and the kernels cannot run.
         """
-        if self.impl not in ("auto", "triton"):
-            return self.impl, ""
+        if self.backend not in ("auto", "triton"):
+            return self.backend, ""
         if device.type != "cuda":  # there a kernel runs in Triton's interpreter alone
-            return ("triton" if self.impl == "triton" and self._interpreted else "fused"), ""
+            return ("triton" if self.backend == "triton" and self._interpreted else "fused"), ""
         parameter = next(self.stack.parameters())
         mixed = torch.is_autocast_enabled(device.type)
         product_type = torch.get_autocast_dtype(device.type) if mixed else parameter.dtype
         reason = self._no_kernels or ("float64 parameters" if parameter.dtype == torch.float64 else "")
-        if self.impl == "auto" and not mixed:  # nothing is compiled that is not used
+        if self.backend == "auto" and not mixed:  # nothing is compiled that is not used
             reason = reason or self._unwise_in_float32
         if not reason:
             with_gradients = torch.is_grad_enabled() or product_type in self._trials
@@ -118,8 +119,8 @@ class SharedEncoder(nn.Module):
             if can_try and product_type not in trials:
                 trials[product_type] = self._failure(parameter)
             reason = trials.get(product_type, "")
-        if self.impl == "triton" and reason:
-            raise KernelsMissing("impl triton", reason, "impl fused computes the same")
+        if self.backend == "triton" and reason:
+            raise KernelsMissing("backend triton", reason, "backend fused computes the same")
         return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
 
     def _failure(self, parameter: Tensor) -> str:
@@ -157,7 +158,7 @@ class SharedEncoder(nn.Module):
         """
         device, enabled = next(self.stack.parameters()).device, torch.is_grad_enabled()
         stack = copy.deepcopy(self.stack).to(dtype).train(drops).requires_grad_(enabled)
-        tokens = torch.randn(TRIED, self.history, self.width, generator=torch.Generator().manual_seed(0))
+        tokens = torch.randn(TRIED, self.lookback, self.width, generator=torch.Generator().manual_seed(0))
         x = tokens.to(device, dtype).requires_grad_(enabled)
         y = encode(weights_of(stack), x, layers=layers)
         if not enabled:
@@ -169,15 +170,15 @@ class SharedEncoder(nn.Module):
         """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history."""
         if x.dim() != 3 or x.shape[2] != self.width:
             raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
-        if not 1 <= x.shape[1] <= self.history:
-            raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.history}")
+        if not 1 <= x.shape[1] <= self.lookback:
+            raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.lookback}")
         if x.device.type != "cpu":
-            return self.in_chunks(x, self.chunk, recompute=True)
+            return self.in_chunks(x, self.encoder_batch, recompute=True)
         if self._compiled is not None and self.training and torch.is_grad_enabled():
             return self._in_compiled_chunks(self._compiled, x)
         # A traced loop over chunks would fix the number of sequences.
-        chunk = None if torch.compiler.is_compiling() else self.chunk or self.cpu_chunk
-        return self.in_chunks(x, chunk, recompute=False)
+        encoder_batch = None if torch.compiler.is_compiling() else self.encoder_batch or self.cpu_chunk
+        return self.in_chunks(x, encoder_batch, recompute=False)
 
     def compile_chunks(self, mode: str | None) -> None:
         """Compile the chunks of a training step on a CPU, by this mode of torch.compile; None: run them uncompiled.
@@ -192,22 +193,22 @@ class SharedEncoder(nn.Module):
         """x [S,T,E] -> [S,E] in chunks of the size that the first batch had: another size would compile again."""
         sequences = len(x)
         if not self._compiled_for:
-            chunks = -(-sequences // (self.chunk or self.cpu_chunk))
+            chunks = -(-sequences // (self.encoder_batch or self.cpu_chunk))
             self._compiled_for = -(-sequences // chunks)
         filled = F.pad(x, (0, 0, 0, 0, 0, -sequences % self._compiled_for))
         return torch.cat([run(part) for part in filled.split(self._compiled_for)])[:sequences]
 
-    def in_chunks(self, x: Tensor, chunk: int | None, recompute: bool) -> Tensor:
-        """x [S,T,E] -> [S,E], ``chunk`` sequences at a time; None: all at once.
+    def in_chunks(self, x: Tensor, encoder_batch: int | None, recompute: bool) -> Tensor:
+        """x [S,T,E] -> [S,E], ``encoder_batch`` sequences at a time; None: all at once.
 
         recompute: the forward pass keeps only x, and the backward pass runs each chunk again.  The memory then holds
         what one chunk computes, and the step takes one forward pass more.
         """
         run = self._implementation(x)
-        if chunk is None or x.shape[0] <= chunk:
+        if encoder_batch is None or x.shape[0] <= encoder_batch:
             return run(x)
         drops = weights_of(self.stack).drops
-        return torch.cat([recomputed(run, part, drops) if recompute else run(part) for part in x.split(chunk)])
+        return torch.cat([recomputed(run, part, drops) if recompute else run(part) for part in x.split(encoder_batch)])
 
     def _implementation(self, x: Tensor) -> Callable[..., Tensor]:
         chosen = self.choice(x.device)[0]
@@ -215,11 +216,12 @@ class SharedEncoder(nn.Module):
 
     def extra_repr(self) -> str:
         """The arguments that the stack does not show."""
-        return f"history={self.history}, impl={self.impl!r}, chunk={self.chunk}, checkpointing={self.checkpointing}"
+        names = ("lookback", "backend", "encoder_batch", "activation_checkpointing")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _reference(self, x: Tensor) -> Tensor:
         stack: Any = self.stack
-        if not (self.checkpointing and self.training):
+        if not (self.activation_checkpointing and self.training):
             return stack(x)[:, -1]
         drops = weights_of(stack).drops
         for block in stack.blocks:
@@ -227,13 +229,13 @@ class SharedEncoder(nn.Module):
         return stack.post_blocks_norm(x)[:, -1]
 
     def _fused(self, x: Tensor) -> Tensor:
-        again = self.checkpointing and self.training
-        return encode(weights_of(self.stack), x, checkpointing=again)
+        again = self.activation_checkpointing and self.training
+        return encode(weights_of(self.stack), x, activation_checkpointing=again)
 
     def _triton(self, x: Tensor) -> Tensor:
         """On a CPU this runs in Triton's interpreter alone, and raises without TRITON_INTERPRET=1."""
-        again = self.checkpointing and self.training
-        return encode(weights_of(self.stack), x, checkpointing=again, layers=self._layers)
+        again = self.activation_checkpointing and self.training
+        return encode(weights_of(self.stack), x, activation_checkpointing=again, layers=self._layers)
 
 
 def _unfit(card: torch.device) -> str:
@@ -261,9 +263,9 @@ def _error(found: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
     return float((errors / sizes).max())
 
 
-def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:
-    if min(width, blocks, heads, history) < 1:
-        raise ValueError(f"width {width}, blocks {blocks}, heads {heads}, history {history}: all must be at least 1")
+def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int) -> None:
+    if min(width, blocks, heads, lookback) < 1:
+        raise ValueError(f"width {width}, blocks {blocks}, heads {heads}, history {lookback}: all must be at least 1")
     if width % heads:
         raise ValueError(f"width {width} is not divisible by {heads} heads: try width {-(-width // heads) * heads}")
     if width // heads < 2:

@@ -1,6 +1,6 @@
 """The exact forward of an ``xlstm.xLSTMBlockStack`` in plain torch; it never waits for the device.
 
-Shape letters: S sequences (windows times sensors), T history steps, Q steps of the output (T, or 1 for the last step
+Shape letters: S sequences (windows times sensors), T lookback steps, Q steps of the output (T, or 1 for the last step
 only), E width, I inner width of an mLSTM block, H heads, D head width (I / H or E / H), K conv taps.
 
 Everything inside is time-major, [T,S,...]: a causal shift is then a contiguous slice, and the [S*H] small matrices of
@@ -70,19 +70,19 @@ def encode(
     x: Tensor,
     *,
     last_only: bool = True,
-    checkpointing: bool = False,
+    activation_checkpointing: bool = False,
     layers: LayerFunctions | None = None,
 ) -> Tensor:
     """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``, of the weights' stack.
 
     Differentiable in x and in every weight.  Never waits for the device.  Under autocast the matrix products run in
-    its precision; gates, decay, states and norms stay float32.  checkpointing: the backward pass has only each
-    block's input, and computes the rest again.  layers: those of this module, unless others are given.
+    its precision; gates, decay, states and norms stay float32.  activation_checkpointing: the backward pass has only
+    each block's input, and computes the rest again.  layers: those of this module, unless others are given.
     """
     layers = layers or LayerFunctions(_mlstm, _slstm)
     final = len(weights.blocks) - 1 if last_only else None
     branches = [_branches(block, number == final, layers) for number, block in enumerate(weights.blocks)]
-    if checkpointing:
+    if activation_checkpointing:
         x = _time_major(x)
         for number, block in enumerate(weights.blocks):
             x = recomputed(partial(_through, branches[number], layers), x, block.drops)

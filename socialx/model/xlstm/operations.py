@@ -29,10 +29,10 @@ MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
 
 
-def unsupported(weights: StackWeights, history: int) -> str | None:
-    """Why the kernels cannot run these weights over up to history steps; None where they can."""
-    if history > LONGEST:
-        return f"history {history} is longer than {LONGEST} steps"
+def unsupported(weights: StackWeights, lookback: int) -> str | None:
+    """Why the kernels cannot run these weights over up to lookback steps; None where they can."""
+    if lookback > LONGEST:
+        return f"history {lookback} is longer than {LONGEST} steps"
     if weights.dtype == torch.float64:
         return "float64 parameters"
     for number, block in enumerate(weights.blocks):

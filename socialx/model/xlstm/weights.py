@@ -140,7 +140,7 @@ def weights_of(stack: nn.Module) -> StackWeights:
 
 
 def build_stack(
-    width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int, dropout: float
+    width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int, dropout: float
 ) -> nn.Module:
     """An ``xlstm.xLSTMBlockStack`` of mLSTM blocks, and of sLSTM blocks with a gated feed-forward part at slstm_at."""
     slstm = xlstm.sLSTMBlockConfig(
@@ -154,7 +154,7 @@ def build_stack(
         xlstm.xLSTMBlockStackConfig(
             mlstm_block=mlstm,
             slstm_block=slstm,
-            context_length=history,  # a longer one rebuilds the package's causal mask every forward
+            context_length=lookback,  # a longer one rebuilds the package's causal mask every forward
             num_blocks=blocks,
             embedding_dim=width,
             dropout=dropout,

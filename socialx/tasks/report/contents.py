@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from socialx.core.batch import Batch, Target
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 from socialx.data.calendar import DAY_S
 from socialx.data.source import RowSource
 from socialx.scoring.results import Evaluation, Explanation
@@ -56,7 +56,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RunReport(Shown):
+class RunReport(ResultRepr):
     """Runs and reference forecasts on the same windows, and where the best run errs.
 
     evaluation: with the errors by horizon, hour and weekday.  runs: in the order that they were named in.  defaults: of
@@ -117,7 +117,7 @@ def telling_days(source: RowSource, rows: np.ndarray) -> list[slice]:
     return [spans[0], spans[len(spans) // 2]][: len(spans)]
 
 
-class RecordedForecasts:
+class ForecastRecorder:
     """Forecasts of some windows at one horizon step, kept while a model passes over a part in the order of time."""
 
     def __init__(self, step: int, spans: Sequence[slice], around: Ends | None = None) -> None:
@@ -128,7 +128,7 @@ class RecordedForecasts:
         self.step, self.spans, self.around, self._seen = step - 1, spans, around, 0
         self._kept: list[list[Tensor]] = [[] for _ in spans]
 
-    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] in the file's units; of several targets the first one is kept."""
         first, self._seen = self._seen, self._seen + len(forecast)
         for span, kept in zip(self.spans, self._kept, strict=True):

@@ -322,7 +322,7 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
         maes = (number(scores[minutes].mae, 3) for minutes in shown)
         rows.append([name if label == run.name else label, *maes])
     mae = {"type": "mae", "name": f"MAE{of_unit(unit)}", "value": round(evaluation[run.name].overall(target).mae, 4)}
-    data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.part}
+    data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.split}
     result = {"task": {"type": "time-series-forecasting"}, "dataset": data, "metrics": [mae]}
     changed = [
         (key, value)
@@ -338,7 +338,7 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
         "trained": protocol.trained[run.name],
         "target": target,
         "unit": of_unit(unit).strip(),
-        "part": evaluation.part,
+        "split": evaluation.split,
         "head": ["model", *("all steps" if minutes is None else ahead(minutes) for minutes in shown)],
         "rows": rows,
         "verdicts": [line.replace(run.name, name, 1) for line in verdicts(evaluation)],  # each begins with it

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
 
-from socialx.core.disk import replacing
+from socialx.core.disk import atomic_write
 from socialx.training.clock import StepClock
 from socialx.training.profile.trace import MARK, WINDOW, Trace, read_operators, read_trace
 from socialx.training.profile.trials import synchronize
@@ -107,7 +107,7 @@ def record(
         content = path.read_bytes()
         events: list[dict[str, Any]] = json.loads(content)["traceEvents"]
     if keep is not None:
-        with replacing(keep) as temporary:
+        with atomic_write(keep) as temporary:
             temporary.write_bytes(gzip.compress(content) if keep.suffix == ".gz" else content)
     return events
 

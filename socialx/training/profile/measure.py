@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from socialx.core.batch import Batch, Example
+from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.core.errors import Argument, Message, in_short
 from socialx.core.precision import Precision
@@ -111,7 +111,7 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
         measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
         host = {**(measured.host or {}), "cores_used": cpu_s / parts.wall, "gc": sum(collected) / parts.wall}
-        if others_s is not None and later_s is not None and learner.group.world == 1:
+        if others_s is not None and later_s is not None and learner.group.world_size == 1:
             host["others_used"] = max(0.0, later_s - others_s) / parts.wall
         measured = replace(
             measured,
@@ -197,7 +197,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     """The profile with trials, the operations and bytes of a step, and what this device does at best."""
     device, host, step_s = learner.precision.device, measured.host, measured.step_s
     example = next(iter(loader.epoch(0))).to(device)
-    trials = trials and learner.group.world == 1 and not learner.records  # other steps, or ones to record anew
+    trials = trials and learner.group.world_size == 1 and not learner.records  # other steps, or ones to record anew
     if trials and host and device.type == "cpu" and measured.number("loader.num_workers"):
         host = {**host, "step_alone_s": step_alone(learner, example)}  # workers take cores from the step
     tried = []
@@ -217,11 +217,11 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
         why["machine"] = f"cannot be measured: {in_short(error)}"
     rate = measured.throughput["windows_per_s"]
-    windows = rate * step_s / learner.group.world  # of this process
-    _, history, sensors, *_ = example.batch.history.shape
+    windows = rate * step_s / learner.group.world_size  # of this process
+    _, lookback, sensors, *_ = example.batch.inputs.shape
     throughput = {
         "windows_per_s": rate,
-        "sensor_steps_per_s": rate * history * sensors,
+        "sensor_steps_per_s": rate * lookback * sensors,
         "flops_per_step": None if flops is None else flops * windows,
         "bytes_per_step": None if moved is None or learner.precision.low else moved * windows,
     }
@@ -250,7 +250,7 @@ def clocked(
     steps_per_point, step_ms = grouped(1e3 * parts.step_seconds, POINTS)
     causes = {  # what comes again after so many steps, the most likely first
         "loader.num_workers": (facts["num_workers"] or 0) / batches if facts["mode"] == "workers" else 0,
-        "loader.chunk_gb": (facts["batches_per_chunk"] or 0) / batches,
+        "loader.shard_gb": (facts["batches_per_shard"] or 0) / batches,
         "trainer.log_every_n_steps": lengths.log_every_n_steps,
         "the end of an epoch": facts["batches_per_epoch"] / batches,
     }
@@ -271,8 +271,8 @@ def _offered(facts: Section, loader: Loader, parts: Partition, batches: int) -> 
     """The facts of a loader with what it offers; batches: of a step."""
     making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
     computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
-    if facts["mode"] == "chunk":
-        making /= max(1.0, facts["batches_per_chunk"] or 1.0)
+    if facts["mode"] == "sharded":
+        making /= max(1.0, facts["batches_per_shard"] or 1.0)
     workers = max(1, facts["num_workers"] or 0)
     late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
     if (count := steps // size) >= 3:
@@ -301,7 +301,7 @@ class Training:
     def warm_up(self, steps: int) -> None:
         """So many steps; of one process on a CPU that compiles nothing two are enough, if they are slow."""
         learner = self._learner
-        brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world == 1
+        brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world_size == 1
         self.take(steps, most_s=WARM_S if brief and not learner.records else math.inf, least=LEAST_WARM)
 
     def take(
@@ -411,7 +411,7 @@ def first_batches(loader: Loader, count: int, device: torch.device) -> float:
 # What a step computes and moves, and what this device does at best: counted and measured, not looked up
 
 
-def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
+def work_of(model: nn.Module, example: TrainingBatch) -> tuple[float, float]:
     """Operations and bytes of a forward and a backward pass of one window, counted on the CPU in float32.
 
     A multiplication and an addition are two operations (torch's FlopCounterMode, which counts matrix products).  Bytes

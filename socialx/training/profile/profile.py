@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from socialx.core.errors import Argument, Message, SettingsError
-from socialx.core.notebook import Shown
+from socialx.core.notebook import ResultRepr
 
 SCHEMA = "socialx.profile/3"
 BUSY = 0.25  # share of the cores that other programs take, from which on they are named
@@ -50,11 +50,11 @@ NUMBERS = {
     # slope over the window; monotone: share of its samples that are not below the last.
     "memory": "peak_bytes capacity_bytes reserved_bytes alloc_retries growth_bytes_per_step monotone",
     "device": "utilisation_mean utilisation_min utilisation_max sm_clock_share",  # NVML over the window, 0 to 1
-    # making_s: median seconds that a worker, or the thread that reads chunks, needs for one batch.  supply: batches
+    # making_s: median seconds that a worker, or the thread that reads shards, needs for one batch.  supply: batches
     # that all of them offer for every one that a step wants, where the step never waits.  resident_s: seconds of a
-    # batch that is gathered from a resident series, measured where batches are late.  late: share of the times in which
-    # a queue of workers is emptied twice that had to wait: near 1 where batches are always too few.
-    "loader": "batches_per_epoch num_workers prefetch_factor batches_per_chunk series_bytes free_bytes making_s supply"
+    # batch that is gathered from a series on the device, measured where batches are late.  late: share of the times in
+    # which a queue of workers is emptied twice that had to wait: near 1 where batches are always too few.
+    "loader": "batches_per_epoch num_workers prefetch_factor batches_per_shard series_bytes free_bytes making_s supply"
     " resident_s late",
     # threads: of tensor operations.  cores: those that this process may use.  cores_used: CPU seconds of the process
     # per second of the window; others_used: of other programs on these cores.  waiting: share of the window in which a
@@ -199,7 +199,7 @@ class Finding:
 
 
 @dataclass(frozen=True, repr=False)
-class Profile(Shown):
+class Profile(ResultRepr):
     """Everything that ``profile`` measures, in sections.  bubble: the causes of ``shares.bubble``, as in ``Trace``."""
 
     window: Section

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from socialx.core.errors import Argument, Message, SettingsError, counted
-from socialx.dataset import GIB, RESIDENT_SHARE
+from socialx.dataset import GIB, ON_DEVICE_SHARE
 from socialx.training.profile.profile import WORTH, Finding, Profile, Trial, best_trial
 
 WARN, CRITICAL = 0.05, 0.20  # share of the window that could be saved
@@ -35,7 +35,7 @@ FAMILIES = {  # of findings: the verdict where one of them is the first, its sen
     "loader": (
         "INPUT-BOUND",
         "the {device} waits {share:.0%} of the time for batches",
-        "inline undersupplied bursty chunk gather",
+        "inline undersupplied bursty shard gather",
     ),
     "transfer": ("COPY-BOUND", "copies to the {device} take {share:.0%} of the time", "pageable heavy"),
     "launch": ("LAUNCH-BOUND", "the {device} waits {share:.0%} of the time for the host to launch kernels", "bound"),
@@ -146,19 +146,20 @@ def _device(p: Profile) -> str:
 def fits(p: Profile) -> bool:
     """Whether the whole series has room on the device."""
     size, free = p.value("loader.series_bytes"), p.value("loader.free_bytes")
-    return size is not None and (free is None or size <= RESIDENT_SHARE * free)
+    return size is not None and (free is None or size <= ON_DEVICE_SHARE * free)
 
 
 def _without_workers(p: Profile) -> tuple[dict[str, Any], str]:
     """The loader without workers, and the words for it."""
     if not fits(p):
-        return {"loader.mode": "chunk"}, "the series is read in chunks while the model trains"
+        return {"loader.mode": "sharded"}, "the series is read in shards while the model trains"
     size = p.number("loader.series_bytes") / GIB
-    return {"loader.mode": "resident"}, f"the series takes {size:.2f} GiB of memory"
+    return {"loader.mode": "on_device"}, f"the series takes {size:.2f} GiB of memory"
 
 
-def _saved_by_resident(p: Profile) -> float:
-    """The share that a resident series would save: all waiting, without the measured time of gathering its batches.
+def _saved_on_device(p: Profile) -> float:
+    """The share that a series on the device would save: all waiting, without the measured time of gathering its
+    batches.
 
     On a CPU workers take cores from the training step; without them it takes as long as it was measured to take alone.
     """
@@ -236,7 +237,7 @@ def _sync_exposes_loader(p: Profile) -> Finding | None:
 def _workers(p: Profile) -> Finding | None:
     """Batches are made one by one: without workers, by too few, or by enough of them, but not evenly."""
     input, workers, supply = p.shares["input"], p.number("loader.num_workers"), p.value("loader.supply")
-    saved, instead = _saved_by_resident(p), _instead_workers(p)
+    saved, instead = _saved_on_device(p), _instead_workers(p)
     patch, words = _without_workers(p)
     if not workers:
         evidence = f"{input:.0%} of the time the {_device(p)} waits while the training process makes a batch"
@@ -257,25 +258,25 @@ def _workers(p: Profile) -> Finding | None:
 
 
 def _loader(p: Profile) -> Finding | None:
-    """Batches come late: workers make them, the next chunk is read, or the device gathers them for a small model."""
+    """Batches come late: workers make them, the next shard is read, or the device gathers them for a small model."""
     input, mode = p.shares["input"], p.value("loader.mode")
     if input < WARN or mode is None:
         return None
     if mode == "workers":
         return _workers(p)
-    if mode == "chunk":
-        evidence = f"{input:.0%} of the time the {_device(p)} waits for the next chunk of the series"
-        vain = "another loader.chunk_gb: a larger chunk takes as much longer to read"
+    if mode == "sharded":
+        evidence = f"{input:.0%} of the time the {_device(p)} waits for the next shard of the series"
+        vain = "another loader.shard_gb: a larger shard takes as much longer to read"
         if fits(p):
             patch, words = _without_workers(p)
-            return _finding("loader.chunk", _saved_by_resident(p), evidence, patch, vain, advice=words)
+            return _finding("loader.shard", _saved_on_device(p), evidence, patch, vain, advice=words)
         words = "the series does not fit into the memory: a faster disk, or a larger model, hides the reading"
-        return _finding("loader.chunk", input, evidence, vain=vain, advice=words)
-    evidence = f"gathering a batch from the resident series takes {input:.0%} of a step: the model is small"
+        return _finding("loader.shard", input, evidence, vain=vain, advice=words)
+    evidence = f"gathering a batch from the series on the device takes {input:.0%} of a step: the model is small"
     cores = p.number("host.cores") or 1
     words = "workers could make batches on other cores" if cores > 1 else "this machine has no other core to do it on"
     instead = [{"loader.mode": "workers", "loader.num_workers": cores - 1}] if cores > 1 else []
-    vain = "loader.prefetch_factor and loader.pin_memory: a resident series uses neither"
+    vain = "loader.prefetch_factor and loader.pin_memory: a series on the device uses neither"
     return _finding("loader.gather", input, evidence, vain=vain, advice=words, instead=instead)
 
 
@@ -367,8 +368,9 @@ def _batch_small(p: Profile) -> Finding | None:
     if groups > 1:
         patch["trainer.accumulate_grad_batches"] = max(1, groups // times)
         words = "with fewer batches a step the training stays the same" if groups % times == 0 else OTHER
-    # A batch is gathered from a resident series once, whatever its size; so is what is between steps that become fewer.
-    once = p.shares["input"] if p.value("loader.mode") == "resident" else 0.0
+    # A batch is gathered from a series on the device once, whatever its size; so is what is between steps that become
+    # fewer.
+    once = p.shares["input"] if p.value("loader.mode") == "on_device" else 0.0
     once += p.shares["hooks"] if groups == 1 else 0.0
     saved = p.shares["span"] * (1 - 1 / best.gain) + once * (1 - 1 / times)
     trial = together if together and together.low > WORTH else best
@@ -439,7 +441,7 @@ def _memory_pressure(p: Profile) -> Finding | None:
     if batch and batch > 1:
         patch = {"loader.batch_size": batch // 2, "trainer.accumulate_grad_batches": 2 * groups}
     vain = "torch.cuda.empty_cache(): the next step takes it again"
-    return _finding("memory.pressure", 0.0, evidence, patch, vain, instead=[{"model.checkpointing": True}])
+    return _finding("memory.pressure", 0.0, evidence, patch, vain, instead=[{"model.activation_checkpointing": True}])
 
 
 def _memory_leak(p: Profile) -> Finding | None:
@@ -484,7 +486,7 @@ def _fluctuation_periodic(p: Profile) -> Finding | None:
         words = "no setting has this period: look for another program on this machine"
         return _finding("fluctuation.periodic", saved, evidence, advice=words)
     patch: dict[str, Any] = {}
-    if cause == "loader.num_workers" or (cause == "loader.chunk_gb" and fits(p)):
+    if cause == "loader.num_workers" or (cause == "loader.shard_gb" and fits(p)):
         patch, _ = _without_workers(p)
     elif cause == "trainer.log_every_n_steps":
         patch = {cause: 2 * (p.setting(cause) or LOG_EVERY)}

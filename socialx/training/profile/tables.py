@@ -199,7 +199,7 @@ def _table(out: Console, first: str, *numbers: str) -> Table:
 
 
 def _trace(p: Profile, out: Console) -> None:
-    """What the traced steps say: how busy the device was, why it was not, and with which kernels it was."""
+    """What the traced steps emit: how busy the device was, why it was not, and with which kernels it was."""
     k = p.kernels
     if k is None:
         return
@@ -247,7 +247,7 @@ def _finding(rank: int, f: Finding, out: Console) -> None:
 
 
 def settings_text(changes: Mapping[str, Any]) -> str:
-    """``loader.mode = resident, loader.batch_size = 32``."""
+    """``loader.mode = on_device, loader.batch_size = 32``."""
     return ", ".join(f"{key} = {_word(value)}" for key, value in changes.items())
 
 

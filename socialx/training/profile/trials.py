@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from socialx.core.batch import Batch, Example, Target
+from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.environment import usable_cores
 from socialx.core.precision import is_out_of_memory
 from socialx.training.learner import Learner
@@ -47,11 +47,11 @@ class Way(NamedTuple):
 
 
 def try_settings(
-    learner: Learner, example: Example, advance: Callable[[], None], windows: int = MOST_WINDOWS
+    learner: Learner, example: TrainingBatch, advance: Callable[[], None], windows: int = MOST_WINDOWS
 ) -> list[Trial]:
     """Trials of ``trainer.threads`` on a CPU and of ``loader.batch_size``; the learner is trained meanwhile.
 
-    example: a batch on the device.  windows: of the training part, which no batch can have more of.  Nothing is tried
+    example: a batch on the device.  windows: of the training split, which no batch can have more of.  Nothing is tried
     where a step is compiled or recorded: each shape would be again.  What decides most comes first, until the time is
     over.
     """
@@ -78,10 +78,10 @@ def try_settings(
 class _Turns:
     """Ways of a step, timed in turns until the time for trials is over."""
 
-    def __init__(self, learner: Learner, example: Example, advance: Callable[[], None]) -> None:
+    def __init__(self, learner: Learner, example: TrainingBatch, advance: Callable[[], None]) -> None:
         self._learner, self._advance = learner, advance
         self._examples, self._steps_s = {1: example}, dict[Way, float]()
-        self.batches, self.size = learner.accumulate_grad_batches, len(example.batch.history)
+        self.batches, self.size = learner.accumulate_grad_batches, len(example.batch.inputs)
         self.bytes = sum(tensor.nbytes for tensor in example.batch)
         self.on_cpu, self.left_s = learner.precision.device.type == "cpu", BUDGET_S
         self._group, now = self.batches, Way(torch.get_num_threads())
@@ -148,7 +148,7 @@ class _Turns:
 
         pairs = min(PAIRS, int((self.left_s - kept_s) / pair_s))
         ways = partial(self.seconds, before), partial(self.seconds, after)
-        return in_turns(*ways, pairs, enough) if pairs >= LEAST_PAIRS else None
+        return interleaved_ab(*ways, pairs, enough) if pairs >= LEAST_PAIRS else None
 
 
 def _threads(turns: _Turns, now: int) -> tuple[list[int], int]:
@@ -219,13 +219,13 @@ def enough(gain: float, times: int) -> int:
     return times_enough
 
 
-def step_alone(learner: Learner, example: Example) -> float:
+def step_alone(learner: Learner, example: TrainingBatch) -> float:
     """Seconds of a step of one batch again and again, the median of several."""
     group = [example] * learner.accumulate_grad_batches
     return statistics.median(_step_and_block(learner, group)[0] for _ in range(PAIRS))
 
 
-def _step_and_block(learner: Learner, group: list[Example]) -> tuple[float, float]:
+def _step_and_block(learner: Learner, group: list[TrainingBatch]) -> tuple[float, float]:
     """Seconds of a step, and of the block: of as many steps as fill it, at least one."""
     device = learner.precision.device
     steps, total = 0, 0.0
@@ -251,7 +251,7 @@ def gain_of(logs: Sequence[float] | np.ndarray) -> Gain:
     return Gain(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
 
 
-def in_turns(
+def interleaved_ab(
     first: Callable[[], float],
     second: Callable[[], float],
     pairs: int,
@@ -289,10 +289,10 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def repeated(example: Example, times: int) -> Example:
+def repeated(example: TrainingBatch, times: int) -> TrainingBatch:
     """The same windows several times in one batch."""
 
     def whole(tensors: Iterable[Tensor]) -> list[Tensor]:
         return [torch.cat([tensor] * times) for tensor in tensors]
 
-    return Example(Batch(*whole(example.batch)), Target(*whole(example.target)))
+    return TrainingBatch(Batch(*whole(example.batch)), Target(*whole(example.target)))

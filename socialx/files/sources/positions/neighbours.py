@@ -31,16 +31,16 @@ SMALLEST_MEDIAN_METRES = 20.0
 
 
 def neighbours_of(
-    store: Store, count: int | None, reach_km: float | None, distances: Path | None, strict: bool
+    store: Store, count: int | None, max_distance_km: float | None, distances: Path | None, require_locations: bool
 ) -> geo.Neighbours:
     """The neighbours of every sensor, found once, in float64.
 
-    count: the nearest so many, None: all; reach_km: none farther away, None: no limit; distances: a list of roads
-    in place of straight lines.  Raises SocialxError where a position is unknown and ``strict``.
+    count: the nearest so many, None: all; max_distance_km: none farther away, None: no limit; distances: a list of
+    roads in place of straight lines.  Raises SocialxError where a position is unknown and ``require_locations``.
     """
     path, ids, sensors = store.path, store.sensors.ids, store.sensors
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
-    reach = np.inf if reach_km is None else reach_km
+    reach = np.inf if max_distance_km is None else max_distance_km
     if distances is not None:
         start, end, km = read_distances(distances, ids)
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
@@ -50,9 +50,9 @@ def neighbours_of(
     lost = [name for name, known in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
     if lost:
         what = f"{len(lost)} of {len(ids)} sensors have no position ({sample(lost)})"
-        command = Command("backfill", path, meta="LOCATIONS.csv")
-        if strict:
-            without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.strict', False)}"
+        command = Command("backfill", path, meta_csv="LOCATIONS.csv")
+        if require_locations:
+            without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
             raise SocialxError(path, what, f"{command}, or train with {without}")
         fall_back(path, f"{what}; {ALONE}", f"{command} would give them one")
     return geo.nearest(xy, count, reach)

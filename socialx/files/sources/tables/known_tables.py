@@ -23,10 +23,10 @@ from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth, within_degrees
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.reader import are_locations, files_of, read_tables
 from socialx.files.sources.tables.sheets import Sheet, cells_of
-from socialx.files.sources.tables.text_cells import Piece, Signs, TextColumns, Texts
+from socialx.files.sources.tables.text_cells import NumberFormat, Piece, TextColumns, Texts
 from socialx.files.sources.tables.time_texts import UNKNOWN, Times, candidates
 from socialx.files.store.head import GZIP, ZIP, FileHead, first_bytes, head_in, read_head
 from socialx.files.store.ids import match_key
@@ -75,7 +75,7 @@ class KnownTable:
     instead: str = ""
     header: Callable[[FileHead], tuple[str, ...]] | None = None
     file: Callable[[Path], Path] = lambda path: path
-    read: Callable[[KnownTable, Request], Contents] | None = None
+    read: Callable[[KnownTable, ConvertOptions], Contents] | None = None
 
     def rows_of(self, head: FileHead) -> Rows | None:
         """The rows of a file; None where it is another table."""
@@ -101,7 +101,7 @@ class KnownTable:
             begin=begin,
             known=self,
             units=tuple(self.readings.get(name, "") for name in names),
-            signs=Signs(decimals=True),  # a point is that of decimals
+            signs=NumberFormat(decimals=True),  # a point is that of decimals
             first="" if self.form else first.get(self.time, ""),
             common=self.text or first.get(self.alike, ""),
         )
@@ -269,7 +269,7 @@ def _needs(known: KnownTable, path: Path) -> tuple[str, ...]:
     return (*channel, "city") if len({cells[place] for cells in ends if len(cells) > place}) > 1 else channel
 
 
-def _read(known: KnownTable, request: Request) -> Contents:
+def _read(known: KnownTable, request: ConvertOptions) -> Contents:
     """The sensors that have a reading; a first walk over all rows tells which."""
     refuse_zone(request, known.zone)
     where, sheets, notes = request.data, _files(known, request), list[str]()
@@ -299,13 +299,13 @@ def _read(known: KnownTable, request: Request) -> Contents:
     return _reporting(replace(contents, timezone=known.zone or contents.timezone), told, where, known.marked)
 
 
-def refuse_zone(request: Request, zone: str) -> None:
+def refuse_zone(request: ConvertOptions, zone: str) -> None:
     """Raise where a user says another zone than that of the published times."""
     if zone and request.timezone not in (None, zone):
         raise SettingsError(Argument("timezone", request.timezone), f"its times are written in {zone}", "drop it")
 
 
-def _files(known: KnownTable, request: Request) -> list[Rows]:
+def _files(known: KnownTable, request: ConvertOptions) -> list[Rows]:
     """The files of the table; refuses others, but for positions beside them."""
     heads, found = (request.head, *map(read_head, request.more)), list[Rows]()
     paths = [(path, head) for head in heads for path in files_of(head)]
@@ -322,7 +322,7 @@ def _files(known: KnownTable, request: Request) -> list[Rows]:
     return found
 
 
-def _of_city(sheets: Sequence[Rows], request: Request) -> str:
+def _of_city(sheets: Sequence[Rows], request: ConvertOptions) -> str:
     """The city that is read: the only one of all rows, or the one that the user names."""
     found = dict[str, None]()
     for sheet in sheets:
@@ -440,10 +440,10 @@ def _geo(path: Path) -> dict[int | str, Location]:
     return sensors
 
 
-def _libcity(known: KnownTable, request: Request) -> Contents:
+def _libcity(known: KnownTable, request: ConvertOptions) -> Contents:
     """The readings of NAME.dyna of the sensors of NAME.geo, in the order of that."""
     dyna = known.file(request.data)
-    geo, table = dyna.with_suffix(GEO), replace(request, data=dyna, meta=None, sensor_column=(known.sensor,))
+    geo, table = dyna.with_suffix(GEO), replace(request, data=dyna, meta_csv=None, sensor_column=(known.sensor,))
     places = _geo(geo)
     ids = {key: place.sensor_id for key, place in places.items()}
     [rows] = [replace(rows, listed=ids) for rows in _files(known, table)]
@@ -459,7 +459,7 @@ def _libcity(known: KnownTable, request: Request) -> Contents:
         notes += [f"{geo}: {found}: they are left out"]
     placed = {key: place for key, place in places.items() if on_earth(place.latitude, place.longitude)}
     contents = replace(_kept(contents, [vdid for vdid in ids.values() if vdid in present]), paths=(geo, dyna))
-    return replace(contents, locations=(placed or None) if request.meta is None else None, notes=tuple(notes))
+    return replace(contents, locations=(placed or None) if request.meta_csv is None else None, notes=tuple(notes))
 
 
 LIBCITY = "use the folder of NAME.geo and NAME.dyna as LibCity publishes it"

@@ -11,7 +11,7 @@ from itertools import islice
 
 from socialx.core.errors import SocialxError
 from socialx.files.sources.contents import Clock, Contents, Format
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.sheets import Sheet, cells_of, check_ids
 from socialx.files.sources.tables.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
 from socialx.files.store.head import LINE_BYTES, FileHead, separator_of
@@ -110,7 +110,7 @@ def _is_square(head: FileHead, width: int) -> bool:
         return sum(1 for _ in islice(lines, width + 1)) == width
 
 
-def _read(request: Request, *, has_ids: bool) -> Contents:
+def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
     head, clock = request.head, Clock(request)
     header, row = two_lines(head)
     if not header:
@@ -129,7 +129,7 @@ def _read(request: Request, *, has_ids: bool) -> Contents:
         len(names),
         (Block(clock.seconds(len(piece.numbers)), piece.numbers) for piece in sheet.rows((), columns)),
         feature,
-        notes=(f"{head.path}: its rows have no times, so they are counted on from {request.start}",),
+        notes=(f"{head.path}: its rows have no times, so they are counted on from {request.first_time}",),
         missing=0.0 if feature == SPEED else None,
     )
 
@@ -141,7 +141,7 @@ FORMATS = (
         _recognise_ids,
         partial(_read, has_ids=True),
         has_clock=False,
-        takes=frozenset({"quantity", "start", "step_s"}),
+        takes=frozenset({"quantity", "first_time", "step_s"}),
     ),
     Format(
         MATRIX,
@@ -149,6 +149,6 @@ FORMATS = (
         _recognise_numbers,
         partial(_read, has_ids=False),
         has_clock=False,
-        takes=frozenset({"quantity", "start", "step_s", "ids"}),
+        takes=frozenset({"quantity", "first_time", "step_s", "ids"}),
     ),
 )

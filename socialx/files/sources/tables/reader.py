@@ -16,7 +16,7 @@ from typing import NoReturn
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location, read_locations
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.columns import (
     BETWEEN,
     ENDS,
@@ -39,7 +39,7 @@ from socialx.files.sources.tables.sheets import (
     check_ids,
     look,
 )
-from socialx.files.sources.tables.text_cells import Signs
+from socialx.files.sources.tables.text_cells import NumberFormat
 from socialx.files.sources.tables.time_texts import (
     COPIED,
     COPIED_TEXT,
@@ -61,7 +61,7 @@ from socialx.files.store.quantities import QUANTITIES, SPEED
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
-Look = Callable[[FileHead, Request], list[Sheet]]  # the sheets of a file that have times
+Look = Callable[[FileHead, ConvertOptions], list[Sheet]]  # the sheets of a file that have times
 
 
 def _recognise_published(head: FileHead) -> str | None:
@@ -95,7 +95,7 @@ def files_of(head: FileHead) -> list[Path]:
         return []
 
 
-def _published(head: FileHead, request: Request) -> list[Sheet]:
+def _published(head: FileHead, request: ConvertOptions) -> list[Sheet]:
     """A CSV as METR-LA and PEMS-BAY are published; refuses any other header."""
     names, _ = two_lines(head)
     if not names or names[0]:
@@ -106,10 +106,10 @@ def _published(head: FileHead, request: Request) -> list[Sheet]:
     begin, line = head.lines[0]
     sheet = Sheet((0,), path=head.path, kind="text", names=tuple(names), encoding=head.encoding, begin=begin)
     columns = tuple(range(1, len(names)))
-    return [replace(sheet, values=columns, separator=separator_of(line), signs=Signs(decimals=True))]
+    return [replace(sheet, values=columns, separator=separator_of(line), signs=NumberFormat(decimals=True))]
 
 
-def read_tables(request: Request, look_at: Look = look) -> Contents:
+def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
     """The readings of tables; ``look_at`` says of each file what its columns hold."""
     sheets, aside = _sheets(request, look_at)
     first = sheets[0]
@@ -169,7 +169,7 @@ def _left_out(sheets: list[Sheet]) -> list[str]:
     return lines
 
 
-def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message]:
+def _told_of_times(table: Table, first: Sheet, request: ConvertOptions) -> list[Message]:
     """A note on how times are read that are not copied as they stand there."""
     if ends := [first.names[place] for place in first.times if ENDS.fullmatch(first.names[place])]:
         return [Message(request.data, f"times are those of {ends[0]!r}, the ends of intervals, as they stand there")]
@@ -178,7 +178,7 @@ def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message
     if not table.told and table.times.form in COPIED:
         return []
     if table.times.start is not None:
-        return [Message(request.data, f"times are seconds that are counted from {request.start}")]
+        return [Message(request.data, f"times are seconds that are counted from {request.first_time}")]
     utc = table.times.zoned and request.timezone in (None, "UTC")
     named = utc and request.timezone is None
     zone = f"{Argument('timezone', 'ZONE')} writes them as wall times of a zone" if named else ""
@@ -186,7 +186,7 @@ def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message
     return [Message(request.data, f"{how}{', and written in UTC' if utc else ''}", zone)]
 
 
-def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
+def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
     """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
     heads = [request.head, *map(read_head, request.more)]
     paths = [(path, head) for head in heads for path in files_of(head)]
@@ -221,9 +221,9 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
     return [replace(sheet, signs=first.signs) if sheet.decimal == first.decimal else sheet for sheet in sheets], aside
 
 
-def _located(sheet: Sheet, request: Request) -> str | None:
+def _located(sheet: Sheet, request: ConvertOptions) -> str | None:
     """The column of a table whose values are sensors of the locations; None where no column is one, or several are."""
-    if request.meta is None or request.sensor_column:
+    if request.meta_csv is None or request.sensor_column:
         return None
     names = sheet.names[: sheet.melt.label if sheet.melt else None]
     places = tuple(place for place in range(len(names)) if place not in sheet.times)[:MANY]
@@ -231,13 +231,13 @@ def _located(sheet: Sheet, request: Request) -> str | None:
     with suppress(SocialxError), closing(replace(sheet, names=names, melt=None).rows(places)) as pieces:
         for place, texts in zip(places, next(pieces).texts, strict=True):
             with suppress(SocialxError):
-                known = read_locations(request.meta, texts.words, request.city)
+                known = read_locations(request.meta_csv, texts.words, request.city)
                 if 2 * sum(match_key(word) in known for word in texts.words) >= len(texts.words):
                     found.append(names[place])
     return found[0] if len(found) == 1 else None
 
 
-def _refuse(head: FileHead, request: Request) -> NoReturn:
+def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
     """Raise for a file in which no times were found."""
     if request.transposed:
         names, _ = two_lines(head)
@@ -263,7 +263,7 @@ def are_locations(path: Path) -> bool:
         return False
 
 
-def _chosen(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None], list[str]]:
+def _chosen(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
     """The features that are read and the column of each, None where each column is a sensor; and notes on them."""
     sheet = sheets[0]
     if not sheet.sensors and not sheet.one:
@@ -289,7 +289,7 @@ def _chosen(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None
     return found, notes
 
 
-def _of_all_columns(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None], list[str]]:
+def _of_all_columns(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
     """The feature of tables in which each column is a sensor, and a note where their file says it."""
     path = sheets[0].path
     if request.channel is not None and "," in request.channel:
@@ -314,7 +314,7 @@ def _refuse_shares(sheets: list[Sheet]) -> None:
         raise SocialxError(sheets[0].path, "no reading of its first rows is above 1, so they are hardly speeds", remedy)
 
 
-def _of_column(sheets: list[Sheet], place: int, request: Request) -> tuple[str | None, list[str]]:
+def _of_column(sheets: list[Sheet], place: int, request: ConvertOptions) -> tuple[str | None, list[str]]:
     """What a column of readings is whose name says no quantity, and a note where its file says it."""
     sheet = sheets[0]
     name = sheet.names[place]
@@ -332,7 +332,7 @@ def _of_column(sheets: list[Sheet], place: int, request: Request) -> tuple[str |
     return by_file or SPEED, notes
 
 
-def _refuse_other_quantity(sheet: Sheet, request: Request, own: str | None, where: str) -> None:
+def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, own: str | None, where: str) -> None:
     """Raise for a table that says itself that it is another quantity than the user says, or than the file holds.
 
     own: the quantity that it says, ``where`` the columns that say it.
@@ -381,7 +381,7 @@ def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
     raise SettingsError(Argument("channel", asked), "no column of readings", listed)
 
 
-def _units(sheets: list[Sheet], features: dict[str, int | None], request: Request) -> dict[str, str | None]:
+def _units(sheets: list[Sheet], features: dict[str, int | None], request: ConvertOptions) -> dict[str, str | None]:
     """The unit of each feature as the table says it; the one that a user gives is that of the speed, if it is read."""
     meant = SPEED if SPEED in features else next(iter(features))
     asked = {meant: request.units}
@@ -389,10 +389,10 @@ def _units(sheets: list[Sheet], features: dict[str, int | None], request: Reques
 
 
 def _places(
-    table: Table, request: Request, aside: list[Path]
+    table: Table, request: ConvertOptions, aside: list[Path]
 ) -> tuple[dict[int | str, Location] | None, set[int | str], list[str]]:
     """The positions of a file beside the data, the keys of sensors that are known, and notes on files set aside."""
-    at, may_be = request.meta or (aside[0] if len(aside) == 1 else None), sensors_of(table.ids)
+    at, may_be = request.meta_csv or (aside[0] if len(aside) == 1 else None), sensors_of(table.ids)
     found = read_locations(at, (*table.ids, *may_be), request.city) if at and (may_be or at in aside) else None
     known = {match_key(vdid) for vdid in request.known} if found is None else set(found)
     what = "the positions of the sensors" if at in aside else "positions of sensors, set aside"
@@ -433,7 +433,7 @@ def _lanes(table: Table, known: set[int | str]) -> Lanes | None:
 
 
 def _of_sensors(
-    table: Table, lanes: Lanes, features: dict[str, int | None], request: Request
+    table: Table, lanes: Lanes, features: dict[str, int | None], request: ConvertOptions
 ) -> tuple[tuple[str, ...], Generator[Block, None, None], str]:
     """The ids and readings of the sensors of a table of lanes, and how these were combined, for a note."""
     first, names = table.sheets[0], list(features)

@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from socialx.core.errors import Argument, sample
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.columns import (
     BEHIND,
     CALENDAR,
@@ -67,7 +67,7 @@ SCALES = 20  # of two medians, from which on columns hold no readings of one qua
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """What the columns of a table are, by their numbers from 0.
 
     times: the column of the times, or those of the dates and of the times of day.  sensors: the columns that name the
@@ -91,8 +91,8 @@ class Roles:
 
 
 def roles_of(
-    names: list[str], rows: Rows, separator: str, request: Request, more: Callable[[], Rows] | None = None
-) -> Roles | None:
+    names: list[str], rows: Rows, separator: str, request: ConvertOptions, more: Callable[[], Rows] | None = None
+) -> ColumnRoles | None:
     """The roles of columns with these names and first rows; None where none holds times, or ``names`` is no header.
 
     more: gives many rows of the table, the first ones among them.
@@ -118,7 +118,7 @@ def roles_of(
     return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
 
 
-def _of_table(table: _Table, wide: list[int]) -> Roles:
+def _of_table(table: _Table, wide: list[int]) -> ColumnRoles:
     """The roles of a table whose dates an hour may join, or times of day.  wide: all columns but the times."""
     unclear = None
     if not table.request.time_column and (hour := table.hour()) is not None:
@@ -133,9 +133,9 @@ def _of_table(table: _Table, wide: list[int]) -> Roles:
     return replace(found, unclear=unclear or found.unclear)
 
 
-def _of_rows(table: _Table, wide: list[int]) -> Roles:
+def _of_rows(table: _Table, wide: list[int]) -> ColumnRoles:
     """The roles of a table with a row for each time, or for each time and sensor.  wide: all columns but the times."""
-    rest, texts, found = table.rest, table.texts, Roles(table.times, decimal=table.decimal)
+    rest, texts, found = table.rest, table.texts, ColumnRoles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
     lanes = next((place for place in table.lanes if place not in sensors), None)
     numbers = {place for place in rest if table.is_row_number(place)}
@@ -164,7 +164,7 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
     return replace(found, values=read, unclear=unclear, shares=table.shares(read))
 
 
-def _of_sensors(names: list[str], columns: Rows, separator: str, request: Request) -> Roles | None:
+def _of_sensors(names: list[str], columns: Rows, separator: str, request: ConvertOptions) -> ColumnRoles | None:
     """The roles of a table with a row for each sensor, and a column for each time; None for all else.
 
     The sensors are in the column with the name of one, else in the first that holds no times.
@@ -177,10 +177,10 @@ def _of_sensors(names: list[str], columns: Rows, separator: str, request: Reques
     sensors = tuple(said or [place for place in others if may_be_sensors(names[place])][:1] or others[:1])
     decimal = request.decimal or decimal_sign(separator, [columns[group[0]] for group in melt.groups])
     left = tuple(place for place in others if place not in sensors)
-    return Roles((melt.label,), sensors, None, melt.values, left=left, decimal=decimal, melt=melt)
+    return ColumnRoles((melt.label,), sensors, None, melt.values, left=left, decimal=decimal, melt=melt)
 
 
-def _of_days(table: _Table, melt: Melt) -> Roles | None:
+def _of_days(table: _Table, melt: Melt) -> ColumnRoles | None:
     """The roles of a table with a row for each sensor and day, and a column for each time of day.
 
     None for columns with the numbers of a day of 25 hours where nothing names sensors: they are sensors.
@@ -205,12 +205,12 @@ def _of_days(table: _Table, melt: Melt) -> Roles | None:
             unclear = found, AS_CLOCKS
     times = (table.times[0], melt.label)
     one = not sensors and lanes is None
-    return Roles(
+    return ColumnRoles(
         times, sensors, lanes, melt.values, one, decimal=table.decimal, unclear=unclear, melt=melt, shares=shares
     )
 
 
-def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: Request) -> list[int]:
+def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: ConvertOptions) -> list[int]:
     """The columns beside the times that are neither empty nor dropped, nor a part of a time that nobody asked for."""
     asked = {*request.sensor_column, *request.channels}
     kept = []
@@ -243,7 +243,7 @@ class _Table:
     rest: list[int]
     texts: list[int]
     decimal: str
-    request: Request
+    request: ConvertOptions
 
     @cached_property
     def lanes(self) -> list[int]:

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.core.errors import Argument, SocialxError, sample, shortened
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.small_tables import read_workbook
 from socialx.files.sources.tables.columns import parts_of, plain, quantity_of, unit_of
 from socialx.files.sources.tables.json_rows import NESTED, json_objects
-from socialx.files.sources.tables.roles import Roles, roles_of
+from socialx.files.sources.tables.roles import ColumnRoles, roles_of
 from socialx.files.sources.tables.text_cells import (
     ABSENT,
     FOOTER_ROWS,
     NUMBER,
     UNQUOTED,
+    NumberFormat,
     Piece,
-    Signs,
     TextColumns,
     Texts,
     is_below,
@@ -59,7 +59,7 @@ CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, an
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sheet(Roles):
+class Sheet(ColumnRoles):
     """How a table is written, and the roles of its columns; there are no times where rows are counted.
 
     kind: text, json, parquet, or excel.  units: what a line of units below the header says of each column.
@@ -85,7 +85,7 @@ class Sheet(Roles):
     others: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     frame: pd.DataFrame | None = field(default=None, compare=False)
-    signs: Signs = field(default_factory=Signs, compare=False)
+    signs: NumberFormat = field(default_factory=NumberFormat, compare=False)
     sensor: str = ""
     nested: tuple[str, ...] = ()
     suffix: str = ""
@@ -214,19 +214,19 @@ class Sheet(Roles):
         return found.to_numpy(np.float64, na_value=np.nan)
 
 
-def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
+def look(head: FileHead, request: ConvertOptions | None = None) -> list[Sheet]:
     """The sheets of a file that have times, several of a workbook; raises nothing for other kinds of files.
 
     request: which columns hold times or sensors, and which are left out.
     """
-    said = request or Request(head.path)
+    said = request or ConvertOptions(head.path)
     asked = tuple(getattr(said, option) for option in ASKED)
     if asked not in head.seen:
         head.seen[asked] = _looked(head, said)
     return [replace(sheet, signs=replace(sheet.signs)) for sheet in head.seen[asked]]
 
 
-def _looked(head: FileHead, request: Request) -> list[Sheet]:
+def _looked(head: FileHead, request: ConvertOptions) -> list[Sheet]:
     """The sheets of a file at which nobody has looked."""
     if is_json(head):
         return _objects(head, request)
@@ -261,7 +261,7 @@ def is_json(head: FileHead) -> bool:
     return bool(head.lines) and "".join(line.strip() for _, line in head.lines[:3]).startswith(("{", "[{"))
 
 
-def _objects(head: FileHead, request: Request) -> list[Sheet]:
+def _objects(head: FileHead, request: ConvertOptions) -> list[Sheet]:
     """The sheet of objects of JSON, whose columns are the keys of the first ones."""
     try:
         with closing(json_objects(head.path, head.encoding, request.decimal or ".")) as objects:
@@ -285,7 +285,7 @@ def cells_of(line: str, separator: str) -> list[str]:
         return []
 
 
-def _written_as(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -> Sheet | None:
+def _written_as(sheet: Sheet, rows: list[tuple[int, list[str]]], request: ConvertOptions) -> Sheet | None:
     """The sheet that its first rows show; a unit behind its numbers is none of them, and its file may name its day."""
     units = [""] * max((len(cells) for _, cells in rows), default=0)
     for place, cell in (each for _, cells in rows[-3:] for each in enumerate(cells)):
@@ -303,7 +303,7 @@ def _written_as(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Reques
     return _headed(replace(sheet, day=day), rows, request)
 
 
-def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -> Sheet | None:
+def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: ConvertOptions) -> Sheet | None:
     """The sheet with everything that its first rows say; None where none of them is a header with times below it.
 
     Lines above the header have fewer cells with a text.  One line below it may hold no times and no number, such as
@@ -332,7 +332,7 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
     return None
 
 
-def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Request) -> Sheet | None:
+def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: ConvertOptions) -> Sheet | None:
     """The sheet with what each column holds.  None where no column holds times, or ``names`` is no header."""
 
     import pyarrow as pa
@@ -360,7 +360,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
         if melt is None
         else ("time" if melt.label in roles.times else "lane" if melt.label == roles.lanes else "sensor", *melt.names)
     )
-    signs = Signs(said=request.decimal is not None)
+    signs = NumberFormat(said=request.decimal is not None)
     if sheet.kind == "text":  # so that hardly any file is looked at for them
         read = melt.columns(roles.values) if melt else roles.values
         for cells in rows:  # one after the other: the first tells it mostly

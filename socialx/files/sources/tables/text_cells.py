@@ -49,7 +49,7 @@ UNQUOTED = "\x1f"  # stands between the cells of rows of JSON
 
 
 @dataclass
-class Signs:
+class NumberFormat:
     """What tells whether a sign before three digits is that of the decimals or of the thousands.
 
     said: whether the user named the sign of the decimals; the other one is then that of the thousands.  grouped: a
@@ -206,7 +206,7 @@ class TextColumns:
     decimal: str = "."
     begin: int = 1
     encoding: str = "utf-8-sig"
-    signs: Signs = field(default_factory=Signs, compare=False)
+    signs: NumberFormat = field(default_factory=NumberFormat, compare=False)
     timed: bool = False
     nested: tuple[str, ...] = ()
     suffix: str = ""

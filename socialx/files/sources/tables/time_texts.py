@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from socialx.core.errors import Argument, sample
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.clock_changes import nearest_step
 from socialx.files.sources.tables.columns import HOUR, OF_ROW, SINCE_1970, names_rows
 from socialx.files.sources.tables.text_cells import Texts
@@ -162,7 +162,7 @@ def candidates(text: str) -> list[Times]:
 
 
 def times_of(
-    names: list[str], rows: Rows, columns: list[list[str]], request: Request
+    names: list[str], rows: Rows, columns: list[list[str]], request: ConvertOptions
 ) -> tuple[tuple[int, ...], tuple[str, str] | None]:
     """The column of the times, or those of dates and of times of day, none where there is none; and what is unclear.
 
@@ -180,7 +180,7 @@ def times_of(
 
 
 def _times_said(
-    names: list[str], rows: Rows, request: Request
+    names: list[str], rows: Rows, request: ConvertOptions
 ) -> tuple[tuple[int, ...] | None, tuple[str, str] | None]:
     """The columns of times as the user names them, or the one or two that are written as the user says.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, SettingsError, SocialxError, sample
 from socialx.files.sources.contents import start_seconds
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.clock_changes import free_step, is_put_back, nearest_step, repeated_hour
 from socialx.files.sources.tables.columns import BETWEEN, CALENDAR
 from socialx.files.sources.tables.roles import COVERED
@@ -54,7 +54,7 @@ class Table:
     values: tuple[int, ...] = ()
 
 
-def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
+def table_of(sheets: list[Sheet], request: ConvertOptions, chosen: list[int]) -> Table:
     """The sheets with what a walk over their times tells.
 
     chosen: the columns of readings, where a row has several quantities.
@@ -63,7 +63,7 @@ def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     wide = not first.sensors
     sheets, alike = _aligned(sheets, chosen)
     ways = _ways(first, request)
-    walked = _walk(sheets, ways)
+    walked = _scan_times(sheets, ways)
     times = _one_way(first, walked)
     moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
     order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
@@ -119,16 +119,18 @@ def _refuse_positions(sheet: Sheet) -> None:
         )
 
 
-def _ways(first: Sheet, request: Request) -> list[Times]:
+def _ways(first: Sheet, request: ConvertOptions) -> list[Times]:
     """How the times may be written, by the first of them."""
     if form := request.time_format:
         if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
             clock = first.first.rpartition(" ")[2]
             form += " " + ":".join(("%H", "%M", "%S")[: 1 + clock.count(":")])
         return [Times.of(form)]
-    if request.start is not None:
+    if request.first_time is not None:
         if not NUMBER.fullmatch(first.first):
-            raise SettingsError(Argument("start", request.start), f"{first.where} has dates ({first.first})", "drop it")
+            raise SettingsError(
+                Argument("first_time", request.first_time), f"{first.where} has dates ({first.first})", "drop it"
+            )
         return [Times(None, zoned=False, start=start_seconds(request))]
     ways = candidates(first.first or "2012-03-01 00:00:00")
     refuse_undated(first.where, [first.first])
@@ -179,7 +181,7 @@ def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told
 
 
 @dataclass
-class Walk:
+class TimeScan:
     """What the times of all sheets tell, for each way to read them.
 
     moments: seconds of the rows of each sheet, int64 [T]; of a table with a row for each reading without those of the
@@ -192,9 +194,9 @@ class Walk:
     rows: int = 0
 
 
-def _walk(sheets: list[Sheet], ways: list[Times]) -> Walk:
+def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
     """The times of all rows, and the sensors where they are cells; a way in which one is no time is given up."""
-    walk = Walk({way: [] for way in ways}, {way: [] for way in ways}, {})
+    walk = TimeScan({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
         parts: dict[Times, list[np.ndarray]] = {way: [] for way in walk.moments}
         columns = (*sheet.times, *sheet.named) if sheet.sensors else sheet.times
@@ -231,7 +233,7 @@ def _once(seconds: np.ndarray) -> np.ndarray:
     return seconds[np.append(True, np.diff(seconds) != 0)]
 
 
-def _refuse_names(first: Sheet, walk: Walk) -> None:
+def _refuse_names(first: Sheet, walk: TimeScan) -> None:
     """Raise for rows without a sensor, and for those of all lanes beside those of each lane."""
     part = 0 if first.lanes is None else 2
     totals = [name for name in walk.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[part])]
@@ -249,7 +251,7 @@ def _refuse_names(first: Sheet, walk: Walk) -> None:
         raise SocialxError(first.path, f"rows without a sensor in {named!r}", "remove them")
 
 
-def _refuse_scattered(first: Sheet, walk: Walk, count: int, request: Request) -> None:
+def _refuse_scattered(first: Sheet, walk: TimeScan, count: int, request: ConvertOptions) -> None:
     """Raise where a column cannot be that of the sensors: few of them have a row at most of ``count`` times."""
     share = walk.rows / max(1, count * len(walk.sensors))
     if request.sensor_column or request.resample or len(walk.sensors) < FEW or count < FEW:
@@ -265,7 +267,7 @@ def _refuse_scattered(first: Sheet, walk: Walk, count: int, request: Request) ->
         raise SocialxError(first.where, found, f"{anyway} if it names them{either}")
 
 
-def _one_way(sheet: Sheet, walk: Walk) -> Times:
+def _one_way(sheet: Sheet, walk: TimeScan) -> Times:
     """How the times are written.
 
     Day and month are told apart by a number above 12, else by the order of the rows, which must be that of time, and

@@ -1,9 +1,9 @@
 """Readings in the file's units -> normalised inputs, and back; only training rows decide mean and deviation.
 
-``Network`` is what a model must know of its data before it sees a batch.
+``DataSpec`` is what a model must know of its data before it sees a batch.
 """
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets
+# Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ BLOCK_ROWS = 1024  # of measure
 
 
 @dataclass(frozen=True)
-class Moments:
+class MeanStd:
     """Mean and deviation of the valid readings of the training rows of one feature, in the file's unit."""
 
     mean: float
     std: float
 
 
-def measure(source: RowSource, rows: slice, where: object = "") -> list[Moments]:
+def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]:
     """Masked z-score of each of the C features, from these rows.
 
     Summed in float64 by blocks of rows, which are read twice.  Missing readings do not count: METR-LA stores an outage
@@ -64,12 +64,12 @@ def measure(source: RowSource, rows: slice, where: object = "") -> list[Moments]
     means = [total / count for total, count in zip(sums, counts, strict=True)]
     squares = totals(lambda readings, feature: (readings - means[feature]) ** 2)
     return [
-        Moments(mean, math.sqrt(square / count) or 1.0)
+        MeanStd(mean, math.sqrt(square / count) or 1.0)
         for mean, square, count in zip(means, squares, counts, strict=True)
     ]
 
 
-class Normaliser(nn.Module):
+class StandardScaler(nn.Module):
     """Normalises inputs and forecasts by what the training rows were like: z = (reading - mean) / std.
 
     inputs: of the F features that are read; targets: of the G that are forecast.  The numbers are kept in the state
@@ -81,7 +81,7 @@ class Normaliser(nn.Module):
     target_mean: Tensor
     target_std: Tensor
 
-    def __init__(self, inputs: Sequence[Moments], targets: Sequence[Moments]) -> None:
+    def __init__(self, inputs: Sequence[MeanStd], targets: Sequence[MeanStd]) -> None:
         super().__init__()
         for name, of in (("input", inputs), ("target", targets)):
             self.register_buffer(f"{name}_mean", torch.tensor([float(feature.mean) for feature in of]))
@@ -89,15 +89,15 @@ class Normaliser(nn.Module):
 
     def inputs(self, batch: Batch) -> Tensor:
         """The normalised history [B,T,N,F], 0 where a reading is missing."""
-        return torch.where(batch.valid, (batch.history - self.input_mean) / self.input_std, 0.0)
+        return torch.where(batch.valid, (batch.inputs - self.input_mean) / self.input_std, 0.0)
 
-    def carried(self, batch: Batch) -> Tensor:
+    def last_observed(self, batch: Batch) -> Tensor:
         """The latest valid reading of the targets, normalised [B,N,G]; NaN where there never was one."""
-        return (batch.carried - self.target_mean) / self.target_std
+        return (batch.last_observed - self.target_mean) / self.target_std
 
     def from_latest(self, batch: Batch, change: Tensor) -> Tensor:
         """The latest valid reading plus the normalised change [B,P,N,G]; the mean where there never was a reading."""
-        start = torch.where(batch.carried.isnan(), self.target_mean, batch.carried)  # [B,N,G]
+        start = torch.where(batch.last_observed.isnan(), self.target_mean, batch.last_observed)  # [B,N,G]
         return start[:, None] + self.target_std * change.to(start.dtype)
 
     def from_mean(self, normalised: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class Normaliser(nn.Module):
 
 
 @dataclass(frozen=True)
-class Network:
+class DataSpec:
     """Sizes and moments of a network of N sensors: history T, horizon P, slots of a day, F inputs and G targets.
 
     read: the place of each target among the inputs, None where it is no input.  find_neighbours: a function that
@@ -114,11 +114,11 @@ class Network:
     """
 
     sensors: int
-    history: int
+    lookback: int
     horizon: int
     slots: int
-    inputs: tuple[Moments, ...]
-    targets: tuple[Moments, ...]
+    inputs: tuple[MeanStd, ...]
+    targets: tuple[MeanStd, ...]
     read: tuple[int | None, ...] = ()
     find_neighbours: Callable[[], Neighbours] | None = field(default=None, repr=False, compare=False)
 
@@ -127,12 +127,12 @@ class Network:
         """The neighbours of every sensor, by the settings of the section pooling; found when they are first asked for.
 
         Raises ValueError for a network that was made without positions or roads, and SocialxError where the file has
-        sensors without a position and ``pooling.strict`` is on.
+        sensors without a position and ``pooling.require_locations`` is on.
         """
         if self.find_neighbours is None:
             raise ValueError("the neighbours of this network are not known")
         return self.find_neighbours()
 
-    def normaliser(self) -> Normaliser:
-        """A normaliser of its inputs and targets."""
-        return Normaliser(self.inputs, self.targets)
+    def scaler(self) -> StandardScaler:
+        """A scaler of its inputs and targets."""
+        return StandardScaler(self.inputs, self.targets)

@@ -19,13 +19,13 @@ from torch.export import ExportedProgram
 
 from socialx.core.batch import Batch
 from socialx.data.calendar import WALL, Calendar
-from socialx.data.climatology import KnownDays, OneDay, PastDays
+from socialx.data.climatology import DailyStats, OneDay, RollingClimatology
 from socialx.data.geo import nearest
-from socialx.data.normaliser import Network
-from socialx.data.series import Histories
+from socialx.data.scaler import DataSpec
+from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
+from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, traced
 from socialx.model.pooling import Geometry, Social
-from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
 from socialx.settings.kinds import MODELS, POOLINGS
 from socialx.tasks.export_formats import as_onnx
 from tests.networks import KINDS, MOMENTS, network, positions, speeds
@@ -46,29 +46,29 @@ class Seen(nn.Module):
 
 
 def around(
-    model: nn.Module, of: Network | None = None, bounded: bool = True, known: KnownDays | None = None
-) -> Standalone:
+    model: nn.Module, of: DataSpec | None = None, bounded: bool = True, known: DailyStats | None = None
+) -> ExportModel:
     of = of or replace(network(), read=(0,))
-    return Standalone(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets), known)
+    return ExportModel(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets), known)
 
 
-def histories(sensors: int = 5) -> tuple[Histories, np.ndarray]:
+def context(sensors: int = 5) -> tuple[ContextReader, np.ndarray]:
     """Made-up speeds with outages: sensor 1 for the last hours, sensor 2 from the start; and five issue times."""
     values, valid, seconds = speeds(200, sensors, missing=0.3)
     valid[100:, 1] = valid[:, 2] = False
     values[~valid] = 0
-    return Histories(Arrays(values[..., None], valid[..., None], seconds), 12, 12, (0,), (0,)), seconds[
+    return ContextReader(Arrays(values[..., None], valid[..., None], seconds), 12, 12, (0,), (0,)), seconds[
         [40, 90, 120, 121, 199]
     ]
 
 
 def test_a_model_sees_the_batch_of_predict() -> None:
-    made, issued = histories()
+    made, issued = context()
     ((_, batch),) = made.batches(issued, 5)
-    for marked in (batch.history, torch.where(batch.valid, batch.history, NAN)):
+    for marked in (batch.inputs, torch.where(batch.valid, batch.inputs, NAN)):
         model = Seen()
-        around(model)(marked, batch.carried, torch.from_numpy(issued))
-        for name in ("history", "valid", "carried", "slot", "weekday"):
+        around(model)(marked, batch.last_observed, torch.from_numpy(issued))
+        for name in ("inputs", "valid", "last_observed", "time_of_day", "day_of_week"):
             torch.testing.assert_close(getattr(model.batch, name), getattr(batch, name), rtol=0, atol=0, equal_nan=True)
 
 
@@ -82,8 +82,8 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
     holidays = {last // 86_400 - 1: 6, last // 86_400: 5, last // 86_400 + 2: 6} if holiday else {}
     calendar = Calendar(holidays=holidays.get)
     source = Arrays(values[..., None], valid[..., None], seconds, calendar=calendar)
-    known, model = PastDays(source).now(), Seen()
-    program = Standalone(model, replace(network(), read=(0,)), 5, [0.0], [True], known, holidays)
+    known, model = RollingClimatology(source).now(), Seen()
+    program = ExportModel(model, replace(network(), read=(0,)), 5, [0.0], [True], known, holidays)
     midnight = last // 86_400 * 86_400
     for issued in (
         last,
@@ -93,53 +93,53 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
         rows = np.zeros((len(later), 5, 1), np.float32)
         rows[: len(seconds)] = values[..., None]
         whole = Arrays(rows, np.pad(valid, ((0, len(later) - len(seconds)), (0, 0)))[..., None], later, 5, calendar)
-        found = Histories(whole, 12, 12, (0,), (0,), past=PastDays(whole))
+        found = ContextReader(whole, 12, 12, (0,), (0,), past=RollingClimatology(whole))
         ((_, batch),) = found.batches(np.array([issued]), 1)
-        program(batch.history, batch.carried, torch.tensor([issued]))
-        torch.testing.assert_close(model.batch.usual, batch.usual, rtol=2e-5, atol=0, equal_nan=True)
-        torch.testing.assert_close(model.batch.trust, batch.trust, rtol=0, atol=1.01 / 255)
-    assert batch.trust.max() == 0  # a year later nothing is left
+        program(batch.inputs, batch.last_observed, torch.tensor([issued]))
+        torch.testing.assert_close(model.batch.climatology, batch.climatology, rtol=2e-5, atol=0, equal_nan=True)
+        torch.testing.assert_close(model.batch.confidence, batch.confidence, rtol=0, atol=1.01 / 255)
+    assert batch.confidence.max() == 0  # a year later nothing is left
 
 
 def test_a_latest_reading_that_is_not_given_is_that_of_the_history() -> None:
-    made, issued = histories()
+    made, issued = context()
     ((_, batch),) = made.batches(issued, 5)
     model = Seen()
-    around(model)(batch.history, torch.full_like(batch.carried, NAN), torch.from_numpy(issued))
+    around(model)(batch.inputs, torch.full_like(batch.last_observed, NAN), torch.from_numpy(issued))
     seen = batch.valid.any(dim=1)
     assert 0 < seen.sum() < seen.numel()
-    torch.testing.assert_close(model.batch.carried[seen], batch.carried[seen], rtol=0, atol=0)
-    assert model.batch.carried[~seen].isnan().all()
+    torch.testing.assert_close(model.batch.last_observed[seen], batch.last_observed[seen], rtol=0, atol=0)
+    assert model.batch.last_observed[~seen].isnan().all()
 
 
 def test_a_target_that_is_no_input_has_no_reading_in_the_history() -> None:
-    of = Network(2, 3, 2, 288, MOMENTS, (*MOMENTS, *MOMENTS), read=(None, 0))
+    of = DataSpec(2, 3, 2, 288, MOMENTS, (*MOMENTS, *MOMENTS), read=(None, 0))
     model = Seen()
-    history = torch.tensor([[[[1.0], [2.0]], [[3.0], [NAN]], [[4.0], [0.0]]]])  # [1,3,2,1]
-    around(model, of)(history, torch.full((1, 2, 2), NAN), torch.zeros(1, dtype=torch.int64))
-    assert model.batch.carried[..., 0].isnan().all()
-    assert model.batch.carried[..., 1].tolist() == [[4.0, 2.0]]
+    inputs = torch.tensor([[[[1.0], [2.0]], [[3.0], [NAN]], [[4.0], [0.0]]]])  # [1,3,2,1]
+    around(model, of)(inputs, torch.full((1, 2, 2), NAN), torch.zeros(1, dtype=torch.int64))
+    assert model.batch.last_observed[..., 0].isnan().all()
+    assert model.batch.last_observed[..., 1].tolist() == [[4.0, 2.0]]
 
 
 def test_infinity_and_the_missing_value_are_no_reading() -> None:
     model = Seen()
-    history = torch.full((1, 12, 5, 1), 60.0)
-    history[0, :5, 0, 0] = torch.tensor([torch.inf, -torch.inf, NAN, 0.0, -1.0])
-    around(model)(history, torch.zeros(1, 5, 1), torch.zeros(1, dtype=torch.int64))
+    inputs = torch.full((1, 12, 5, 1), 60.0)
+    inputs[0, :5, 0, 0] = torch.tensor([torch.inf, -torch.inf, NAN, 0.0, -1.0])
+    around(model)(inputs, torch.zeros(1, 5, 1), torch.zeros(1, dtype=torch.int64))
     assert model.batch.valid[0, :6, 0, 0].tolist() == [False, False, False, False, True, True]
-    assert model.batch.history.isfinite().all()
+    assert model.batch.inputs.isfinite().all()
 
 
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1)), st.sampled_from((1, 5, 7, 15, 60)))
 def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> None:
     issued = np.array([int(time.replace(tzinfo=UTC).timestamp())])
     model = Seen()
-    standalone = Standalone(model, replace(network(), read=(0,)), step_minutes, [None], [False])
+    standalone = ExportModel(model, replace(network(), read=(0,)), step_minutes, [None], [False])
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
-    slot, weekday = WALL.at(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
-    assert model.batch.slot.tolist() == slot.tolist()
-    assert model.batch.weekday.tolist() == weekday.tolist()
-    assert int(model.batch.weekday[0, 11]) == time.weekday()
+    time_of_day, day_of_week = WALL.at(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
+    assert model.batch.time_of_day.tolist() == time_of_day.tolist()
+    assert model.batch.day_of_week.tolist() == day_of_week.tolist()
+    assert int(model.batch.day_of_week[0, 11]) == time.weekday()
 
 
 @pytest.mark.parametrize("bounded", [True, False])
@@ -150,15 +150,15 @@ def test_only_what_cannot_be_negative_is_bounded(bounded: bool) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: int = 1) -> Standalone:
-    """A small model of four history steps and two of the horizon, every weight moved so that each has an effect."""
+def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: int = 1) -> ExportModel:
+    """A small model of four lookback steps and two of the horizon, every weight moved so that each has an effect."""
     torch.manual_seed(0)
-    of = Network(sensors, STEPS, 2, 288, MOMENTS, MOMENTS, (0,))
+    of = DataSpec(sensors, STEPS, 2, 288, MOMENTS, MOMENTS, (0,))
     arguments: dict[str, object] = {"width": 8, "blocks": 2, "dropout": 0.1}
     if kind == "social":
         layers = Social(
             POOLINGS[pooling].load(),
-            partial(Geometry, 2, nearest(positions(sensors), 3), pair_rank=2),
+            partial(Geometry, 2, nearest(positions(sensors), 3), adaptive_adjacency_rank=2),
             layers=1,
         )
         arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
@@ -172,7 +172,7 @@ def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: i
     rng = np.random.default_rng(0)
     counts = rng.uniform(0, 9, (4, 288, sensors, 1)).astype(np.float32)
     sums = (counts * rng.normal(55, 8, counts.shape)).astype(np.float32)
-    known = KnownDays(sums[:3], counts[:3], 11_000, 12_000, OneDay(12_000, 1, sums[3], counts[3]))
+    known = DailyStats(sums[:3], counts[:3], 11_000, 12_000, OneDay(12_000, 1, sums[3], counts[3]))
     return around(model.eval(), of, known=known if kind == "social" else None)
 
 
@@ -209,23 +209,23 @@ def test_a_graph_computes_what_the_model_does(case: tuple[Any, ...]) -> None:
         ways.append(in_onnx(program))
     rng = np.random.default_rng(1)
     for windows in (1, 2, 5):
-        history = torch.from_numpy(rng.normal(55, 8, (windows, STEPS, sensors, 1)).astype(np.float32))
-        history[torch.from_numpy(rng.random(history.shape) < 0.3)] = NAN
-        carried = torch.from_numpy(rng.normal(55, 8, (windows, sensors, 1)).astype(np.float32))
-        carried[:, 0] = NAN
+        inputs = torch.from_numpy(rng.normal(55, 8, (windows, STEPS, sensors, 1)).astype(np.float32))
+        inputs[torch.from_numpy(rng.random(inputs.shape) < 0.3)] = NAN
+        last_observed = torch.from_numpy(rng.normal(55, 8, (windows, sensors, 1)).astype(np.float32))
+        last_observed[:, 0] = NAN
         issued = torch.from_numpy(rng.integers(0, 1 << 31, windows))
         with torch.no_grad():
-            expected = standalone(history, carried, issued)
+            expected = standalone(inputs, last_observed, issued)
             assert expected.isfinite().all()
             for way in ways:
-                torch.testing.assert_close(way(history, carried, issued), expected, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(way(inputs, last_observed, issued), expected, rtol=1e-5, atol=1e-5)
 
 
 class Undecided(nn.Module):
     """What it computes depends on its numbers, which no graph can say."""
 
     def forward(self, batch: Batch) -> Tensor:
-        return batch.carried if batch.history.sum() > 0 else -batch.carried
+        return batch.last_observed if batch.inputs.sum() > 0 else -batch.last_observed
 
 
 @pytest.mark.slow

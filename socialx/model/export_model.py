@@ -1,6 +1,6 @@
 """A trained model as one graph of plain tensors that needs nothing else.  File units in, file units out."""
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets
+# Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch.nn import functional as F
 
 from socialx.core.batch import Batch
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY
-from socialx.data.climatology import HALF_LIFE_DAYS, KnownDays, near, usual_of
-from socialx.data.normaliser import Network
+from socialx.data.climatology import HALF_LIFE_DAYS, DailyStats, near, weighted_mean
+from socialx.data.scaler import DataSpec
 
-INPUTS, OUTPUT = ("history", "carried", "origin"), "forecast"
+INPUTS, OUTPUT = ("inputs", "last_observed", "origin"), "forecast"
 
 
-class Standalone(nn.Module):
+class ExportModel(nn.Module):
     """A model with what is around it in a forecast: which readings are missing, the calendar, and the bound at 0.
 
     step_minutes: the time between two rows.  missing: of each input, the value that stands for no reading, None where
@@ -40,11 +40,11 @@ class Standalone(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        network: Network,
+        network: DataSpec,
         step_minutes: int,
         missing: Sequence[float | None],
         not_negative: Sequence[bool],
-        known: KnownDays | None = None,
+        known: DailyStats | None = None,
         holidays: Mapping[int, int] | None = None,
         changes: Sequence[tuple[int, int]] = (),
     ) -> None:
@@ -55,7 +55,7 @@ class Standalone(nn.Module):
         super().__init__()
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
         none = len(network.inputs)  # the place of a column of NaN behind the inputs
-        steps = torch.arange(1 - network.history, network.horizon + 1)
+        steps = torch.arange(1 - network.lookback, network.horizon + 1)
         stages = [known, known.on(known.end + 1)] if known else []  # as of this day, and with its own readings
         tables = [near(np.stack([each.sums, each.counts]).swapaxes(0, 2)) for each in stages]
         self.register_buffer("known", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
@@ -68,7 +68,7 @@ class Standalone(nn.Module):
         self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
         self.register_buffer("not_negative", torch.tensor(list(not_negative)))
 
-    def forward(self, history: Tensor, carried: Tensor, origin: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Tensor:
         """-> forecast [B,P,N,G].
 
         history float32 [B,T,N,F]: the readings, oldest row first; NaN, infinity or the missing value of an input:
@@ -76,10 +76,10 @@ class Standalone(nn.Module):
         latest one of the history counts.  origin int64 [B]: the time of the last row as in the data file, in seconds
         since 1970 without a time zone.
         """
-        forecast = self.model(self.batch_of(history, carried, origin))
+        forecast = self.model(self.batch_of(inputs, last_observed, origin))
         return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
 
-    def batch(self, history: ArrayLike, origin: ArrayLike, carried: ArrayLike | None = None) -> Batch:
+    def batch(self, inputs: ArrayLike, origin: ArrayLike, last_observed: ArrayLike | None = None) -> Batch:
         """The batch of B windows that ``model`` takes, from arrays or tensors, on the device of the model.
 
         history [B,T,N,F] and carried [B,N,G]: as in ``forward``; without carried the history has the latest readings.
@@ -90,38 +90,38 @@ class Standalone(nn.Module):
         seconds = np.asarray(origin)
         if seconds.dtype.kind != "i":
             seconds = seconds.astype("datetime64[s]").astype(np.int64)
-        readings = torch.tensor(np.asarray(history, np.float32), device=device)
-        windows = (len(seconds), network.history, network.sensors, len(network.inputs))
+        readings = torch.tensor(np.asarray(inputs, np.float32), device=device)
+        windows = (len(seconds), network.lookback, network.sensors, len(network.inputs))
         targets = (len(seconds), network.sensors, len(network.targets))
-        latest = np.full(targets, np.nan) if carried is None else np.asarray(carried)
-        for name, shape, wanted in (("history", readings.shape, windows), ("carried", latest.shape, targets)):
+        latest = np.full(targets, np.nan) if last_observed is None else np.asarray(last_observed)
+        for name, shape, wanted in (("inputs", readings.shape, windows), ("last_observed", latest.shape, targets)):
             if tuple(shape) != wanted:
                 raise ValueError(f"{name} has the shape {tuple(shape)}, and the model takes {wanted}")
         times = torch.as_tensor(seconds, device=device)
         return self.batch_of(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
 
-    def batch_of(self, history: Tensor, carried: Tensor, origin: Tensor) -> Batch:
+    def batch_of(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Batch:
         """The batch of the tensors that ``forward`` takes."""
-        valid = history.isfinite() & (history != self.missing)
-        clean = torch.where(valid, history, 0.0)
+        valid = inputs.isfinite() & (inputs != self.missing)
+        clean = torch.where(valid, inputs, 0.0)
         rows = origin[:, None] + self.since_issue  # [B,R]
         seconds = self.local(rows)
-        slot, day = seconds % DAY_S // self.step_s, seconds // DAY_S
-        weekday = (day + 3) % 7
+        time_of_day, day = seconds % DAY_S // self.step_s, seconds // DAY_S
+        day_of_week = (day + 3) % 7
         if len(self.holidays):  # ONNX runtimes differ in what they make of no holidays
             holiday = (day[..., None] == self.holidays[:, 0]).long()  # [B,R,H]
-            weekday = torch.where(holiday.sum(-1) > 0, (holiday * self.holidays[:, 1]).sum(-1), weekday)
+            day_of_week = torch.where(holiday.sum(-1) > 0, (holiday * self.holidays[:, 1]).sum(-1), day_of_week)
         first_issue = self.local(rows - self.network.horizon * self.step_s) // DAY_S
-        usual, trust = self.usual(first_issue, slot, weekday)
+        climatology, confidence = self.climatology(first_issue, time_of_day, day_of_week)
         return Batch(
-            history=clean,
+            inputs=clean,
             valid=valid,
-            last=torch.full_like(carried, torch.nan),  # no model reads it
-            carried=torch.where(carried.isnan(), self.latest(clean, valid), carried),
-            slot=slot,
-            weekday=weekday,
-            usual=usual,
-            trust=trust,
+            last=torch.full_like(last_observed, torch.nan),  # no model reads it
+            last_observed=torch.where(last_observed.isnan(), self.latest(clean, valid), last_observed),
+            time_of_day=time_of_day,
+            day_of_week=day_of_week,
+            climatology=climatology,
+            confidence=confidence,
         )
 
     def local(self, seconds: Tensor) -> Tensor:
@@ -130,18 +130,18 @@ class Standalone(nn.Module):
             return seconds
         return seconds + ((seconds[..., None] >= self.changes[:, 0]).long() * self.changes[:, 1]).sum(-1)
 
-    def usual(self, day: Tensor, slot: Tensor, weekday: Tensor) -> tuple[Tensor, Tensor]:
+    def climatology(self, day: Tensor, time_of_day: Tensor, day_of_week: Tensor) -> tuple[Tensor, Tensor]:
         """What is usual at rows [B,R] and the trust in it, [B,R,N,G], as known on the day of the first issue there."""
         if self.known is None:
-            nothing = self.missing.new_empty(*slot.shape, self.network.sensors, 0)
+            nothing = self.missing.new_empty(*time_of_day.shape, self.network.sensors, 0)
             return nothing, nothing
         stage = (day > self.as_of).long()
         share = 0.5 ** ((day - self.as_of - stage).clamp(min=0) / HALF_LIFE_DAYS)
-        tables = self.known[stage, slot] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
-        of_kind = (weekday - 4).clamp(min=0)[..., None] == torch.arange(KINDS_OF_DAY, device=slot.device)
+        tables = self.known[stage, time_of_day] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
+        of_kind = (day_of_week - 4).clamp(min=0)[..., None] == torch.arange(KINDS_OF_DAY, device=time_of_day.device)
         own = torch.where(of_kind[..., None, None, None], tables, 0.0).sum(2)
-        readings, trust = usual_of(torch, own.unbind(2), (tables.sum(2) - own).unbind(2), self.mean[stage])
-        return readings, trust / 255
+        readings, confidence = weighted_mean(torch, own.unbind(2), (tables.sum(2) - own).unbind(2), self.mean[stage])
+        return readings, confidence / 255
 
     def latest(self, clean: Tensor, valid: Tensor) -> Tensor:
         """The latest valid reading of each target in the history, [B,N,G]; NaN where it has none."""
@@ -154,12 +154,12 @@ class Standalone(nn.Module):
     def example(self, windows: int = 2) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs of the right shapes."""
         network = self.network
-        history = torch.zeros(windows, network.history, network.sensors, len(network.inputs))
-        carried = torch.zeros(windows, network.sensors, len(network.targets))
-        return history, carried, torch.zeros(windows, dtype=torch.int64)
+        inputs = torch.zeros(windows, network.lookback, network.sensors, len(network.inputs))
+        last_observed = torch.zeros(windows, network.sensors, len(network.targets))
+        return inputs, last_observed, torch.zeros(windows, dtype=torch.int64)
 
 
-def traced(standalone: Standalone) -> ExportedProgram:
+def traced(standalone: ExportModel) -> ExportedProgram:
     """Its graph for any number of windows, without paths of this machine.  RuntimeError where there is none."""
     batch = Dim("batch")
     with torch.no_grad():
