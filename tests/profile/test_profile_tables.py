@@ -97,7 +97,7 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     )  # fmt: skip
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
     assert text.startswith("INPUT-BOUND  the CPU waits\n")
-    assert "change  loader.mode = resident, loader.pin_memory = true, alone 2.00x\n" in text
+    assert "change  loader.mode = on_device, loader.pin_memory = true, alone 2.00x\n" in text
     assert re.search(r"\nwithout that cause +50.0% ", text)
     assert "1  critical  loader.inline" in text
     for line in (

@@ -274,18 +274,9 @@ def test_every_text_and_mark_can_be_seen(scheme: int) -> None:
 browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 
 
-@pytest.mark.parametrize(
-    ("values", "ends"),
-    [
-        ([60, 70], (55.3, 70.7)),
-        ([3, 70], (0, 73.5)),
-        ([-5, 5], (-5.5, 5.5)),
-        ([66, 67], (52.93, 67.67)),
-        ([], (0, 1.05)),
-    ],
-)
-def test_an_axis_begins_where_values_do(values: list[float], ends: tuple[float, float]) -> None:
-    assert value_limits(np.array(values, float)) == pytest.approx(ends)
+def test_an_axis_begins_where_values_do() -> None:
+    wanted = {(60, 70): (55.3, 70.7), (3, 70): (0, 73.5), (-5, 5): (-5.5, 5.5), (66, 67): (52.93, 67.67), (): (0, 1.05)}
+    assert all(value_limits(np.array(values, float)) == pytest.approx(ends) for values, ends in wanted.items())
 
 
 @browser
