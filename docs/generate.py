@@ -6,11 +6,14 @@ python -m docs.generate [FOLDER]
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import sys
+import types
 import typing
 from pathlib import Path
+from typing import Any
 
 os.environ |= {"COLUMNS": "80", "NO_COLOR": "1"}  # of the help pages; read when they are printed
 
@@ -23,7 +26,7 @@ from socialx.cli.app import COMMANDS, app
 from socialx.cli.flags import name_of_type, words_of
 from socialx.files.sources.recognition import FORMATS
 from socialx.settings.layers import PRESETS, as_typed
-from socialx.settings.schema import KEYS, Settings, flag_of
+from socialx.settings.schema import BY_NAME, KEYS, Settings, flag_of
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "socialx"
@@ -38,7 +41,57 @@ def pages() -> dict[str, str]:
         "docs/cli.md": cli_page(),
         "docs/data.md": data_page(),
         "CONTRIBUTING.md": contributors_page(),
+        "socialx/settings/arguments.py": arguments_module(),
     }
+
+
+def arguments_module() -> str:
+    """Return the module that types the settings of a Python call, for editors and type checkers."""
+    names = {
+        **{key.split(".")[1]: type_text(key) for key in BY_NAME.values()},
+        **dict.fromkeys(Settings.model_fields, SECTION),
+    }
+    names.pop("data")  # every function has a parameter of this name
+    return "\n".join(
+        [
+            '"""Settings as keyword arguments of Python functions; written by `make docs` from the settings tree."""',
+            "",
+            "from collections.abc import Mapping, Sequence",
+            "from pathlib import Path",
+            "from typing import Any, Literal, TypedDict",
+            "",
+            "",
+            "class SettingsArguments(TypedDict, total=False):",
+            '    """Settings by their own names, and sections as mappings: ``width=64`` or ``model={"width": 64}``."""',
+            "",
+            *(f"    {name}: {text}" for name, text in names.items()),
+            "",
+        ]
+    )
+
+
+SECTION = "Mapping[str, Any]"
+
+
+def type_text(key: str) -> str:
+    """Return the type of a setting as a caller writes it; a path may be a text, and a tuple any sequence."""
+    if key in ("trainer.init_from", "trainer.teacher"):  # runs, as folders, names or values of Run
+        return "Any"
+    hint = KEYS[key].annotation
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return " | ".join(map(type_of, typing.get_args(hint) if union else [hint]))
+
+
+def type_of(kind: Any) -> str:
+    """Return one type as text, without what validates a value."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return type_of(typing.get_args(kind)[0])
+    if typing.get_origin(kind) is tuple:
+        item = type_of(typing.get_args(kind)[0])
+        return f"{item} | Sequence[{item}]"
+    if typing.get_origin(kind) is typing.Literal:
+        return f"Literal[{', '.join(json.dumps(value) for value in typing.get_args(kind))}]"
+    return {Path: "str | Path", types.NoneType: "None"}.get(kind, kind.__name__)
 
 
 def filled(page: Path, part: str, lines: list[str]) -> str:

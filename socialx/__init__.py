@@ -22,18 +22,27 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.core.errors import FallbackWarning as FallbackWarning
     from socialx.core.errors import SettingsError as SettingsError
     from socialx.core.errors import SocialxError as SocialxError
+    from socialx.files.sources.append import Appended as Appended
     from socialx.files.store.store import open_store as open_store
     from socialx.forecast.forecast import Forecast as Forecast
+    from socialx.model.export_model import ExportModel as ExportModel
+    from socialx.scoring.intervals import ConformalIntervals as ConformalIntervals
+    from socialx.scoring.results import Evaluation as Evaluation
+    from socialx.scoring.results import Explanation as Explanation
     from socialx.serving.server import serve as serve
     from socialx.settings.layers import load_settings as load_settings
     from socialx.settings.schema import Settings as Settings
     from socialx.tasks.calibrate import calibrate as calibrate
+    from socialx.tasks.compare import Comparison as Comparison
     from socialx.tasks.compare import compare as compare
+    from socialx.tasks.data_files import Conversion as Conversion
+    from socialx.tasks.data_files import Inspection as Inspection
     from socialx.tasks.data_files import append as append
     from socialx.tasks.data_files import backfill as backfill
     from socialx.tasks.data_files import convert as convert
     from socialx.tasks.data_files import download as download
     from socialx.tasks.data_files import inspect as inspect
+    from socialx.tasks.doctor import DoctorResult as DoctorResult
     from socialx.tasks.doctor import doctor as doctor
     from socialx.tasks.evaluate import evaluate as evaluate
     from socialx.tasks.explain import explain as explain
@@ -45,26 +54,32 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.tasks.train import Run as Run
     from socialx.tasks.train import load_run as load_run
     from socialx.tasks.train import train as train
+    from socialx.training.profile.profile import Profile as Profile
 
 # The module of each public name.
 _NAMES = {
     "core.errors": "FallbackWarning CheckFailedError SettingsError SocialxError",
+    "files.sources.append": "Appended",
     "files.store.store": "open_store",
     "forecast.forecast": "Forecast",
+    "model.export_model": "ExportModel",
+    "scoring.intervals": "ConformalIntervals",
+    "scoring.results": "Evaluation Explanation",
+    "serving.server": "serve",
     "settings.layers": "load_settings",
     "settings.schema": "Settings",
     "tasks.calibrate": "calibrate",
-    "tasks.compare": "compare",
-    "tasks.doctor": "doctor",
+    "tasks.compare": "Comparison compare",
+    "tasks.data_files": "Conversion Inspection append backfill convert download inspect",
+    "tasks.doctor": "DoctorResult doctor",
     "tasks.evaluate": "evaluate",
     "tasks.explain": "explain",
     "tasks.export": "export load_model",
-    "tasks.data_files": "append backfill convert download inspect",
     "tasks.predict": "predict",
     "tasks.profile": "profile",
     "tasks.report.report": "report",
-    "serving.server": "serve",
     "tasks.train": "Run load_run train",
+    "training.profile.profile": "Profile",
 }
 MODULES = {name: f"socialx.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(["__version__", *MODULES])

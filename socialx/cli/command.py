@@ -48,7 +48,9 @@ class _Command(typer.core.TyperCommand):
             raise
         except Exception as error:
             flag = getattr(error, "option_name", None)
-            meant = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"))
+            synonym = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"), "").split(" or ")
+            typed = {name for option in self.params for name in option.opts}
+            meant = next((name for name in synonym if name in typed), synonym[0])
             if (name := next((key for key in KEYS if flag_of(key) == flag), None)) and shown(str(ctx.info_name)):
                 meant = f"--set {name}=VALUE"
             if flag is not None and meant and meant.startswith("-"):

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from socialx.core.disk import file_signature
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.help import INTERVAL, RUN, Help, with_help
 from socialx.core.progress import Callback, note, subscribe
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment
@@ -50,7 +51,7 @@ def serve(
     max_body: Annotated[float, Help("requests that are longer are answered 413", "MIB")] = 4.0,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> None:
     """Answer requests for forecasts over HTTP until the process is interrupted.
 

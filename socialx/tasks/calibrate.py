@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from socialx.core.errors import Command, SocialxError
 from socialx.core.help import RUN, with_help
 from socialx.core.progress import Callback, subscribe
 from socialx.scoring.intervals import ConformalIntervals, calibrated
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
@@ -25,7 +26,7 @@ def calibrate(
     *,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> ConformalIntervals:
     """Measure the errors of a run on the validation split, and write its prediction intervals into its folder.
 

@@ -12,16 +12,17 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, Unpack
 
 import torch
 
 from socialx.core.errors import SocialxError, in_short, printable
 from socialx.core.progress import Bar, Callback, subscribe, work
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.file import read_settings
 from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
@@ -67,13 +68,12 @@ class Comparison:
 
 
 def compare(
-    file: str | Path | None = None,
-    /,
+    data: str | Path | Mapping[str, Any] | None = None,
     *,
     other: str | Path | Settings,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> Comparison:
     """Train with two settings in turns, and say how many times as fast the other one is.
 
@@ -81,7 +81,7 @@ def compare(
     times anew; the blocks come in the order A B B A, and the interval holds 99 %.
     """
     with subscribe(progress):
-        layers = ConfigLayers.of(settings, {"data.path": file, **sections})
+        layers = ConfigLayers.of(settings, {**sections, "data": data})
         effective = layers.load().settings
         if isinstance(other, Settings):
             there = other

@@ -12,13 +12,13 @@ import re
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -34,6 +34,7 @@ from socialx.data.scaler import MeanStd, measure
 from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import refuse_conflicts, unread
 from socialx.settings.layers import DEFAULT, ConfigLayers, Loaded, flat, sees_card
 from socialx.settings.schema import Settings
@@ -152,13 +153,12 @@ def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], F
 
 
 def doctor(
-    file: str | Path | None = None,
-    /,
+    data: str | Path | Mapping[str, Any] | None = None,
     *,
     settings: Settings | ConfigLayers | None = None,
     preset: str | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> DoctorResult:
     """Check the machine, the packages, the settings, the data file and one small step of the configured model.
 
@@ -168,7 +168,7 @@ def doctor(
     # Building a model sets the precision of products, the threads and the random numbers: they are given back.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with subscribe(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
-        setup = Setup(ConfigLayers.of(settings, {"data.path": file, **sections}, preset))
+        setup = Setup(ConfigLayers.of(settings, {**sections, "data": data}, preset))
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:

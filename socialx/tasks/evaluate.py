@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, published
 from socialx.scoring.scoring_pass import Metric, refuse_overflow, run_metrics_per_model
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
@@ -66,7 +67,7 @@ def evaluate(
     end: Annotated[Time | None, END] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> Evaluation:
     """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a split.
 

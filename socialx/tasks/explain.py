@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from socialx.scoring.metrics import Breakdown
 from socialx.scoring.references import ZEROS_COPIED
 from socialx.scoring.results import Explanation, ReferenceErrors
 from socialx.scoring.scoring_pass import refuse_overflow, run_metrics, run_metrics_per_model
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import POOLINGS, model_of
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
@@ -45,7 +46,7 @@ def explain(
     ] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> Explanation:
     """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
 

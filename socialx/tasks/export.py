@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 from torch.export import ExportedProgram
@@ -29,6 +29,7 @@ from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.time_axis import as_text, clock_changes
 from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, traced
 from socialx.scoring.protocol import ScoringProtocol
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ARGUMENT, SET, ConfigLayers
 from socialx.settings.schema import Settings, flag_of
 from socialx.tasks.build import Experiment
@@ -71,7 +72,7 @@ def export(
     data: str | Path | Mapping[str, Any] | None = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> Export:
     """Write the model of a run as a file that needs no socialx: a torch program, ONNX, or its weights.
 
@@ -119,7 +120,7 @@ def load_model(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     settings: Settings | ConfigLayers | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> ExportModel:
     """The trained model of a run as a torch module, ready to forecast from arrays.
 

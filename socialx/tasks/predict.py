@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Unpack
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from socialx.inspection.report import examine
 from socialx.scoring.intervals import ConformalIntervals
 from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import sensor_tables
 from socialx.settings.layers import ConfigLayers, as_typed, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
@@ -76,7 +77,7 @@ def predict(
     ] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> Forecast:
     """The next horizon of every sensor, after the last row of a file or after an earlier one.
 

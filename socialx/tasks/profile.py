@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from socialx.core.environment import environment, free_bytes
 from socialx.core.errors import Message
 from socialx.core.progress import Callback, note
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader
 from socialx.dataset import series_bytes
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import DEFAULT, ConfigLayers, as_tree
 from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment, build
@@ -27,14 +29,13 @@ GATHERED = 20  # batches of a series on the device that are timed where others a
 
 
 def profile(
-    file: str | Path | None = None,
-    /,
+    data: str | Path | Mapping[str, Any] | None = None,
     *,
     settings: Settings | ConfigLayers | None = None,
     preset: str | None = None,
     trace: str | Path | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> Profile:
     """Run real training steps, measure where the time goes, and say which setting would make them faster.
 
@@ -46,7 +47,7 @@ def profile(
     """
     with init_process_group(progress) as group:
         with group.all_or_none():
-            layers = ConfigLayers.of(settings, {"data.path": file, **sections}, preset)
+            layers = ConfigLayers.of(settings, {**sections, "data": data}, preset)
             check_outputs((trace, TRACE), layers=layers)
             loaded = layers.load()
             loaded.note_unread()
@@ -68,11 +69,11 @@ def profile(
             measured = measure(learner, loader, lengths, loading_facts(experiment, loader), keep)
         origin = {key: place for key, place in loaded.origin.items() if place != DEFAULT}
         measured = replace(measured, environment=environment(precision), settings=as_tree(effective), origin=origin)
-        data, mode = experiment.data, measured.value("loader.mode")
-        if measured.shares["input"] >= WARN and fits(measured) and mode != "on_device" and data.windows is not None:
+        dataset, mode = experiment.data, measured.value("loader.mode")
+        if measured.shares["input"] >= WARN and fits(measured) and mode != "on_device" and dataset.windows is not None:
             # What a batch of a series on the device takes.
-            order = WindowOrder(data.windows.split("train"), effective.loader.batch_size, shuffle=True)
-            seconds = first_batches(DeviceLoader(data.series, order), GATHERED, data.device)
+            order = WindowOrder(dataset.windows.split("train"), effective.loader.batch_size, shuffle=True)
+            seconds = first_batches(DeviceLoader(dataset.series, order), GATHERED, dataset.device)
             resident_s = seconds * effective.trainer.accumulate_grad_batches
             measured = replace(measured, loader={**(measured.loader or {}), "resident_s": resident_s})
         return with_findings(measured)

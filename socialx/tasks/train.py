@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from socialx.core.progress import Callback, Start, emit, note, work
 from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import list_of
 from socialx.scoring.protocol import ScoringProtocol
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import OwnModel, model_of
 from socialx.settings.layers import ConfigLayers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
@@ -104,20 +105,18 @@ def load_run(path: str | Path) -> Run:
 
 @with_help
 def train(
-    file: str | Path | None = None,
-    /,
+    data: str | Path | Mapping[str, Any] | None = None,
     *,
     settings: Settings | ConfigLayers | None = None,
     preset: str | None = None,
-    run_dir: str | Path | None = None,
     resume: Annotated[str | Path | Run | None, Help("go on with an interrupted run, with its settings", "RUN")] = None,
     overwrite: Annotated[bool, Help("replace a run in the run folder")] = False,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> Run:
     """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
 
-    file: the HDF5 file, which ``data="FILE"`` names too.  settings: a tree of ``load_settings``; sections such as
+    data: the HDF5 file, or the section ``data`` as a mapping.  settings: a tree of ``load_settings``; sections such as
     ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``init_from=RUN``,
     whose weights it starts from.  preset: ``mlp-small``, ``xlstm-small`` or ``xlstm-large``, a set of settings below
     all of these. run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``,
@@ -129,7 +128,7 @@ def train(
     with init_process_group(progress) as group:
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.all_or_none():
-            layers = ConfigLayers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, preset)
+            layers = ConfigLayers.of(settings, {**sections, "data": data}, preset)
             plan = plan_of(layers, resume, overwrite, group)
             plan.experiment.data.note_clock()
             trainer = plan.experiment.settings.trainer

@@ -6,6 +6,7 @@ import inspect
 import re
 
 import pytest
+from typer.main import get_command_from_info
 
 import socialx as api
 from socialx.cli.app import COMMANDS
@@ -71,11 +72,12 @@ def test_a_mistyped_command_is_refused_with_the_one_that_is_near() -> None:
 
 
 def test_what_other_words_mean_exists() -> None:
-    flags = {flag_of(key) for key in KEYS} | {"--devices", "--resume"}
+    made = [get_command_from_info(each, pretty_exceptions_short=True, rich_markup_mode=None) for each in registered()]
+    flags = {flag for each in made for option in each.params for flag in [*option.opts, *option.secondary_opts]}
     for word, meant in SYNONYMS.items():
         known = flags if meant.startswith("-") else set(COMMANDS)
-        assert meant.split()[0] in known, word
-        assert f"--{word}" not in flags
+        assert {each.split()[0] for each in meant.split(" or ")} <= known, word
+        assert not (meant.startswith("-") and f"--{word}" in flags), word
         assert word not in COMMANDS
 
 

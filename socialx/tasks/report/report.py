@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError
@@ -18,6 +18,7 @@ from socialx.scoring.attention_sums import AttentionWeights
 from socialx.scoring.metrics import Breakdown
 from socialx.scoring.results import Evaluation, Explanation, ModelScores, published
 from socialx.scoring.scoring_pass import run_metrics
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import sensor_tables
 from socialx.settings.layers import ConfigLayers, flat, own_settings
 from socialx.settings.schema import Settings
@@ -47,7 +48,7 @@ def report(
     end: Annotated[Time | None, END] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
-    **sections: Any,
+    **sections: Unpack[SettingsArguments],
 ) -> RunReport:
     """Scores of runs and reference forecasts, settings, learning curves, and where the best run errs.
 
