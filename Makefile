@@ -15,7 +15,7 @@ endif
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type docs fuzz bench-cpu bench-gpu ablation clean
+.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type docs pictures fuzz bench-cpu bench-gpu ablation clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
@@ -77,6 +77,9 @@ type: setup        ## mypy
 
 docs: setup        ## docs/settings.md, docs/cli.md and the picture of the model, from the code
 	$(BIN)/python -m docs.generate
+
+pictures: setup    ## every picture of README and docs; LA=metr_la.h5 BAY=pems_bay_74.h5, and chromium
+	PATH="$(BIN):$$PATH" PYTHONPATH=. sh docs/draw_pictures.sh
 
 bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thread, about 6 minutes
 	$(BIN)/python benchmarks/encoder_cpu.py
