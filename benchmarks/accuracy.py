@@ -24,7 +24,7 @@ import socialx
 from benchmarks.common import RESULTS, head, line, parser, write
 from socialx.cli.progress_bars import Show
 from socialx.drawing.canvas import BLUE, GREY, VERMILION, picture, plain
-from socialx.drawing.map import label
+from socialx.drawing.map import place_labels
 from socialx.files.store.published import DATASETS
 from socialx.settings.layers import as_tree
 
@@ -117,7 +117,9 @@ def draw(runs: dict[str, Any]) -> None:
             axes.plot(*zip(*points, strict=True), "o", color=color, label=f"socialx, reads {READS[key]}")
         maes = {score.model: statistics.mean(score.mae) for score in DATASETS["metr-la"].scores}
         published = {name: (hours, maes[name]) for name, hours in COUNTED.items()}
-        axes.plot(*zip(*published.values(), strict=True), "s", color=GREY, label="published, reads 12 steps; hours counted")
+        axes.plot(
+            *zip(*published.values(), strict=True), "s", color=GREY, label="published, reads 12 steps; hours counted"
+        )
         axes.set_xscale("log")
         axes.set_xticks(HOURS, [f"{hours:g}" for hours in HOURS])
         axes.minorticks_off()
@@ -129,7 +131,7 @@ def draw(runs: dict[str, Any]) -> None:
         figure.draw_without_rendering()  # the layout is final
         anchors |= published
         places = np.array([*anchors.values()])
-        label(axes, [*anchors], places, np.array([xy for line in axes.lines for xy in line.get_xydata()]), [])
+        place_labels(axes, [*anchors], places, np.array([xy for line in axes.lines for xy in line.get_xydata()]), [])
 
 
 def table(runs: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""What HTML pages share: templates that escape every text, and pictures.
+"""Shared parts of HTML pages: templates that escape every text, and pictures.
 
-A page needs no network and no other file: styles and scripts stand in it.  Pictures are SVG by matplotlib, whose
-colours are those of the page, also in the dark.
+A page works offline, in a single file with all styles and scripts. matplotlib draws pictures as SVG in the colours of
+the page, also in dark mode.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ PLACES = re.compile(r' (?:d|x|y)="[^"]+"')
 def render(template: str, view: Mapping[str, Any], styles: str, script: str = "", folder: Path = FOLDER) -> str:
     """Return a whole page.
 
-    template: a file of ``folder`` or of this package, which extends ``page.html.j2``.  view: what it shows.  styles,
-    script: the only ones that it has.
+    template: a file in ``folder`` or beside this module that extends ``page.html.j2``. view: names and values for the
+    template. styles, script: texts that the page embeds.
     """
     trusted = {"css": Markup(styles), "script": Markup(script)}  # noqa: S704 - own files
     return environment(folder).get_template(template).render(trusted | dict(view))
 
 
 def files(*names: str, folder: Path = FOLDER) -> str:
-    """Return the texts of style sheets or scripts one after the other; those of this package, or of a folder."""
+    """Return the joined texts of style sheets or scripts, each from this folder if present, else from ``folder``."""
     return "".join((FOLDER / name if (FOLDER / name).exists() else folder / name).read_text("utf-8") for name in names)
 
 
 @cache
 def environment(folder: Path) -> Environment:
-    """Templates of a folder and of this package, in which every text is escaped."""
+    """Return templates from a folder and from this package, with every text escaped."""
     made = Environment(
         loader=FileSystemLoader([folder, FOLDER]),
         autoescape=True,
@@ -100,24 +100,24 @@ def environment(folder: Path) -> Environment:
 
 
 def digest(text: str) -> str:
-    """Return how a content security policy names a script or a style: by its hash."""
+    """Return the hash by which a content security policy names a script or a style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def plain(part: object) -> str:
-    """Return a text without characters that are no text."""
+    """Return a text without control characters."""
     return ODD.sub("\ufffd", str(part))
 
 
 def setting(value: object) -> str:
-    """Return the value of a setting as it is written in a file of settings; a dash if it is not set."""
+    """Return the value of a setting as a settings file writes the value, or a dash if unset."""
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return DASH if value is None or written == "NaN" else written
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a line looks like: the name of its colour on the page, its width and dashes in units of the picture."""
+    """The look of a line: the name of a page colour, a width and dashes in picture units."""
 
     colour: str
     width: float = 2
@@ -125,13 +125,13 @@ class Line:
 
     @property
     def css(self) -> str:
-        """For the sample in a legend."""
+        """Return the style for the sample in a legend."""
         dashes = " ".join(map(str, self.dashes))
         return f"stroke:var(--{self.colour});stroke-width:{self.width};stroke-dasharray:{dashes}"
 
     @property
     def style(self) -> dict[str, Any]:
-        """For matplotlib."""
+        """Return the style for matplotlib."""
         dashes = (0, self.dashes) if self.dashes else "solid"
         return {"color": COLOURS[self.colour], "linewidth": self.width, "linestyle": dashes}
 
@@ -142,9 +142,9 @@ def inline(
     draw: Callable[[Axes], None],
     size: tuple[int, int] = SIZE,
 ) -> Markup:
-    """Draw on axes that have a unit as title and as label -> an SVG element, which can be heard too.
+    """Draw on axes with a unit as title and as label, and return an SVG element that a screen reader can read.
 
-    title: no other picture of the page has it.
+    title: unique on the page.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -173,7 +173,7 @@ def inline(
 
 
 def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> float:
-    """Set axes for values over one day -> the hour at the left."""
+    """Set axes for values over a day, and return the hour at the left."""
     hours = seconds % DAY / HOUR
     left, right = float(hours[0]), max(float(hours[-1]), float(hours[0]) + 0.1)
     ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]

@@ -256,7 +256,7 @@ class Forecast(ResultRepr):
         sensors: None takes the six with the largest expected change.
         """
         from socialx.drawing.canvas import day, moment
-        from socialx.drawing.terminal import ahead
+        from socialx.drawing.terminal import lead_text
         from socialx.forecast.picture import MOST, plot_forecast
 
         check_output(Path(path), True, self.inputs)
@@ -265,7 +265,7 @@ class Forecast(ResultRepr):
         several = f", and {len(self.origin) - 1} later ones" if len(self.origin) > 1 else ""
         every = counted(len(self.sensors), "sensor")
         some = every if len(shown) == len(self.sensors) else f"{len(shown)} of {every}"
-        length = "hour" if minutes == 60 else ahead(minutes)
+        length = "hour" if minutes == 60 else lead_text(minutes)
         heading = f"{some}, next {length} from {moment(first):%H:%M} on {day(first)} {moment(first).year}{several}"
         zone = f", times of {self.timezone}" if self.timezone else ""
         what = f"{self.targets[0].replace('_', ' ')}, {self.unit}"

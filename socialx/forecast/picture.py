@@ -1,4 +1,4 @@
-"""A forecast on a terminal, and as a picture: history, forecast and, where it is known, truth of a few sensors."""
+"""A forecast on a terminal and as a picture: observations, forecast and, where known, truth for a few sensors."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ STEPS, STEPS_WITH_INTERVALS = 6, 3  # the latest of those that are reported: mor
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One sensor.  seconds int64 [R] and observed [R], NaN where nothing was read; times int64 [W,P], values [W,P].
+    """A sensor in a table or picture.
 
-    issued int64 [W]: when each forecast was made.  mark, remark: a word and words on an incomplete history, else empty.
-    lower, upper [W,P]: the ends of the intervals, None without.
+    seconds int64 [R], observed [R]: NaN where missing. issued int64 [W]: forecast origins. times int64 [W,P], values
+    [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: ends of intervals, or
+    None.
     """
 
     sensor: str
@@ -47,7 +48,7 @@ class Panel:
 
 
 def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, console: Console | None = None) -> None:
-    """The last issue, a row per sensor: its reading and what is forecast at the reported steps, with its interval."""
+    """Print the forecast from the last origin, a row per sensor: observation, forecasts and intervals."""
     out, first = console or Console(), panels[0]
     print_line(out, headline)
     shown = [minutes for minutes in reported_minutes(first.values.shape[1], step_minutes) if minutes]
@@ -73,10 +74,9 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
 def plot_forecast(
     panels: Sequence[Panel], heading: str, subheading: str, what: str, path: Path, band: str = ""
 ) -> None:
-    """Draw one panel per sensor into a .png, .svg or .pdf, atomically.
+    """Draw a panel per sensor into a .png, .svg or .pdf, atomically and equal to the byte in every call.
 
-    what: quantity and unit, the label of the upright axis.  band: the name of the intervals.  Two renders of the same
-    are equal, to the byte.
+    what: quantity and unit, the label on the upright axis. band: the name for intervals.
     """
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
@@ -126,7 +126,7 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> Non
 
 
 def _draw_observed(axes: Axes, panel: Panel, rows: np.ndarray, **look: Any) -> None:
-    """Draw observations of some rows [R] as a line, and those between two gaps as dots."""
+    """Draw observations at some rows [R] as a line, and an observation between two gaps as a dot."""
     seconds, values = panel.seconds[rows] - panel.seconds[0], panel.observed[rows]
     axes.plot(seconds, values, color=GREY, linewidth=1.4, **look)
     gap = np.isnan(np.pad(values, 1, constant_values=np.nan))

@@ -12,8 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, title
-from socialx.drawing.map import ERROR_COLOURS, Place, SensorMap, draw_map, feature, points_of, write_features
-from socialx.drawing.terminal import number, numbers, of_unit, print_line, print_table, reported_minutes, step_name
+from socialx.drawing.map import ERROR_COLOURS, Place, SensorMap, draw_map, feature, point_features, write_features
+from socialx.drawing.terminal import (
+    number,
+    number_table,
+    print_line,
+    print_table,
+    reported_minutes,
+    step_name,
+    unit_suffix,
+)
 from socialx.scoring.metrics import ErrorOf, maes_of
 from socialx.scoring.results import Explanation, Layer, SensorErrors
 from socialx.scoring.tables import WORST, key_text
@@ -36,20 +44,20 @@ REFERENCES: tuple[dict[str, Any], ...] = (
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
     """Errors by horizon, hour and sensor, and what each head of each social layer does."""
     out = console or Console()
-    mae, steps = f"MAE{of_unit(explanation.unit)}", explanation.by_horizon
-    table = numbers("at", mae, "forecasts")
+    mae, steps = f"MAE{unit_suffix(explanation.unit)}", explanation.by_horizon
+    table = number_table("at", mae, "forecasts")
     rows = {row.key: row for row in steps} | {None: ErrorOf(None, explanation.mae, explanation.count)}
     for minutes in reported_minutes(len(steps), steps[0].key):
         row = rows[minutes]
         table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
     print_table(out, f"{explanation.run}, {explanation.split} windows, {explanation.target}", table)
     hours = [(key_text("hour", row.key), number(row.mae, 3)) for row in explanation.by_hour]
-    table = numbers(*("from", mae) * 4)
+    table = number_table(*("from", mae) * 4)
     for first in range(6):
         table.add_row(*(cell for hour in hours[first::6] for cell in hour))
     print_table(out, "by the hour of the day that is forecast", table)
     scored = [sensor for sensor in explanation.sensors if sensor.mae is not None][:WORST]
-    table = numbers("sensor", mae, "forecasts", "neighbour", "weight", "km")
+    table = number_table("sensor", mae, "forecasts", "neighbour", "weight", "km")
     for sensor in scored:
         largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
         errors = (number(sensor.mae, 3), f"{sensor.count:,}")
@@ -65,7 +73,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
 
 def _print_layers(layers: Sequence[Layer], out: Console) -> None:
     trained, most = "trained" if any(layer.trained for layer in layers) else "fixed", layers[0].neighbours
-    table = numbers("layer", "head", "radius", "softness", "null key", "entropy", "distance")
+    table = number_table("layer", "head", "radius", "softness", "null key", "entropy", "distance")
     for layer in layers:
         name = layer.name
         for place, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
@@ -249,4 +257,4 @@ def write_explanation(explanation: Explanation, where: Mapping[str, Place], path
         if near.id != sensor.id and {near.id, sensor.id} <= where.keys()
         for ends in ({"from": near.id, "to": sensor.id},)
     ]
-    write_features(path, [*points_of(where, explanation.unit, mae=maes, forecasts=counts), *lines])
+    write_features(path, [*point_features(where, explanation.unit, mae=maes, forecasts=counts), *lines])

@@ -1,6 +1,6 @@
-"""Some runs as one HTML page that needs no network and no other file, and one run as a model card.
+"""Runs as an HTML page in a single file that works offline, and a run as a model card.
 
-A card is the README.md that a model hub shows beside the files of a run folder.
+A card is the README.md that a model hub shows beside a run folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from socialx.core.errors import counted
 from socialx.drawing.canvas import DAYS, HOUR, day
-from socialx.drawing.map import on_plane, round_length
+from socialx.drawing.map import plane_locations, round_length
 from socialx.drawing.page import (
     COLOURS,
     NBSP,
@@ -28,7 +28,7 @@ from socialx.drawing.page import (
     render,
     setting,
 )
-from socialx.drawing.terminal import DASH, ahead, duration, known, number, of_unit, reported_minutes
+from socialx.drawing.terminal import DASH, duration, is_known, lead_text, number, reported_minutes, unit_suffix
 from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.metrics import Scores, maes_of
 from socialx.scoring.results import Explanation, SensorErrors
@@ -116,7 +116,7 @@ def page(report: RunReport) -> str:
 
 
 def _lead(report: RunReport, short: Mapping[str, str]) -> str:
-    """The verdict about the best run."""
+    """Return the verdict about the best run."""
     best, runs = report.explanation.run, report.runs
     verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best} is ")), None)
     several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
@@ -124,20 +124,20 @@ def _lead(report: RunReport, short: Mapping[str, str]) -> str:
 
 
 def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
-    """Of each model, the best first, what there is to print of a target: when -> scores."""
+    """Return scores for a target by model, the best first, then by lead time."""
     protocol, models = report.evaluation.protocol, report.evaluation.distinct
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
-    when = {each: "all steps" if each is None else ahead(each).replace(" ", NBSP) for each in shown}
+    when = {each: "all steps" if each is None else lead_text(each).replace(" ", NBSP) for each in shown}
     tables = {name: models[name].by_minutes(target) for name in order}
     return {name: {when[each]: table[each] for each in shown} for name, table in tables.items()}
 
 
 def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
-    """Training and validation MAE of each epoch, a picture for each run, all on one scale."""
+    """Return pictures with training and validation MAE by epoch, a picture per run, all on the same scale."""
     runs, unit = [run for run in report.runs if run.epochs], report.evaluation.protocol.unit
-    maes = [mae for run in runs for row in run.epochs for mae in (row.train_mae, row.validation_mae) if known(mae)]
+    maes = [mae for run in runs for row in run.epochs for mae in (row.train_mae, row.validation_mae) if is_known(mae)]
     if not maes:
         return []
     room = 0.05 * (max(maes) - min(maes)) or 1.0
@@ -166,7 +166,7 @@ def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
 
 
 def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, str]) -> list[Curves]:
-    """Draw MAE by horizon, hour of the day and weekday, for the runs and the best baselines, where half is known."""
+    """Return charts with MAE by horizon, hour and weekday for runs and the best baselines, sparse charts left out."""
     protocol, by = report.evaluation.protocol, report.evaluation.by
     last = protocol.horizon * protocol.step_minutes
     labelled = [minutes for minutes in USUAL_STEPS if minutes % protocol.step_minutes == 0]
@@ -179,12 +179,12 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
         ("weekday", "By weekday", {"xlim": (0, len(days)), **at_days}),
     )
     rows = {what: {name: by[name][what] for name in lines} for what, _, _ in charts}
-    maes = [row.mae for tables in rows.values() for table in tables.values() for row in table if known(row.mae)]
+    maes = [row.mae for tables in rows.values() for table in tables.values() for row in table if is_known(row.mae)]
     drawn = []
     for what, heading, x in charts:
         ranges, points = [], 0
         for name, table in rows[what].items():
-            values = [row.mae for row in table if known(row.mae)]
+            values = [row.mae for row in table if is_known(row.mae)]
             points = max(points, len(values) if 2 * len(values) >= len(table) else 0)
             span = f"{min(values):.2f} to {max(values):.2f} {protocol.unit}" if values else "no valid target"
             ranges.append(f"{short[name]}: {span}")
@@ -202,7 +202,7 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
 
 
 def _error_tables(report: RunReport, short: Mapping[str, str]) -> list[tuple[str, list[str], list[Any]]]:
-    """The numbers of these pictures: by what, heads, and rows of a key and the MAE of each model."""
+    """Return the numbers behind the charts: name, heads, and rows with a key and an MAE per model."""
     names = [*(run.name for run in report.runs), *report.references]
     by = [report.evaluation.by[name] for name in names]
     tables = {what: list(zip(*(each[what] for each in by), strict=True)) for what in by[0]}
@@ -217,7 +217,7 @@ def _error_tables(report: RunReport, short: Mapping[str, str]) -> list[tuple[str
 
 
 def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
-    """The worst, the median and the best sensor with its forecast and truth on each of the chosen days."""
+    """Return pictures of forecast and truth on the chosen days for the worst, the median and the best sensor."""
     unit = report.explanation.unit
     scored = [sensor for sensor in report.explanation.sensors if sensor.mae is not None]
     chosen = {"the worst": scored[:1]}
@@ -252,10 +252,10 @@ def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
 
 
 def error_map(explanation: Explanation) -> dict[str, Any]:
-    """What the template shows of a map of the sensors of a run, where they stand.
+    """Return what the template needs to draw a map with the errors of a run's sensors.
 
-    dots: place, level of the colour and what is said of it, the best first, so that the worst are drawn on top.  bar:
-    length in km, and in percent of the width; None without positions.  ends: of the colour scale.
+    dots: location, colour level and text, the best first, so that the worst are drawn on top. bar: length in km and in
+    percent of the width, None without locations. ends: texts at the ends of the colour scale.
     """
     sensors, unit = explanation.sensors, explanation.unit
     places, height, unit_per_km, note = _places(sensors)
@@ -284,11 +284,11 @@ def error_map(explanation: Explanation) -> dict[str, Any]:
 
 
 def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | None], int, float | None, str]:
-    """Where each sensor is drawn, the height of the map, how many of its units a km is, and a note on who is missing.
+    """Return the location per sensor on the map, the height, map units per km, and a note about absent sensors.
 
-    Without any position the sensors stand in rows, and a km has no length.
+    Without any location the sensors stand in rows, and map units per km are None.
     """
-    xy, placed, far = on_plane(np.array([(sensor.latitude, sensor.longitude) for sensor in sensors], float))
+    xy, placed, far = plane_locations(np.array([(sensor.latitude, sensor.longitude) for sensor in sensors], float))
     if not placed.any():
         across = min(len(sensors), max(8, math.ceil(math.sqrt(2 * len(sensors)))))
         step = (WIDE - 2 * MARGIN) // across
@@ -308,9 +308,10 @@ def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | Non
 
 
 def model_card(report: RunReport, licence: str, tied: bool) -> str:
-    """The card of the one run of a report, in Markdown, with the metadata that hubs read at its head.
+    """Return the model card for the single run in a report, in Markdown with metadata for hubs at the head.
 
-    licence: of the weights, by the identifier of hubs, such as ``mit``.  tied: whether it forecasts its network alone.
+    licence: for the weights, by a hub's identifier such as ``mit``. tied: whether the run forecasts a single sensor
+    network.
     """
     (run,) = report.runs
     evaluation, protocol, name = report.evaluation, report.evaluation.protocol, Path(run.name).resolve().name
@@ -321,7 +322,11 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
         scores = model.by_minutes(target)
         maes = (number(scores[minutes].mae, 3) for minutes in shown)
         rows.append([name if label == run.name else label, *maes])
-    mae = {"type": "mae", "name": f"MAE{of_unit(unit)}", "value": round(evaluation[run.name].overall(target).mae, 4)}
+    mae = {
+        "type": "mae",
+        "name": f"MAE{unit_suffix(unit)}",
+        "value": round(evaluation[run.name].overall(target).mae, 4),
+    }
     data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.split}
     result = {"task": {"type": "time-series-forecasting"}, "dataset": data, "metrics": [mae]}
     changed = [
@@ -337,9 +342,9 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
         "protocol": protocol,
         "trained": protocol.trained[run.name],
         "target": target,
-        "unit": of_unit(unit).strip(),
+        "unit": unit_suffix(unit).strip(),
         "split": evaluation.split,
-        "head": ["model", *("all steps" if minutes is None else ahead(minutes) for minutes in shown)],
+        "head": ["model", *("all steps" if minutes is None else lead_text(minutes) for minutes in shown)],
         "rows": rows,
         "verdicts": [line.replace(run.name, name, 1) for line in verdicts(evaluation)],  # each begins with it
         "protocol_lines": [*lines[:-1], lines[-1].replace(run.name, name, 1)],

@@ -1,4 +1,4 @@
-"""``report``: runs -> one page with their scores, settings, learning curves, errors and a map."""
+"""``report``: runs -> a page with scores, settings, learning curves, errors and a map."""
 
 from __future__ import annotations
 
@@ -50,16 +50,15 @@ def report(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> RunReport:
-    """Scores of runs and reference forecasts, settings, learning curves, and where the best run errs.
+    """Return scores for runs and baselines, settings, learning curves, and the errors of the best run.
 
-    output: write it as one HTML page, which needs no network and no other file; an older one is replaced.  A card is
-    of one run, with the licence of its weights by the identifier of hubs.  The other arguments are those of
-    ``evaluate``.
+    output: also write an HTML page, a single file that works offline; an older file is replaced. card: the licence for
+    the weights, by a hub's identifier. Further arguments as in ``evaluate``.
 
-    Every run forecasts the split once; beside published results, a run that reads past days does so a second time, with
-    what was known when training ended.
+    Every run forecasts the split once. Beside published results, a run with a climatology forecasts the split again
+    with the climatology from training.
 
-    Raises SettingsError where no run is named, a card is asked for of several, or they have different windows.
+    Raises SettingsError without a run, for a card with several runs, or for runs with different windows.
     """
     with subscribe(progress):
         if not runs:
@@ -80,7 +79,7 @@ def report(
 
 
 def _report(scored: ScoredSplit) -> RunReport:
-    """One pass of every model over the windows -> what the page shows."""
+    """Pass every model over the windows once, and return the contents of the page."""
     dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
     step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
     rows = dataset.forecast_rows(scored.split, scored.places)[0] + step - 1
@@ -120,7 +119,7 @@ def _report(scored: ScoredSplit) -> RunReport:
 
 
 def _ends(scored: ScoredSplit, name: str) -> Ends | None:
-    """The ends of the intervals around the forecasts of a run; None of what has no such intervals."""
+    """Return a function for the interval ends around a run's forecasts, or None without intervals."""
     if name not in scored.runs or not scored.runs[name].intervals.exists():
         return None
     intervals = scored.intervals(name)
@@ -128,7 +127,7 @@ def _ends(scored: ScoredSplit, name: str) -> Ends | None:
 
 
 def _readme(names: Sequence[str], card: str | None) -> Path | None:
-    """Where a model card goes; SettingsError for several runs, and for what is no identifier of a licence."""
+    """Return the path for a model card; raise SettingsError for several runs or an invalid licence identifier."""
     if card is None:
         return None
     if len(names) != 1:
@@ -142,7 +141,7 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
 
 
 def _record(run: TrainedRun, epoch: int | None) -> RunRecord:
-    """What a run folder says of its training."""
+    """Return the record of a training from a run folder."""
     origins = run.read_json("settings_sources.json") if (run.path / "settings_sources.json").exists() else {}
     settings = flat(own_settings(run.settings, run.own).settings)
     return RunRecord(str(run.named), settings, {k: str(v) for k, v in origins.items()}, tuple(run.rows()), epoch)

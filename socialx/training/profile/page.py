@@ -1,6 +1,6 @@
-"""A profile as one HTML page that needs no network, no script and no other file: what ``profile_page.html.j2`` shows.
+"""A profile as an HTML page, a single file that works offline without scripts, from ``profile_page.html.j2``.
 
-What was not measured is left out, and named with its reason at the end.
+Missing measurements are left out, and listed with reasons at the end.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 from markupsafe import Markup
 
 from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
-from socialx.drawing.terminal import DASH, known, number, percent
+from socialx.drawing.terminal import DASH, is_known, number, percent
 from socialx.training.profile.profile import WORTH, Profile
-from socialx.training.profile.tables import FLAT_PP, busy_machine, idle_of, phases_of, reasons_of, step_after
+from socialx.training.profile.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,19 +41,19 @@ def page(profile: Profile) -> str:
         "profile": profile,
         "busy_machine": busy_machine(profile),
         "view": ProfileView(profile),
-        "missing": [(why, ", ".join(of)) for why, of in reasons_of(profile).items()],
+        "missing": [(why, ", ".join(of)) for why, of in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
 
 
 @dataclass(frozen=True)
 class ProfileView:
-    """What the template asks of a profile: tables as rows of texts, and pictures."""
+    """The contents of the template: tables as rows of texts, and pictures."""
 
     profile: Profile
 
-    def measured(self) -> list[str]:
-        """How many steps were measured, by which clock and on which device."""
+    def window_facts(self) -> list[str]:
+        """Return texts for the measured steps, the clock, the device, the precision and torch."""
         window, about = self.profile.window, self.profile.environment
         steps = f"{window['steps']:,} steps in {number(window['seconds'], unit=' s')}"
         steps += f" after {window['warmup_steps']:,} warm-up steps"
@@ -62,33 +62,33 @@ class ProfileView:
         return [str(each) for each in (steps, f"{window['clock']} clock", *where) if each]
 
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
-        """Return the phases of a step as rows, then what the time without a kernel lacked.
+        """Return rows for the phases in a step, then for the time without a kernel by cause.
 
-        A row has its number and its colour, or 0 for what lies across the phases, its name, share, milliseconds, and
-        the width of its part of the bar in percent.
+        A row has a number and a colour (0 for a cause across phases), name, share, milliseconds, and the width in the
+        bar in percent.
         """
         rows = []
-        for place, (phase, name, share, ms) in enumerate(phases_of(self.profile), 1):
-            wide = 100 * share if known(share) else 0.0
+        for place, (phase, name, share, ms) in enumerate(phase_rows(self.profile), 1):
+            wide = 100 * share if is_known(share) else 0.0
             rows.append((place, COLOUR_NUMBERS[phase], name, percent(share), number(ms, 2), wide))
-        for name, share, ms in idle_of(self.profile):
+        for name, share, ms in idle_rows(self.profile):
             rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, 2), 0.0))
         return rows
 
     def after(self) -> tuple[str, str, float] | None:
-        """Return a step after the first change: what it is, milliseconds, and the width of its bar in percent."""
+        """Return a name, milliseconds and the bar width in percent for a step after the first change."""
         after = step_after(self.profile)
         return after and (after[0], number(after[2], unit=f"{NBSP}ms"), min(100.0, 100 * after[1]))
 
     def busy(self) -> Chart | None:
-        """The busy share of each bin as an area, with marks where it repeats."""
+        """Return a chart with the busy share per bin, and the period in words, or None for a flat share."""
         line, seen = self.profile.timeline, self.profile.fluctuation
         if line is None or not line["busy"] or seen is None or seen["swing_pp"] < FLAT_PP:
             return None
         mean, low, high = (percent(seen[name]) for name in ("mean", "p5", "p95"))
         below = [f"Mean {mean}; nine of ten parts of {number(seen['bin_s'], unit=' s')} are between {low} and {high}."]
-        if known(seen["period_s"]):
-            steps = number(seen["steps_per_period"], unit=" steps") if known(seen["steps_per_period"]) else None
+        if is_known(seen["period_s"]):
+            steps = number(seen["steps_per_period"], unit=" steps") if is_known(seen["steps_per_period"]) else None
             parts = (number(seen["period_s"], unit=" s"), steps, seen["cause"])
             below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
         bin_s = number(line["bin_s"], unit=" s")
@@ -104,11 +104,11 @@ class ProfileView:
         return Chart(remark, inline("Time in training steps", remark, draw), below)
 
     def steps(self) -> Chart:
-        """The time of each step as a point, with lines of the 50th and the 95th percentile."""
+        """Return a chart with a point per step time, and lines at the 50th and the 95th percentile."""
         times, line, picture = self.profile.step_ms, self.profile.timeline, None
         p50, p95, p99 = (number(times[name], unit=f"{NBSP}ms") for name in ("p50", "p95", "p99"))
         remark = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
-        if line and any(map(known, line["step_ms"])):
+        if line and any(map(is_known, line["step_ms"])):
             remark += " The solid line is at the half, the dashed line at 95%."
             ms = np.array(line["step_ms"], float)
             places = line["steps_per_point"] * np.arange(len(ms))
@@ -125,7 +125,7 @@ class ProfileView:
         return Chart(remark, picture, [f"Slowest steps, counted from 0: {slowest}."] if slowest else [])
 
     def rates(self) -> list[tuple[str, str, str]]:
-        """The quantities with what was measured and a remark; what was not measured has no row."""
+        """Return rows for measured quantities: name, value, remark."""
         get, flop, step_s = self.profile.value, "FLOP/s", self.profile.step_s
         flops, moved = (self.profile.rate(name) for name in ("flops", "bytes"))
         best, copy = get("machine.matmul_flops_per_s"), get("machine.copy_bytes_per_s")
@@ -140,12 +140,12 @@ class ProfileView:
             (
                 "steps compute",
                 _scaled(flops, flop),
-                _of(flops, best, f"{_scaled(best, flop)} in a large matrix product"),
+                _share_text(flops, best, f"{_scaled(best, flop)} in a large matrix product"),
             ),
-            ("steps move", _scaled(moved, "B/s"), _of(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
+            ("steps move", _scaled(moved, "B/s"), _share_text(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
             ("device busy", percent(self.profile.gpu_busy), f"SM efficiency {percent(self.profile.sm_efficiency)}"),
             ("NVML utilisation", percent(get("device.utilisation_mean")), "share of the time with any kernel"),
-            ("peak memory", _scaled(memory, "B", 1024), _of(memory, most, _scaled(most, "B", 1024))),
+            ("peak memory", _scaled(memory, "B", 1024), _share_text(memory, most, _scaled(most, "B", 1024))),
             (
                 "cores used",
                 number(get("host.cores_used")),
@@ -158,7 +158,7 @@ class ProfileView:
         return [row for row in rows if row[1] != DASH]
 
     def trials(self) -> list[tuple[str, str, str, str]]:
-        """What was tried: the setting, its gain with the interval, and the result."""
+        """Return a row per trial: setting, gain, 99 % interval, result."""
         rows = []
         for each in self.profile.trials:
             unclear = "no clear difference" if each.measured.within(WORTH) else "not decided"
@@ -171,14 +171,14 @@ class ProfileView:
             rows.append((name, gain, f"{low} to {high}", word))
         return rows
 
-    def changed(self) -> list[tuple[str, str, str]]:
-        """The settings that are not the default, and where each came from."""
+    def changed_settings(self) -> list[tuple[str, str, str]]:
+        """Return a row per setting other than the default: key, value, source."""
         return [(key, setting(self.profile.setting(key)), place) for key, place in self.profile.origin.items()]
 
 
 def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
-    """Return a number with its unit, in thousands (k, M, G) or in steps of 1,024 (Ki, Mi, Gi)."""
-    if not known(value):
+    """Return a number with a unit, in thousands (k, M, G) or in steps of 1,024 (Ki, Mi, Gi)."""
+    if not is_known(value):
         return DASH
     place = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
     return number(
@@ -186,5 +186,6 @@ def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
     )
 
 
-def _of(part: float | None, whole: Any, name: str) -> str:
-    return f"{percent(part / whole)} of {name}" if known(part) and known(whole) and whole else DASH
+def _share_text(part: float | None, whole: Any, name: str) -> str:
+    """Return a share of a named whole as a text, or a dash where unknown."""
+    return f"{percent(part / whole)} of {name}" if is_known(part) and is_known(whole) and whole else DASH

@@ -1,4 +1,4 @@
-"""A profile on a terminal: the verdict, where the time went, what was measured, and what to change."""
+"""A profile on a terminal: the verdict, a step by cause, the change to make, findings, and rates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from socialx.core.errors import counted
 from socialx.dataset import GIB
 from socialx.drawing.terminal import bar, number, percent
-from socialx.training.profile.analysis import grouped
+from socialx.training.profile.analysis import group_means
 from socialx.training.profile.profile import Finding, Gain, Profile
 from socialx.training.profile.rules import WARN
 from socialx.training.profile.trace import short_name
@@ -39,7 +39,7 @@ COLOURS = {"critical": "red", "warn": "yellow", "info": "cyan"}
 
 
 def print_profile(profile: Profile, console: Console | None = None) -> None:
-    """The whole page, at most 100 columns wide."""
+    """Print the whole profile, at most 100 columns wide."""
     out = console or Console()
     out.width = min(out.width, WIDTH)
     _verdict(profile, out)
@@ -52,7 +52,7 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
         _trace(profile, out)
     elif profile.operators:
         _top("operator", profile.operators["top"], out)
-    reasons = reasons_of(profile)
+    reasons = missing_reasons(profile)
     if reasons.pop("no CUDA device", None):
         _line(f"not measured: {NEEDS_A_CARD}", out)
     for reason, keys in reasons.items():
@@ -60,10 +60,10 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
             _line(f"not measured: {', '.join(keys)} ({reason})", out)
 
 
-def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
-    """The parts of a step that are shown: name in ``shares`` and in words, share of the window, ms per step.
+def phase_rows(profile: Profile) -> list[tuple[str, str, float, float]]:
+    """Return the parts of a step: key in ``shares``, name, share of the window, ms per step.
 
-    A training step is told as what it consists of, where that is known.
+    A training step is divided into computing and waiting, or into kernels and pauses, where known.
     """
     shares, step_ms = dict(profile.shares), 1e3 * profile.step_s
     names = {"input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
@@ -79,7 +79,7 @@ def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
 
 
 def step_after(profile: Profile) -> tuple[str, float, float] | None:
-    """Return a row for the windows of a step after the first change: name, share of the present time, ms."""
+    """Return a row for a step's windows after the first change: name, share of the present time, ms."""
     change = profile.change
     if change is None or not change.times:
         return None
@@ -87,8 +87,8 @@ def step_after(profile: Profile) -> tuple[str, float, float] | None:
     return name, 1 / change.times, 1e3 * profile.step_s / change.times
 
 
-def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
-    """The time without a kernel by what it lacked: name, share of the window and ms per step, what is 0 left out."""
+def idle_rows(profile: Profile) -> list[tuple[str, float, float]]:
+    """Return the time without a kernel by cause: name, share of the window, ms per step; zeros are left out."""
     idle = profile.idle
     if idle is None or not idle["whole"]:
         return []
@@ -97,12 +97,12 @@ def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
 
 
 def busy_machine(profile: Profile) -> str:
-    """That other programs took many cores, which makes any training slow."""
+    """Return a warning that programs outside took many cores, or an empty text."""
     return f"{profile.others.capitalize()}: measure again when they have ended." if profile.others else ""
 
 
-def reasons_of(profile: Profile) -> dict[str, list[str]]:
-    """Each reason why something was not measured, and the numbers that it is the reason of."""
+def missing_reasons(profile: Profile) -> dict[str, list[str]]:
+    """Return reasons for missing measurements, each with the names of these measurements."""
     reasons: dict[str, list[str]] = {}
     for key, reason in profile.why.items():
         reasons.setdefault(reason, []).append(key)
@@ -110,15 +110,15 @@ def reasons_of(profile: Profile) -> dict[str, list[str]]:
 
 
 def _verdict(p: Profile, out: Console) -> None:
-    """The verdict, a step by cause as bars, and the one change with its gain."""
+    """Print the verdict, a step by cause as bars, and the change with the largest gain."""
     if p.verdict:
         _line(f"{p.verdict}  {p.summary}", out, style="bold")
     table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
     table.add_column(no_wrap=True)
     after = step_after(p)
-    for name, share, ms in (row[1:] for row in phases_of(p)):
+    for name, share, ms in (row[1:] for row in phase_rows(p)):
         table.add_row(name, percent(share), number(ms, 2), bar(share))
-    for name, share, ms in idle_of(p):
+    for name, share, ms in idle_rows(p):
         table.add_row(name, percent(share), number(ms, 2))
     if after:
         table.add_section()
@@ -136,13 +136,13 @@ def _verdict(p: Profile, out: Console) -> None:
 
 
 def _busy(p: Profile, out: Console) -> None:
-    """How the busy share went over the window, where it changes or repeats."""
+    """Print the course of the busy share over the window, where the share changes."""
     f, t = p.fluctuation, p.timeline
     if f is None or t is None or f["swing_pp"] < FLAT_PP:
         return
     shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
     _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
-    group, means = grouped(np.array(t["busy"]), min(CELLS, out.width - 24))
+    group, means = group_means(np.array(t["busy"]), min(CELLS, out.width - 24))
     marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
     curve = "".join(marks[min(len(marks) - 1, int(mean * len(marks)))] for mean in means)
     _line(f"  |{curve}|  {group * t['bin_s']:.2g} s per cell", out)
@@ -190,7 +190,7 @@ def _rates(p: Profile, out: Console) -> None:
 
 
 def _table(out: Console, first: str, *numbers: str) -> Table:
-    """A column of names and columns of numbers; with lines on a terminal, columns alone elsewhere."""
+    """Return a table with a column for names and columns for numbers, ruled on a terminal alone."""
     table = Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for head in numbers:
@@ -199,7 +199,7 @@ def _table(out: Console, first: str, *numbers: str) -> Table:
 
 
 def _trace(p: Profile, out: Console) -> None:
-    """What the traced steps emit: how busy the device was, why it was not, and with which kernels it was."""
+    """Print results from traced steps: busy share, causes of idle time, and the longest kernels."""
     k = p.kernels
     if k is None:
         return
@@ -247,7 +247,7 @@ def _finding(rank: int, f: Finding, out: Console) -> None:
 
 
 def settings_text(changes: Mapping[str, Any]) -> str:
-    """``loader.mode = on_device, loader.batch_size = 32``."""
+    """Return settings as ``loader.mode = on_device, loader.batch_size = 32``."""
     return ", ".join(f"{key} = {_word(value)}" for key, value in changes.items())
 
 
@@ -262,7 +262,7 @@ def print_comparison(
     changes: Mapping[str, Any],
     console: Console | None = None,
 ) -> None:
-    """Two settings in turns: what differs, the rates, and the gain with its interval."""
+    """Print a comparison between two settings: differences, rates, and the gain with an interval."""
     out = console or Console()
     table = _table(out, "", "these", "the others")
     for name, (here, there) in rows.items():
@@ -276,7 +276,7 @@ def print_comparison(
 
 
 def _line(text: str, out: Console, before: str = "", style: str | None = None) -> None:
-    """A text, wrapped at words behind ``before``."""
+    """Print a text, wrapped at words, with ``before`` in front."""
     width = max(20, out.width - 1)
     rest = " " * len(before)
     for line in textwrap.wrap(text, width, initial_indent=before, subsequent_indent=rest):
@@ -288,5 +288,5 @@ def _share(value: float | None) -> str:
 
 
 def _count(value: float | None) -> str:
-    """A count per step; whole where it is large or whole."""
+    """Return a count per step, without digits after the point if large or whole."""
     return "-" if value is None else f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
