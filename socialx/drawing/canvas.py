@@ -70,16 +70,16 @@ def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
 def time_ticks(start: int, length_s: int) -> tuple[list[int], list[str], list[int]]:
     """Return positions (seconds since the start) and texts for labels, and positions for lines at midnights."""
     midnights = list(range(-(-start // DAY) * DAY, start + length_s, DAY))
-    lines = [each - start for each in midnights if each > start]
+    lines = [second - start for second in midnights if second > start]
     if length_s > 2 * DAY:
-        return [each - start for each in midnights], [day(each) for each in midnights], lines
+        return [second - start for second in midnights], [day(second) for second in midnights], lines
     step = next(s for s in (300, 900, 1800, HOUR, 3 * HOUR, 6 * HOUR) if length_s / s <= 9)
     moments = list(range(-(-start // step) * step, start + length_s, step)) or [start]
-    texts = [moment(each).strftime("%H:%M") for each in moments]
-    for place, each in enumerate(moments):
-        if place == 0 or each % DAY == 0:
-            texts[place] += f"\n{day(each)}"
-    return [each - start for each in moments], texts, lines
+    texts = [moment(second).strftime("%H:%M") for second in moments]
+    for index, second in enumerate(moments):
+        if index == 0 or second % DAY == 0:
+            texts[index] += f"\n{day(second)}"
+    return [second - start for second in moments], texts, lines
 
 
 def moment(second: int) -> datetime:

@@ -60,10 +60,10 @@ class SensorMap:
 
 def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
     """Draw a map, after all panels of the figure, because the layout is final afterwards."""
-    xy, known, far = plane_locations(shown.degrees, shown.far)
+    xy, located, far = plane_locations(shown.degrees, shown.far)
     drawn = np.isfinite(xy).all(axis=1)
-    counts = {"without position": ~known, "far away, not drawn": far, **shown.notes}
-    notes = [f"{flags.sum()} {what}" for what, flags in counts.items() if flags.any()]
+    counts = {"without position": ~located, "far away, not drawn": far, **shown.notes}
+    notes = [f"{flags.sum()} {phrase}" for phrase, flags in counts.items() if flags.any()]
     if not drawn.any():
         title(axes, shown.heading, "; ".join(notes))
         axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
@@ -103,8 +103,8 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
     figure.set_layout_engine("none")
     legend, corner = axes.get_legend(), np.asarray(axes.bbox.extents)[[0, 1, 0, 1]]
     full = [(np.asarray(legend.get_window_extent().extents) - corner) * 72 / DPI] if legend else []
-    named = [place for place in shown.named if drawn[place]][:LABELLED]
-    place_labels(axes, [shown.ids[place] for place in named], xy[named], xy[drawn], full)
+    named = [index for index in shown.named if drawn[index]][:LABELLED]
+    place_labels(axes, [shown.ids[index] for index in named], xy[named], xy[drawn], full)
 
 
 def plane_locations(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,14 +113,14 @@ def plane_locations(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple
     degrees [N,2]: latitude and longitude. far [N]: the mask if given, None asks ``far_away``. A sensor far away gets
     the location NaN, unless all are far away.
     """
-    known = np.isfinite(degrees).all(axis=1)
-    if not known.any():
-        return np.full(degrees.shape, np.nan), known, known
-    kept = np.where(known[:, None], degrees, np.nan)
-    far = known & (far_away(to_plane(*kept.T)) if far is None else far)
-    far &= (known & ~far).any()
+    located = np.isfinite(degrees).all(axis=1)
+    if not located.any():
+        return np.full(degrees.shape, np.nan), located, located
+    kept = np.where(located[:, None], degrees, np.nan)
+    far = located & (far_away(to_plane(*kept.T)) if far is None else far)
+    far &= (located & ~far).any()
     kept[far] = np.nan
-    return to_plane(*kept.T), known, far
+    return to_plane(*kept.T), located, far
 
 
 def far_away(xy: np.ndarray) -> np.ndarray:
@@ -190,20 +190,20 @@ def sensor_places(sensors: Sensors, path: Path) -> dict[str, Place]:
 
     Raises SocialxError for a file without any location.
     """
-    known = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
-    if not known.any():
+    located = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
+    if not located.any():
         raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta_csv="LOCATIONS.csv"))
     return {
-        sensors.ids[place]: (float(sensors.longitude[place]), float(sensors.latitude[place]))
-        for place in np.flatnonzero(known)
+        sensors.ids[index]: (float(sensors.longitude[index]), float(sensors.latitude[index]))
+        for index in np.flatnonzero(located)
     }
 
 
 def point_features(where: Mapping[str, Place], unit: str, **by_id: Mapping[str, float | None]) -> list[dict[str, Any]]:
     """Return a GeoJSON point per sensor with ``id``, ``unit`` and the given numbers by id."""
     return [
-        feature("Point", place, id=vdid, **{name: each[vdid] for name, each in by_id.items()}, unit=unit)
-        for vdid, place in where.items()
+        feature("Point", location, id=vdid, **{name: values[vdid] for name, values in by_id.items()}, unit=unit)
+        for vdid, location in where.items()
     ]
 
 
@@ -214,6 +214,6 @@ def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[st
 
 def write_features(path: Path, features: Iterable[Mapping[str, Any]]) -> None:
     """Write a GeoJSON file atomically, a feature per line."""
-    lines = ",\n".join(json.dumps(each, allow_nan=False) for each in features)
+    lines = ",\n".join(json.dumps(geometry, allow_nan=False) for geometry in features)
     with atomic_write(path) as temporary:
         temporary.write_text(f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n', encoding="utf-8")

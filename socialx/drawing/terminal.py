@@ -80,7 +80,7 @@ def reported_minutes(horizon: int, step_minutes: int) -> list[int | None]:
     step is added for a horizon above an hour, or where the list would be empty.
     """
     last = horizon * step_minutes
-    usual = [each for each in (15, 30, 60, 180, 360, 720, 1440) if each % step_minutes == 0 and each <= last]
+    usual = [lead for lead in (15, 30, 60, 180, 360, 720, 1440) if lead % step_minutes == 0 and lead <= last]
     longer = last > 60 and last not in usual
     return [*usual, *([last] if longer or not usual else []), None]
 

@@ -72,11 +72,11 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
 
 
 def plot_forecast(
-    panels: Sequence[Panel], heading: str, subheading: str, what: str, path: Path, band: str = ""
+    panels: Sequence[Panel], heading: str, subheading: str, quantity: str, path: Path, band: str = ""
 ) -> None:
     """Draw a panel per sensor into a .png, .svg or .pdf, atomically and equal to the byte in every call.
 
-    what: quantity and unit, the label on the upright axis. band: the name for intervals.
+    quantity: with the unit, the label on the upright axis. band: the name for intervals.
     """
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
@@ -84,19 +84,19 @@ def plot_forecast(
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         headline(figure, heading, subheading)
         # One upright axis for all panels, so that sensors can be compared.
-        parts = [part for each in panels for part in (each.observed, each.values, each.lower, each.upper)]
+        parts = [part for panel in panels for part in (panel.observed, panel.values, panel.lower, panel.upper)]
         limits = value_limits(np.concatenate([part.ravel() for part in parts if part is not None]))
-        for place, axes in enumerate(grid.flat):
-            if place >= len(panels):
+        for index, axes in enumerate(grid.flat):
+            if index >= len(panels):
                 axes.set_visible(False)
                 continue
-            _draw(axes, panels[place], place % columns == 0, what, band)
+            _draw(axes, panels[index], index % columns == 0, quantity, band)
             axes.set_ylim(limits)
         handles, names = grid.flat[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2 * columns, frameon=False, fontsize=SMALL)
 
 
-def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> None:
+def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) -> None:
     start, origin = int(panel.seconds[0]), int(panel.issued[-1])
     end = int(max(panel.seconds[-1], panel.times.max()))
     single = len(panel.issued) == 1
@@ -121,7 +121,7 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> Non
     axes.set_xlim(0, end - start)
     axes.tick_params(labelsize=SMALL)
     if leftmost:
-        axes.set_ylabel(what)
+        axes.set_ylabel(quantity)
     plain(axes, "y")
 
 

@@ -132,10 +132,10 @@ class ForecastRecorder:
         first, self._seen = self._seen, self._seen + len(forecast)
         for span, kept in zip(self.spans, self._kept, strict=True):
             part = slice(max(0, span.start - first), max(0, span.stop - first))
-            truth, valid = (each[part, self.step, :, 0] for each in (target.values, target.valid))
+            truth, valid = (tensor[part, self.step, :, 0] for tensor in (target.values, target.valid))
             lines = [forecast[part], *(self.around(forecast[part]) if self.around else ())]
             rows = [torch.where(valid, truth, torch.nan), *(line[:, self.step, :, 0] for line in lines)]
-            kept.append(torch.stack([each.float() for each in rows]))
+            kept.append(torch.stack([tensor.float() for tensor in rows]))
 
     def compute(self) -> list[tuple[np.ndarray, ...]]:
         """Return per span: truth (NaN if missing), forecast and both ends, float32 [R,N] each."""

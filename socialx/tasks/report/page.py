@@ -83,7 +83,7 @@ def page(report: RunReport) -> str:
     drawn = [best, *(name for name in runs if name != best)]
     lines = dict([*zip(drawn, RUNS, strict=False), *zip(report.references, REFERENCES, strict=False)])
     first, *others = (run.settings for run in report.runs)
-    differing = {key for key in report.defaults if any(each.get(key) != first.get(key) for each in others)}
+    differing = {key for key in report.defaults if any(run.get(key) != first.get(key) for run in others)}
     defaults = report.defaults.items()
     changed = [key for key, value in defaults if any(run.settings.get(key) != value for run in report.runs)]
     protocol = evaluation.protocol
@@ -129,9 +129,9 @@ def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
-    when = {each: "all steps" if each is None else lead_text(each).replace(" ", NBSP) for each in shown}
+    when = {minutes: "all steps" if minutes is None else lead_text(minutes).replace(" ", NBSP) for minutes in shown}
     tables = {name: models[name].by_minutes(target) for name in order}
-    return {name: {when[each]: table[each] for each in shown} for name, table in tables.items()}
+    return {name: {when[minutes]: table[minutes] for minutes in shown} for name, table in tables.items()}
 
 
 def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
@@ -178,12 +178,12 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
         ("hour", "By hour of the day", {"xlabel": "hour that is forecast", "xlim": (0, 24), "xticks": HOURS}),
         ("weekday", "By weekday", {"xlim": (0, len(days)), **at_days}),
     )
-    rows = {what: {name: by[name][what] for name in lines} for what, _, _ in charts}
+    rows = {division: {name: by[name][division] for name in lines} for division, _, _ in charts}
     maes = [row.mae for tables in rows.values() for table in tables.values() for row in table if is_known(row.mae)]
     drawn = []
-    for what, heading, x in charts:
+    for division, heading, x in charts:
         ranges, points = [], 0
-        for name, table in rows[what].items():
+        for name, table in rows[division].items():
             values = [row.mae for row in table if is_known(row.mae)]
             points = max(points, len(values) if 2 * len(values) >= len(table) else 0)
             span = f"{min(values):.2f} to {max(values):.2f} {protocol.unit}" if values else "no valid target"
@@ -191,9 +191,9 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
         if points < LEAST_POINTS:
             continue
 
-        def draw(axes: Axes, what: str = what, x: Mapping[str, Any] = x) -> None:
-            for name, table in list(rows[what].items())[::-1]:  # the best run on top
-                places = [row.key if what == "horizon" else place + 0.5 for place, row in enumerate(table)]
+        def draw(axes: Axes, division: str = division, x: Mapping[str, Any] = x) -> None:
+            for name, table in list(rows[division].items())[::-1]:  # the best run on top
+                places = [row.key if division == "horizon" else index + 0.5 for index, row in enumerate(table)]
                 axes.plot(places, maes_of(table), marker="o", markersize=3, **lines[name].style)
             axes.set(title=f"MAE, {protocol.unit}", ylim=(0, 1.05 * max(maes, default=1.0)), **x)
 
@@ -205,14 +205,14 @@ def _error_tables(report: RunReport, short: Mapping[str, str]) -> list[tuple[str
     """Return the numbers behind the charts: name, heads, and rows with a key and an MAE per model."""
     names = [*(run.name for run in report.runs), *report.references]
     by = [report.evaluation.by[name] for name in names]
-    tables = {what: list(zip(*(each[what] for each in by), strict=True)) for what in by[0]}
+    tables = {division: list(zip(*(errors[division] for errors in by), strict=True)) for division in by[0]}
     return [
         (
-            what,
-            [what, *(short[name] for name in names)],
-            [(key_text(what, row[0].key), [number(each.mae, digits=3) for each in row]) for row in rows],
+            division,
+            [division, *(short[name] for name in names)],
+            [(key_text(division, row[0].key), [number(errors.mae, digits=3) for errors in row]) for row in rows],
         )
-        for what, rows in tables.items()
+        for division, rows in tables.items()
     ]
 
 
@@ -263,12 +263,12 @@ def error_map(explanation: Explanation) -> dict[str, Any]:
     low, high = np.quantile(maes, [TELLING, 1 - TELLING]) if maes else (0.0, 1.0)
     high = high if high > low else low + 1
     dots = []
-    for sensor, place in zip(sensors, places, strict=True):
+    for sensor, location in zip(sensors, places, strict=True):
         level = "n"  # no value
         if sensor.mae is not None:
             level = str(max(0, min(LEVELS - 1, math.floor(LEVELS * (sensor.mae - low) / (high - low)))))
-        if place is not None:
-            dots.append((*place, level, f"{sensor.id}, MAE {number(sensor.mae, digits=2)} {unit}"))
+        if location is not None:
+            dots.append((*location, level, f"{sensor.id}, MAE {number(sensor.mae, digits=2)} {unit}"))
     digits = max(0, 2 - math.floor(math.log10(max(high, 1e-6))))
     ends = (f"\u2264{NBSP}{low:.{digits}f}", f"\u2265{NBSP}{high:.{digits}f}{NBSP}{unit}")
     km = None if unit_per_km is None else round_length(WIDE / 4 / unit_per_km)
@@ -302,7 +302,7 @@ def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | Non
     corner = np.array([(WIDE - scale * across_km) / 2, height - MARGIN])
     places = np.rint(corner + scale * (xy - low) * (1, -1)).tolist()
     counts = {"without a position": int((~placed).sum()), "far away": int(far.sum())}
-    lost = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+    lost = " and ".join(f"{count} {phrase}" for phrase, count in counts.items() if count)
     drawn = [(int(x), int(y)) if math.isfinite(x) else None for x, y in places]
     return drawn, height, scale, f"Not on the map: {lost}." if lost else ""
 

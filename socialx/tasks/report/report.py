@@ -67,15 +67,15 @@ def report(
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD), layers=layers, runs=names)
         scored = scored_split(names, layers, split, start, end)
-        found = _report(scored)
+        result = _report(scored)
         if output is not None:
             with atomic_write(Path(output)) as temporary:
-                temporary.write_text(page(found), encoding="utf-8")
+                temporary.write_text(page(result), encoding="utf-8")
         if readme is not None:
             tied = sensor_tables(scored.experiment.settings)
             with atomic_write(readme) as temporary:
-                temporary.write_text(model_card(found, str(card), tied), encoding="utf-8")
-        return found
+                temporary.write_text(model_card(result, str(card), tied), encoding="utf-8")
+        return result
 
 
 def _report(scored: ScoredSplit) -> RunReport:
@@ -107,7 +107,7 @@ def _report(scored: ScoredSplit) -> RunReport:
         Day(step * minutes, seconds[span], truth, forecast, (band[0], band[1]) if band else None)
         for span, (truth, forecast, *band) in zip(spans, shown.compute(), strict=True)
     )
-    by = {name: {what: each[what] for what in DIVIDED} for name, each in errors.items()}
+    by = {name: {division: tables[division] for division in DIVIDED} for name, tables in errors.items()}
     return RunReport(
         evaluation=Evaluation(scored.split, protocol, scores, results, climatology_days=frozen, by=by),
         runs=tuple(_record(run, scored.trained[name].epoch) for name, run in scored.runs.items()),

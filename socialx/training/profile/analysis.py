@@ -65,8 +65,8 @@ class Partition:
 
     def idle(self) -> tuple[np.ndarray, np.ndarray]:
         """Return begins and ends of times without a copy or a training step: input waits and hooks."""
-        place = np.flatnonzero((self.kinds[:-1] == NAMES.index("fetch")) | (self.kinds[:-1] == NAMES.index("done")))
-        return self.at[place], self.at[place + 1]
+        index = np.flatnonzero((self.kinds[:-1] == NAMES.index("fetch")) | (self.kinds[:-1] == NAMES.index("done")))
+        return self.at[index], self.at[index + 1]
 
 
 def partition(marks: Sequence[tuple[str, float]]) -> Partition:
@@ -90,8 +90,8 @@ def outliers(values: np.ndarray, most: int = 10) -> list[int]:
     scale = np.median(deviation) / 0.6745 or np.mean(deviation) * 1.2533  # the mean where more than half are equal
     if not scale:
         return []
-    place = np.flatnonzero((values - np.median(values)) / scale > OUTLIER)
-    return place[np.argsort(-values[place], kind="stable")][:most].tolist()
+    index = np.flatnonzero((values - np.median(values)) / scale > OUTLIER)
+    return index[np.argsort(-values[index], kind="stable")][:most].tolist()
 
 
 def group_means(values: np.ndarray, most: int) -> tuple[int, list[float]]:
@@ -106,9 +106,9 @@ def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np
     if not len(begin):
         return np.zeros(moments.shape)
     whole = np.concatenate([[0.0], np.cumsum(end - begin)])
-    place = np.searchsorted(begin, moments, side="right")  # of the first interval that begins later
-    overshoot = np.maximum(end[np.maximum(place - 1, 0)] - moments, 0.0)
-    return np.asarray(whole[place] - np.where(place > 0, overshoot, 0.0))
+    index = np.searchsorted(begin, moments, side="right")  # of the first interval that begins later
+    overshoot = np.maximum(end[np.maximum(index - 1, 0)] - moments, 0.0)
+    return np.asarray(whole[index] - np.where(index > 0, overshoot, 0.0))
 
 
 # Stalls that repeat
@@ -121,7 +121,7 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
     """
     bin_s = bin_seconds(parts)
     busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
-    low, high = (float(each) for each in np.quantile(busy, (0.05, 0.95)))
+    low, high = (float(share) for share in np.quantile(busy, (0.05, 0.95)))
     mean, swing_pp = float(busy.mean()), 100 * (high - low)
     swing = part("fluctuation", bin_s=bin_s, mean=mean, p5=low, p95=high, swing_pp=swing_pp)
     if swing_pp < SWING_PP:
@@ -163,8 +163,8 @@ def find_period(signal: np.ndarray, least: int = 4) -> tuple[float | None, float
     longest = int(n / LEAST_PERIODS)
     if longest <= least:
         return None, 0.0
-    place = np.arange(n)
-    rest = signal - np.polyval(np.polyfit(place, signal, 1), place)
+    index = np.arange(n)
+    rest = signal - np.polyval(np.polyfit(index, signal, 1), index)
     # The unbiased autocorrelation up to a lag of twice the longest period.
     lags = np.arange(min(2 * longest, n - 1) + 1)
     correlation = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * n)) ** 2)[: len(lags)] / (n - lags)

@@ -399,12 +399,12 @@ def first_batches(loader: Loader, count: int, device: torch.device) -> float:
     seconds = []
     batches = itertools.islice(itertools.chain.from_iterable(map(loader.epoch, itertools.count())), count + 1)
     began = time.perf_counter()
-    for each in batches:
-        each.to(device)
+    for example in batches:
+        example.to(device)
         synchronize(device)
-        now = time.perf_counter()
-        seconds.append(now - began)
-        began = now
+        moment = time.perf_counter()
+        seconds.append(moment - began)
+        began = moment
     return statistics.median(seconds[1:])
 
 
@@ -443,7 +443,9 @@ class _Bytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not func.is_view:
-            self.total += sum(each.nbytes for each in tree_leaves((args, kwargs, result)) if isinstance(each, Tensor))
+            self.total += sum(
+                tensor.nbytes for tensor in tree_leaves((args, kwargs, result)) if isinstance(tensor, Tensor)
+            )
         return result
 
 

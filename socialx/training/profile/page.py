@@ -41,7 +41,7 @@ def page(profile: Profile) -> str:
         "profile": profile,
         "busy_machine": busy_machine(profile),
         "view": ProfileView(profile),
-        "missing": [(why, ", ".join(of)) for why, of in missing_reasons(profile).items()],
+        "missing": [(why, ", ".join(keys)) for why, keys in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
 
@@ -59,7 +59,7 @@ class ProfileView:
         steps += f" after {window['warmup_steps']:,} warm-up steps"
         torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
         where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
-        return [str(each) for each in (steps, f"{window['clock']} clock", *where) if each]
+        return [str(fact) for fact in (steps, f"{window['clock']} clock", *where) if fact]
 
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
         """Return rows for the phases in a step, then for the time without a kernel by cause.
@@ -68,9 +68,9 @@ class ProfileView:
         bar in percent.
         """
         rows = []
-        for place, (phase, name, share, ms) in enumerate(phase_rows(self.profile), 1):
+        for rank, (phase, name, share, ms) in enumerate(phase_rows(self.profile), 1):
             wide = 100 * share if is_known(share) else 0.0
-            rows.append((place, COLOUR_NUMBERS[phase], name, percent(share), number(ms, 2), wide))
+            rows.append((rank, COLOUR_NUMBERS[phase], name, percent(share), number(ms, 2), wide))
         for name, share, ms in idle_rows(self.profile):
             rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, 2), 0.0))
         return rows
@@ -160,29 +160,29 @@ class ProfileView:
     def trials(self) -> list[tuple[str, str, str, str]]:
         """Return a row per trial: setting, gain, 99 % interval, result."""
         rows = []
-        for each in self.profile.trials:
-            unclear = "no clear difference" if each.measured.within(WORTH) else "not decided"
-            word = "faster" if each.low > 1 else "slower" if each.high < 1 else unclear
-            gain, low, high = (number(gain, 2, "x") for gain in (each.gain, each.low, each.high))
-            name = f"{each.setting} = {setting(each.value)}"
-            if each.threads:
-                also = f"trainer.threads = {each.threads}"
-                name += f", {also if each.together else f'both with {also}'}"
+        for trial in self.profile.trials:
+            unclear = "no clear difference" if trial.measured.within(WORTH) else "not decided"
+            word = "faster" if trial.low > 1 else "slower" if trial.high < 1 else unclear
+            gain, low, high = (number(gain, 2, "x") for gain in (trial.gain, trial.low, trial.high))
+            name = f"{trial.setting} = {setting(trial.value)}"
+            if trial.threads:
+                also = f"trainer.threads = {trial.threads}"
+                name += f", {also if trial.together else f'both with {also}'}"
             rows.append((name, gain, f"{low} to {high}", word))
         return rows
 
     def changed_settings(self) -> list[tuple[str, str, str]]:
         """Return a row per setting other than the default: key, value, source."""
-        return [(key, setting(self.profile.setting(key)), place) for key, place in self.profile.origin.items()]
+        return [(key, setting(self.profile.setting(key)), source) for key, source in self.profile.origin.items()]
 
 
 def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
     """Return a number with a unit, in thousands (k, M, G) or in steps of 1,024 (Ki, Mi, Gi)."""
     if not is_known(value):
         return DASH
-    place = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
+    power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
     return number(
-        value / base**place, unit=f"{NBSP}{'kMGTP'[place - 1 : place]}{'i' * (base > 1000 and place > 0)}{unit}"
+        value / base**power, unit=f"{NBSP}{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}{unit}"
     )
 
 

@@ -155,10 +155,10 @@ class Trial:
 
 def best_trial(trials: Iterable[Trial], setting: str) -> Trial | None:
     """Return the fastest clearly faster value for a setting alone, and the smallest near the best for batches."""
-    faster = [each for each in trials if each.setting == setting and not each.together and each.low > WORTH]
-    best = max(faster, key=lambda each: each.gain, default=None)
+    faster = [trial for trial in trials if trial.setting == setting and not trial.together and trial.low > WORTH]
+    best = max(faster, key=lambda trial: trial.gain, default=None)
     if best is not None and setting == "loader.batch_size":
-        return min((each for each in faster if each.gain >= 0.9 * best.gain), key=lambda each: each.value)
+        return min((trial for trial in faster if trial.gain >= 0.9 * best.gain), key=lambda trial: trial.value)
     return best
 
 
@@ -262,9 +262,9 @@ class Profile(ResultRepr):
         seconds: float = self.window["seconds"]
         return seconds / self.window["steps"]
 
-    def rate(self, of: str) -> float | None:
+    def rate(self, name: str) -> float | None:
         """Return ``flops`` or ``bytes`` per second within training steps alone, or None where uncounted."""
-        count = self.throughput[f"{of}_per_step"]
+        count = self.throughput[f"{name}_per_step"]
         return None if count is None else count / (self.step_s * self.shares["span"])
 
     @property
@@ -283,8 +283,8 @@ class Profile(ResultRepr):
     def value(self, name: str) -> Any:
         """Return the value behind a dotted name such as ``shares.input``, or None where unmeasured."""
         section, _, key = name.partition(".")
-        found = getattr(self, section)
-        return found[key] if key and found is not None else found
+        values = getattr(self, section)
+        return values[key] if key and values is not None else values
 
     def number(self, name: str) -> Any:
         """Return a number by a dotted name, 0 where unmeasured."""

@@ -61,15 +61,15 @@ def with_findings(profile: Profile) -> Profile:
     """Return the profile with findings and a verdict, lost time before work that could shrink."""
     findings = [finding for rule in RULES if (finding := rule(profile)) is not None]
     # A finding is information where another one names the same time with its cause.
-    names = {each.rule for each in findings}
+    names = {finding.rule for finding in findings}
     told = {"loader.inline"} if "sync.exposes_loader" in names else set()
     if any(name.startswith(("loader.", "hooks.", "sync.")) for name in names):
         told.add("fluctuation.periodic")
-    findings = [replace(each, severity="info") if each.rule in told else each for each in findings]
+    findings = [replace(finding, severity="info") if finding.rule in told else finding for finding in findings]
 
     def rank(finding: Finding) -> tuple[int, float]:
-        place = 2 if finding.severity == "info" else int(finding.family == "compute")
-        return place, -finding.share
+        group = 2 if finding.severity == "info" else int(finding.family == "compute")
+        return group, -finding.share
 
     findings.sort(key=rank)
     verdict, summary = _verdict(profile, findings)
@@ -78,10 +78,10 @@ def with_findings(profile: Profile) -> Profile:
 
 def _verdict(p: Profile, findings: Sequence[Finding]) -> tuple[str, str]:
     """Return a verdict and a sentence for the first finding, for two close findings, or for a clean profile."""
-    costly = [each for each in findings if each.severity != "info"]
+    costly = [finding for finding in findings if finding.severity != "info"]
     if not costly:
         busy = p.gpu_busy if p.gpu_busy is not None else p.shares["span"] - p.number("host.waiting")
-        word = "MEMORY-BOUND" if any(each.rule == "memory.bound" for each in findings) else "COMPUTE-BOUND"
+        word = "MEMORY-BOUND" if any(finding.rule == "memory.bound" for finding in findings) else "COMPUTE-BOUND"
         return word, f"the {_device(p)} is busy {busy:.0%} of the time; what is left is the model itself"
 
     def told(finding: Finding) -> tuple[str, str]:
@@ -109,10 +109,10 @@ def joint_patch(findings: Iterable[Finding]) -> dict[str, Any]:
 
 def check_names(names: Sequence[str]) -> None:
     """Raise SettingsError for a name outside rules, families such as ``loader``, and severities."""
-    known = {*VERDICT_OF, *FAMILIES, *SEVERITIES}
+    valid = {*VERDICT_OF, *FAMILIES, *SEVERITIES}
     for name in names:
-        if name not in known:
-            raise SettingsError(Argument("fail_on"), f"{name!a} is no finding", f"one of {', '.join(sorted(known))}")
+        if name not in valid:
+            raise SettingsError(Argument("fail_on"), f"{name!a} is no finding", f"one of {', '.join(sorted(valid))}")
 
 
 def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:
@@ -209,7 +209,7 @@ def _hidden_by_sync(p: Profile) -> bool:
 def _larger_batch(p: Profile) -> tuple[Trial | None, Trial | None]:
     """Return the best larger batch, and the trial of that batch together with a number of threads."""
     best = best_trial(p.trials, "loader.batch_size")
-    with_threads = (each for each in p.trials if best and each.together and each.value == best.value)
+    with_threads = (trial for trial in p.trials if best and trial.together and trial.value == best.value)
     return best, next(with_threads, None)
 
 
@@ -335,13 +335,13 @@ def _threads(p: Profile) -> Finding | None:
     """Find a faster number of threads among trials, with the best batch if several are faster."""
     batch, _ = _larger_batch(p)
     named = None if batch is None else batch.threads
-    best = best_trial((each for each in p.trials if named in (None, each.value)), "trainer.threads")
+    best = best_trial((trial for trial in p.trials if named in (None, trial.value)), "trainer.threads")
     if best is None or p.host is None:
         return None
-    now = p.host["threads"]
+    present = p.host["threads"]
     several = f"{counted(best.value, 'thread')} {'is' if best.value == 1 else 'are'}"
-    evidence = f"{several} {best.gain:.2f}x as fast as {now} on {p.host['cores']} cores"
-    name = "threads.too_many" if best.value < now else "threads.too_few"
+    evidence = f"{several} {best.gain:.2f}x as fast as {present} on {p.host['cores']} cores"
+    name = "threads.too_many" if best.value < present else "threads.too_few"
     vain = "loader settings: the step itself becomes faster"
     saved = p.shares["span"] * (1 - 1 / best.gain)
     return _finding(name, saved, evidence, {best.setting: best.value}, vain, trial=best)
@@ -353,11 +353,11 @@ def _batch_small(p: Profile) -> Finding | None:
     # On a CUDA device the trace names the cause of it, where there is one.
     if best is None or p.number("bubble.launch") >= WARN or (together and together.gain <= WORTH):
         return None
-    now = p.setting("loader.batch_size") or 1
-    times = best.value // now
+    present = p.setting("loader.batch_size") or 1
+    times = best.value // present
     if times < 2:  # the data has fewer windows than the batch may have
         return None
-    evidence = f"{best.value} windows a batch are {best.gain:.2f}x as fast per window as {now}"
+    evidence = f"{best.value} windows a batch are {best.gain:.2f}x as fast per window as {present}"
     evidence += f", both with {counted(best.threads, 'thread')}" if best.threads else ""
     evidence += ": most of a step is Python and small operators" if best.gain > 2 else ""
     patch: dict[str, Any] = {best.setting: best.value}

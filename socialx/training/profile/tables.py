@@ -171,8 +171,8 @@ def _rates(p: Profile, out: Console) -> None:
         parts.append(f"peak memory {peak / GIB:.2f} of {capacity / GIB:.1f} GiB")
     making_s, supply = get("loader.making_s"), get("loader.supply")
     if making_s is not None and supply is not None:
-        what = "worker" if get("loader.num_workers") else "loader"
-        parts.append(f"the {what} needs {1e3 * making_s:.1f} ms a batch, supply {supply:.2f}")
+        maker = "worker" if get("loader.num_workers") else "loader"
+        parts.append(f"the {maker} needs {1e3 * making_s:.1f} ms a batch, supply {supply:.2f}")
     if p.device:
         mean, least, most = (p.device[f"utilisation_{name}"] for name in ("mean", "min", "max"))
         parts.append(f"NVML utilisation mean {mean:.0%} ({least:.0%} to {most:.0%})")
@@ -221,8 +221,8 @@ def _trace(p: Profile, out: Console) -> None:
     _top("kernel", k["top"], out)
 
 
-def _top(what: str, tops: list[dict[str, Any]], out: Console) -> None:
-    table = _table(out, what, "share", "us/step", "calls/step")
+def _top(kind: str, tops: list[dict[str, Any]], out: Console) -> None:
+    table = _table(out, kind, "share", "us/step", "calls/step")
     for top in tops[:5]:
         name = short_name(top["name"].removeprefix("aten::"), NAME)
         table.add_row(escape(name), f"{top['share']:.1%}", f"{top['us_per_step']:,.1f}", _count(top["per_step"]))
@@ -238,8 +238,8 @@ def _finding(rank: int, f: Finding, out: Console) -> None:
     _line(f.evidence, out, "   ")
     if f.patch:
         _line(", ".join(part for part in (settings_text(f.patch), f.gain) if part), out, "   set  ")
-    for each in f.instead:
-        _line(settings_text(each), out, "   or   ")
+    for settings in f.instead:
+        _line(settings_text(settings), out, "   or   ")
     if f.advice:
         _line(f.advice, out, "   why  " if f.patch and not f.advice.startswith("it waits") else "   see  ")
     if f.will_not_help:
@@ -266,7 +266,7 @@ def print_comparison(
     out = console or Console()
     table = _table(out, "", "these", "the others")
     for name, (here, there) in rows.items():
-        table.add_row(name, *(f"{each:.1%}" if "share" in name else f"{each:,.1f}" for each in (here, there)))
+        table.add_row(name, *(f"{value:.1%}" if "share" in name else f"{value:,.1f}" for value in (here, there)))
     out.print(table)
     for key, (here, there) in changes.items():
         _line(f"{key}: {_word(here)} -> {_word(there)}", out)

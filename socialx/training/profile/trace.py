@@ -209,8 +209,8 @@ def _idle(
     causes = np.select(conditions, ["unknown", "queued", "sync"], "launch")
 
     def gaps(cause: str) -> list[Interval]:
-        place = (causes == cause) & (busy > idle)
-        return list(zip(idle[place].tolist(), busy[place].tolist(), strict=True))
+        mask = (causes == cause) & (busy > idle)
+        return list(zip(idle[mask].tolist(), busy[mask].tolist(), strict=True))
 
     return {cause: gaps(cause) for cause in ("sync", "launch", "queued", "unknown")}
 
@@ -226,7 +226,7 @@ def _phases(
     if not marks:
         return {"span": [(begin, end)]}
     calls = sorted((launches.get(e.correlation, e).begin, e.end) for e in work)
-    done = np.maximum.accumulate([begin, *(each for _, each in calls)])
+    done = np.maximum.accumulate([begin, *(ended for _, ended in calls)])
     made = [mark.begin for mark in marks]
     edges = np.maximum(made, done[np.searchsorted([launched for launched, _ in calls], made)]).tolist()
     phases: dict[str, list[Interval]] = {phase: [] for phase in PHASES.values()}
@@ -279,7 +279,7 @@ def _kernels(
         why["kernels.launches_per_step"] = "the trace has no CUDA call"
     top = _longest(list(zip((e.name for e in kernels), durations, strict=True)), steps, 5)
     return {
-        "top": [{**each, "name": short_name(each["name"])} for each in top],
+        "top": [{**entry, "name": short_name(entry["name"])} for entry in top],
         "per_step": len(kernels) / steps,
         "us_p50": float(np.median(durations)),
         "tiny_share": sum(us for us in durations if us < TINY_US) / sum(durations),
@@ -342,15 +342,15 @@ def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict
     operators: list[tuple[str, float]] = []
     for calls in threads.values():
         calls.sort(key=lambda e: (e.begin, -e.end))  # outer ones before inner ones
-        own = [e.end - e.begin for e in calls]
+        self_us = [e.end - e.begin for e in calls]
         outer: list[int] = []  # the operators that are not done yet, each called by the one before it
-        for place, call in enumerate(calls):
+        for index, call in enumerate(calls):
             while outer and calls[outer[-1]].end <= call.begin:
                 outer.pop()
             if outer:
-                own[outer[-1]] -= call.end - call.begin
-            outer.append(place)
-        operators += [(call.name, max(0.0, us)) for call, us in zip(calls, own, strict=True)]
+                self_us[outer[-1]] -= call.end - call.begin
+            outer.append(index)
+        operators += [(call.name, max(0.0, us)) for call, us in zip(calls, self_us, strict=True)]
     return _longest(operators, steps, 8) if any(us for _, us in operators) else []
 
 

@@ -55,24 +55,24 @@ def try_settings(
     steps get an empty list, because each shape would be compiled again. The most decisive trials come first, until the
     time is over.
     """
-    now, turns, trials = torch.get_num_threads(), _Turns(learner, example, advance), list[Trial]()
-    if turns.step_s(Way(now)) > BUDGET_S / 4:
+    present, turns, trials = torch.get_num_threads(), _Turns(learner, example, advance), list[Trial]()
+    if turns.step_s(Way(present)) > BUDGET_S / 4:
         return []
     try:
-        others, best = _threads(turns, now) if turns.on_cpu else ([], now)
+        others, best = _threads(turns, present) if turns.on_cpu else ([], present)
         if learner.eager:
-            trials += _batches(turns, best, windows, None if best == now else best)
+            trials += _batches(turns, best, windows, None if best == present else best)
         larger = best_trial(trials, "loader.batch_size")
-        if larger and best != now:
-            found = turns.gain(Way(now), Way(best, larger.value // turns.size))
-            trials += [] if found is None else [Trial(larger.setting, larger.value, **vars(found), threads=best)]
+        if larger and best != present:
+            measured = turns.gain(Way(present), Way(best, larger.value // turns.size))
+            trials += [] if measured is None else [Trial(larger.setting, larger.value, **vars(measured), threads=best)]
         for count in others:
-            found = turns.gain(Way(now), Way(count))
-            trials += [] if found is None else [Trial("trainer.threads", count, **vars(found))]
+            measured = turns.gain(Way(present), Way(count))
+            trials += [] if measured is None else [Trial("trainer.threads", count, **vars(measured))]
     finally:
         if turns.on_cpu:
-            torch.set_num_threads(now)
-    return sorted(trials, key=lambda each: (each.together, each.setting != "trainer.threads", each.value))
+            torch.set_num_threads(present)
+    return sorted(trials, key=lambda trial: (trial.together, trial.setting != "trainer.threads", trial.value))
 
 
 class _Turns:
@@ -84,10 +84,10 @@ class _Turns:
         self.batches, self.size = learner.accumulate_grad_batches, len(example.batch.inputs)
         self.bytes = sum(tensor.nbytes for tensor in example.batch)
         self.on_cpu, self.left_s = learner.precision.device.type == "cpu", BUDGET_S
-        self._group, now = self.batches, Way(torch.get_num_threads())
-        if self.quick_s(now) * self.batches > LONG_S and self.batches > MANY:
+        self._group, present = self.batches, Way(torch.get_num_threads())
+        if self.quick_s(present) * self.batches > LONG_S and self.batches > MANY:
             self._group = PART
-            self._steps_s[now] *= self._group / self.batches
+            self._steps_s[present] *= self._group / self.batches
 
     def seconds(self, way: Way, batches: int | None = None) -> float:
         """Return seconds per present batch, from a block with at least a step.
@@ -117,9 +117,9 @@ class _Turns:
             self.seconds(way)
         if way in self._steps_s:
             return self._steps_s[way]
-        most = max(each.times for each in self._steps_s if each.threads == way.threads)
+        most = max(multiple.times for multiple in self._steps_s if multiple.threads == way.threads)
         one_s, most_s = self.step_s(Way(way.threads)), self._steps_s[Way(way.threads, most)]
-        windows, measured = (each * max(1, self._group // each) / self._group for each in (way.times, most))
+        windows, measured = (multiple * max(1, self._group // multiple) / self._group for multiple in (way.times, most))
         slope = (most_s - one_s) / (measured - 1) if measured > 1 else one_s
         return one_s + max(0.0, slope) * (windows - 1)
 
@@ -151,18 +151,18 @@ class _Turns:
         return interleaved_ab(*ways, pairs, enough) if pairs >= LEAST_PAIRS else None
 
 
-def _threads(turns: _Turns, now: int) -> tuple[list[int], int]:
+def _threads(turns: _Turns, present: int) -> tuple[list[int], int]:
     """Return other numbers of threads to try (1 and the number of cores), and the best number.
 
     The quickest block decides. A number above the cores is excluded, because such threads wait for each other by
     chance.
     """
     cores = usable_cores()
-    others = sorted({1, min(now, cores), cores} - {now})
-    quick_s = {count: turns.quick_s(Way(count)) for count in (*others, now)}
+    others = sorted({1, min(present, cores), cores} - {present})
+    quick_s = {count: turns.quick_s(Way(count)) for count in (*others, present)}
     others.sort(key=lambda count: quick_s[count])
-    best = others[0] if others else now
-    return others, now if now <= cores and quick_s[now] <= WORTH * quick_s[best] else best
+    best = others[0] if others else present
+    return others, present if present <= cores and quick_s[present] <= WORTH * quick_s[best] else best
 
 
 def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> list[Trial]:
@@ -174,36 +174,39 @@ def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> li
     whole, present = turns.batches, Way(threads)
     # A step keeps its windows, where its batches can be joined.
     allowed = [2**power for power in range(1, LARGEST.bit_length())]
-    allowed = allowed if whole == 1 else [each for each in range(2, whole + 1) if whole % each == 0]
+    allowed = allowed if whole == 1 else [multiple for multiple in range(2, whole + 1) if whole % multiple == 0]
     allowed = [times for times in allowed if times * turns.size <= windows and times * turns.bytes <= MOST_BYTES]
     few = QUICK_TIMES if turns.step_s(Way(threads)) < QUICK_S else 2
     tried, wanted = dict[int, Gain](), LARGEST if whole > 1 else few
-    while len(tried) < MOST_BATCHES and max((each for each in allowed if each <= wanted), default=1) not in tried:
+    while (
+        len(tried) < MOST_BATCHES
+        and max((multiple for multiple in allowed if multiple <= wanted), default=1) not in tried
+    ):
         kept_s = KEPT_S if tried else -KEPT_S  # the first one may take so much longer
         possible = [times for times in allowed if turns.has_time(Way(threads, times), kept_s)]
-        times = max((each for each in possible if each <= wanted), default=min(possible, default=1))
+        times = max((multiple for multiple in possible if multiple <= wanted), default=min(possible, default=1))
         if times == 1 or times in tried:
             break
         try:
-            found = turns.gain(present, Way(threads, times), kept_s)
-            if found is None:
+            measured = turns.gain(present, Way(threads, times), kept_s)
+            if measured is None:
                 break
-            tried[times] = found
+            tried[times] = measured
             many = Way(threads, max(possible))  # where all of a step grows with the batch, a look at many confirms it
-            if whole == 1 and found.within(WORTH) and turns.seconds(present) < WORTH * turns.seconds(many):
+            if whole == 1 and measured.within(WORTH) and turns.seconds(present) < WORTH * turns.seconds(many):
                 break
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            allowed = [each for each in allowed if each < times]
+            allowed = [multiple for multiple in allowed if multiple < times]
             continue
-        if found.low >= WORTH:
-            wanted = LARGEST if whole > 1 else enough(found.gain, times)
+        if measured.low >= WORTH:
+            wanted = LARGEST if whole > 1 else enough(measured.gain, times)
         else:
             wanted = few if whole > 1 else LARGEST
     return [
-        Trial("loader.batch_size", times * turns.size, **vars(found), threads=named, threads_before=named)
-        for times, found in tried.items()
+        Trial("loader.batch_size", times * turns.size, **vars(measured), threads=named, threads_before=named)
+        for times, measured in tried.items()
     ]
 
 
