@@ -6,15 +6,16 @@ FROM python:3.12-slim
 # Triton compiles a small C program for each kernel, so an image for a card needs a compiler.
 ARG TORCH=cpu
 ARG TOOLS=""
-ARG EXTRAS=holidays,parquet,serve
+ARG EXTRAS=holidays,serve
 
 RUN test -z "$TOOLS" || (apt-get update && apt-get install -y --no-install-recommends $TOOLS && rm -rf /var/lib/apt/lists/*)
-RUN pip install --no-cache-dir torch --index-url "https://download.pytorch.org/whl/$TORCH"
 
 WORKDIR /src
+COPY constraints.txt ./
+RUN pip install --no-cache-dir -c constraints.txt --extra-index-url "https://download.pytorch.org/whl/$TORCH" torch
 COPY pyproject.toml README.md LICENSE ./
 COPY socialx socialx
-RUN pip install --no-cache-dir ".[$EXTRAS]"
+RUN pip install --no-cache-dir -c constraints.txt ".[$EXTRAS]"
 
 RUN useradd --create-home --uid 1000 socialx
 USER socialx

@@ -12,19 +12,23 @@ REACH := import urllib.request; urllib.request.urlopen("$(CPU_INDEX)/torch/", ti
 # Asked only when setup runs: pip would retry an unreachable index for minutes.
 TORCH = -c constraints-cpu.txt $(shell $(PYTHON) -c '$(REACH)' 2>/dev/null && echo --extra-index-url $(CPU_INDEX))
 endif
+# The extras of development; with the groups dev and docs they are what constraints.txt pins.
+EXTRAS := excel,holidays,onnx,serve
+COMMA  := ,
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type docs pictures fuzz bench-cpu bench-gpu ablation clean
+.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type docs pictures lock wheel fuzz bench-cpu bench-gpu ablation clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
 
 setup: $(VENV)/ready  ## make .venv and install socialx into it
 
-$(VENV)/ready: pyproject.toml constraints-cpu.txt
+$(VENV)/ready: pyproject.toml constraints.txt constraints-cpu.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check 'pip>=25.1'  # the first pip that knows --group
+	$(BIN)/pip install --quiet -c constraints.txt $(TORCH) -e '.[$(EXTRAS)]' --group dev
 	@touch $@
 
 demo: setup        ## raw METR-LA excerpt -> HDF5 -> training -> profile -> scores -> forecast, about 3 minutes
@@ -75,8 +79,26 @@ format: setup      ## let ruff format everything
 type: setup        ## mypy
 	$(BIN)/mypy
 
-docs: setup        ## docs/settings.md, docs/cli.md and the picture of the model, from the code
+docs: setup        ## the pages that the code writes, and the site of all pages in site/
 	$(BIN)/python -m docs.generate
+	$(BIN)/pip install --quiet -c constraints.txt --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# triton follows the build of torch: a CUDA build names its version, and constraints-cpu.txt that of the CPU build.
+lock: setup        ## renew constraints.txt: the newest versions that go with the torch of constraints-cpu.txt
+	$(BIN)/pip install --quiet uv
+	grep '^torch' constraints-cpu.txt | $(BIN)/uv pip compile pyproject.toml --quiet --universal --upgrade --no-annotate \
+		--python-version 3.11 --constraint /dev/stdin --no-emit-package triton --custom-compile-command "make lock" \
+		--group dev --group docs $(subst $(COMMA), --extra ,$(COMMA)$(EXTRAS)) --output-file constraints.txt
+
+wheel:             ## build the wheel, install it into a fresh environment outside the repository, forecast a table there
+	rm -rf dist
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && $(PYTHON) -m venv $$fresh/venv && \
+	$$fresh/venv/bin/pip install --quiet --disable-pip-version-check $(TORCH) dist/*.whl && \
+	cp examples/data/city.csv.gz examples/data/city_sensors.csv $$fresh && cd $$fresh && \
+	venv/bin/socialx predict zero-shot --data city.csv.gz --meta-csv city_sensors.csv --units mph \
+		--timezone America/Los_Angeles --output next_hour.csv && head -n 2 next_hour.csv
 
 pictures: setup    ## every picture of README and docs; LA=metr_la.h5 BAY=pems_bay_74.h5, and chromium
 	PATH="$(BIN):$$PATH" PYTHONPATH=. sh docs/draw_pictures.sh
@@ -94,4 +116,4 @@ ablation: setup    ## what each part of the model is worth; DATA=metr_la.h5, abo
 	$(BIN)/python benchmarks/ablation.py --data $(or $(DATA),metr_la.h5)
 
 clean:             ## remove what make made
-	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo runs dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

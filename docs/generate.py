@@ -1,4 +1,4 @@
-"""Writes what the code decides of the pages: settings, commands, formats, the tree and a picture: ``make docs``.
+"""Write what the code decides of the pages: commands, Python, settings, formats, the tree and a picture: ``make docs``.
 
 python -m docs.generate [FOLDER]
 """
@@ -6,6 +6,7 @@ python -m docs.generate [FOLDER]
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -20,17 +21,18 @@ os.environ |= {"COLUMNS": "80", "NO_COLOR": "1"}  # of the help pages; read when
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
+import socialx
 from benchmarks.walk import order
 from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
-from socialx.cli.flags import name_of_type, words_of
+from socialx.cli.flags import metavar, words_of
 from socialx.files.sources.recognition import FORMATS
 from socialx.settings.layers import PRESETS, as_typed
 from socialx.settings.schema import BY_NAME, KEYS, Settings, flag_of
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "socialx"
-NOTE = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
+NOTE = "<!-- Written by `make docs`. -->"
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -39,6 +41,7 @@ def pages() -> dict[str, str]:
     return {
         "docs/settings.md": settings_page(),
         "docs/cli.md": cli_page(),
+        "docs/api.md": api_page(),
         "docs/data.md": data_page(),
         "CONTRIBUTING.md": contributors_page(),
         "socialx/settings/arguments.py": arguments_module(),
@@ -94,6 +97,12 @@ def type_of(kind: Any) -> str:
     return {Path: "str | Path", types.NoneType: "None"}.get(kind, kind.__name__)
 
 
+def table(heads: tuple[str, ...], rows: typing.Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table with these heads and cells."""
+    head, *lines = ["| ".join(cell.replace("|", "\\|") for cell in line).rstrip() for line in [heads, *rows]]
+    return [head, "|".join(["---"] * len(heads)), *lines]
+
+
 def filled(page: Path, part: str, lines: list[str]) -> str:
     """A page with these lines as the part that the code decides."""
     begin, end = f"<!-- Written by `make docs`: {part} -->\n", f"<!-- end of {part} -->"
@@ -128,13 +137,12 @@ def said(path: Path) -> str:
 
 
 def data_page() -> str:
-    """The page of data files with a line for each format."""
-    rows = ["format | files | clock", "---|---|---"]
+    """Return the page of data files with a row for each format, and the options that files without dates need."""
+    rows = []
     for format in FORMATS.values():
-        needs_start = "`--start --freq`" if not format.has_clock else "time of day; `--start`"
-        clock = needs_start if "first_time" in format.takes else "in the file"
-        rows.append(f"`{format.name}` | {format.title} | {clock}")
-    return filled(DOCS / "data.md", "formats", rows)
+        needed = "`--first-time`" if format.has_clock else "`--first-time --freq`"
+        rows.append((f"`{format.name}`", format.title, needed if "first_time" in format.takes else ""))
+    return filled(DOCS / "data.md", "formats", table(("format", "files", "without dates"), rows))
 
 
 def settings_page() -> str:
@@ -153,104 +161,160 @@ def settings_page() -> str:
         "```",
         "",
         "The flag is the name with `-` for `_`, unless the table gives another flag; `--no-climatology` switches",
-        "`climatology` off, and an empty value unsets a setting whose default is `not set`.",
+        "`climatology` off, and an empty value unsets a setting whose default is empty.",
     ]
     for section, holder in Settings.model_fields.items():
         what = " ".join((holder.annotation.__doc__ or "").split("\n")[0].split())  # type: ignore[union-attr]
-        lines += ["", f"## {section}", "", what, "", "setting | effect (values; default; flag)", "---|---"]
-        lines += [row(key, field) for key, field in KEYS.items() if key.startswith(f"{section}.")]
+        rows = [row(key, field) for key, field in KEYS.items() if key.startswith(f"{section}.")]
+        lines += ["", f"## {section}", "", what, "", *table(("setting", "values", "default", "effect"), rows)]
     lines += [
         "",
         "## Sizes",
         "",
-        "`--preset NAME` sets these together; explicit settings win. The default is `xlstm-small`.",
+        "`--preset NAME` sets these together; explicit settings win.",
         "",
-        "setting | default | mlp-small | xlstm-large",
-        "---|---|---|---",
     ]
+    rows = []
     for key, field in KEYS.items():
         values = [PRESETS[name].get(key, field.default) for name in ("mlp-small", "xlstm-large")]
         if any(as_typed(value) != as_typed(field.default) for value in values):
-            cells = [default(field), *(f"`{as_typed(value)}`" for value in values)]
-            lines.append(f"`{key}` | {' | '.join(cells)}")
-    return "\n".join(lines) + "\n"
+            rows.append((f"`{key}`", default(field), *(f"`{as_typed(value)}`" for value in values)))
+    return "\n".join([*lines, *table(("setting", "xlstm-small (default)", "mlp-small", "xlstm-large"), rows)]) + "\n"
 
 
-def row(key: str, field: FieldInfo) -> str:
-    """Return a setting as a row of the table of its section."""
+def row(key: str, field: FieldInfo) -> tuple[str, ...]:
+    """Return a setting as the cells of a row: its name with a flag of another name, values, default and effect."""
     flag = flag_of(key)
-    named = "" if flag == f"--{key.split('.')[1].replace('_', '-')}" else f"`{flag}`"
-    value = "" if field.default is None and "not set:" in (field.description or "").lower() else default(field)
-    inside = "; ".join(part for part in (kind(key, field), value, named) if part)
-    return f"`{key}` | {field.description} ({inside})"
+    named = "" if flag == f"--{key.split('.')[1].replace('_', '-')}" else f" `{flag}`"
+    return f"`{key}`{named}", kind(key, field), default(field), field.description or ""
 
 
 def kind(key: str, field: FieldInfo) -> str:
-    """The type with its limits, or the words that may be written; nothing where description and default say it."""
+    """Return the type with its limits, or the words that may be written; an empty text where the effect names them."""
     several = typing.get_origin(field.annotation) is tuple
     item = typing.get_args(field.annotation)[0] if several else None
     words = words_of(key) or [f"{word}" for word in typing.get_args(item) if typing.get_origin(item) is typing.Literal]
     if words and all(f"{word}:" in (field.description or "") for word in words):
         return ""
     if words:
-        return f"{'several of ' if several else ''}{', '.join(f'`{word}`' for word in words)}"
+        return f"{'several of ' if several else ''}`{'|'.join(words)}`"
     if field.annotation is bool:
         return ""
-    name = name_of_type(field.annotation)
+    name = metavar(key)
     limits = {
         limit: getattr(part, limit)
         for part in field.metadata
         for limit in LIMITS
         if getattr(part, limit, None) is not None
     }
+    bounds = [f"{LIMITS[limit]}{value}" for limit, value in limits.items()]
     if {"ge", "le"} <= set(limits):
-        return f"{name} {limits['ge']}..{limits['le']}"
-    return " ".join([name, *(f"{LIMITS[limit]}{value}" for limit, value in limits.items())])
+        bounds = [f"{limits['ge']}..{limits['le']}"]
+    named = field.default is None or not bounds  # else the default shows the type
+    return " ".join([name] * named + bounds)
 
 
 def default(field: FieldInfo) -> str:
-    """The default as it is typed."""
-    if field.default is None:
-        return "not set"
-    return f"`{as_typed(field.default)}`" if as_typed(field.default) else "none"
+    """Return the default as users type it; an empty text where the setting is not set."""
+    return "" if field.default in (None, ()) else f"`{as_typed(field.default)}`"
 
 
 def cli_page() -> str:
-    """The help of every command, as it is printed in 80 columns."""
+    """Return the page of the commands: the summary of each, and its options as its help says them."""
     told: set[str] = set()
     lines = [
         "# Commands",
         "",
         NOTE,
         "",
-        "Each option is printed once, with the first command that takes the option; [settings.md](settings.md) has",
-        "the settings. `predict` takes the table options of `convert` too. `--help` adds examples, `--help-all` every",
-        "flag. Exit codes: 0 done,",
-        "1 a file or its data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
+        "Each option stands with the first command that takes the option, or in [Settings](settings.md). `predict`",
+        "takes the table options of `convert` too. `--help-all` prints every flag. Exit codes: 0 done, 1 a file or its",
+        "data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
     ]
     for command in COMMANDS:
-        lines += ["", f"## {command}", "", *block(f"socialx {command} --help", told)]
+        usage, summary, options = told_by_help(command)
+        new = [(f"`{flag}`", effect) for flag, effect in options if f"{flag} {effect}" not in told]
+        told |= {f"{flag} {effect}" for flag, effect in options}
+        lines += ["", f"## {command}", "", *table((f"`{usage}`", summary), new)]
     return "\n".join(lines) + "\n"
 
 
-def block(command: str, told: set[str]) -> list[str]:
-    """Return the usage, the summary and the new options of a command as a Markdown block.
-
-    told: the options that the page already has, which this adds to.
-    """
-    result = CliRunner().invoke(app, command.split()[1:], prog_name="socialx")
+def told_by_help(command: str) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return the usage, the summary and the options of a command, each option as its flags and its effect."""
+    result = CliRunner().invoke(app, [command, "--help"], prog_name="socialx")
     if result.exit_code:
         sys.exit(f"{command}: {result.output}")
-    text = re.sub(r"^  -h, --help.*\n", "", result.stdout, flags=re.M).split("\n  -c, --config FILE")[0]
-    options = re.findall(r"^  -.*\n(?: {10}.*\n)*", text + "\n", re.M)
-    for option in options:
-        if " ".join(option.split()) in told or "of a table:" in option:
-            text = text.replace(option.rstrip("\n"), "")
-    told |= {" ".join(option.split()) for option in options}
-    usage, summary, *_ = text.split("\n\n")
-    listed = text.partition("\nOptions:\n")[2]
-    lines = [usage, *(line.rstrip() for line in f"{summary}\n{listed}".splitlines() if line.strip())]
-    return ["```text", *lines, "```"]
+    usage, summary, *_ = result.stdout.split("\n\n")
+    shared = "-c, --config|--set KEY|-v, --verbose|-q, --quiet|--help-all|-h, --help"
+    text = re.sub(rf"^  (?:{shared}).*\n(?: {{10}}.*\n)*", "", result.stdout, flags=re.MULTILINE)
+    options = [re.split(r"\s{2,}", part.strip()) for part in re.findall(r"^  -.*\n(?: {10}.*\n)*", text, re.MULTILINE)]
+    shown = [(flag, re.sub(r" \[x>=\d\]$", "", " ".join(effect))) for flag, *effect in options]
+    return (
+        " ".join(usage.removeprefix("Usage: socialx ").replace("[OPTIONS] ", "").replace("...]...", "...]").split()),
+        " ".join(summary.split()),
+        [option for option in shown if "of a table:" not in option[1]],
+    )
+
+
+def api_page() -> str:
+    """Return the page of the public Python names: their arguments or attributes, first paragraphs and results."""
+    public = [(name, getattr(socialx, name)) for name in socialx.__all__ if name in socialx.MODULES]
+    tasks = [(name, item) for name, item in public if inspect.isfunction(item)]
+    errors = [(name, item) for name, item in public if isinstance(item, type) and issubclass(item, Exception)]
+    classes = [pair for pair in public if pair not in tasks and pair not in errors]
+    lines = [
+        "# Python",
+        "",
+        NOTE,
+        "",
+        "`...` stands for keywords: flags of the linked command with `_` for `-`, [settings](settings.md) as",
+        '`max_epochs=1` or `trainer={"max_epochs": 1}`, `settings` from `load_settings`, and `progress`, a callback',
+        "for events.",
+        "",
+        "## Functions",
+        "",
+        *table(("call", "effect", "result"), [(call(name, item), summary(item), result(item)) for name, item in tasks]),
+        "",
+        "## Classes",
+        "",
+        *table(("class", "content", "members"), [(f"`{n}`", summary(c), members(c)) for n, c in classes]),
+        "",
+        "## Errors",
+        "",
+        *table(("class", "cause"), [(f"`{name}`", summary(error)) for name, error in errors]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def call(name: str, function: typing.Any) -> str:
+    """Return a function as its caller types it, linked to its command; dots stand for what may be left to keywords."""
+    parameters = inspect.signature(function).parameters.values()
+    shown = [
+        part.replace(annotation=part.empty, kind=max(part.kind, part.POSITIONAL_OR_KEYWORD))
+        for part in parameters
+        if part.kind is not part.VAR_KEYWORD and (part.kind is not part.KEYWORD_ONLY or part.default is part.empty)
+    ]
+    dots = ", ..." if len(shown) < len(parameters) else ""
+    typed = f"`{name}{f'{inspect.Signature(shown)}'[:-1]}{dots})`"
+    return f"[{typed}](cli.md#{name})" if name in COMMANDS else typed
+
+
+def result(function: typing.Any) -> str:
+    """Return the type of a function's result, without the module that defines the type."""
+    text = inspect.signature(function).return_annotation
+    return f"`{re.sub(r'[a-z_]+[.]', '', text if isinstance(text, str) else text.__name__)}`"
+
+
+def summary(item: typing.Any) -> str:
+    """Return the first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(item) or "").partition("\n\n")[0].split()).replace("``", "`")
+
+
+def members(item: type) -> str:
+    """Return the public attributes and methods of a class, fields first, in the order of the class."""
+    names = [*getattr(item, "model_fields", getattr(item, "__dataclass_fields__", ())), *vars(item)]
+    public = dict.fromkeys(name for name in names if not name.startswith("_") and not name.startswith("model_"))
+    return " ".join(f"`{name}()`" if inspect.isfunction(vars(item).get(name)) else f"`{name}`" for name in public)
 
 
 def main() -> None:
@@ -258,6 +322,7 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent
     (folder / "docs/pictures").mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     draw(folder / "docs/pictures/model.png")
 

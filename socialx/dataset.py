@@ -169,7 +169,7 @@ class Dataset:
         if counts and is_utc(store.timezone) and store.local_zone is None:
             local = Command("backfill", store.path, local_zone="ZONE")
             found = "its times are in UTC, and so are its days and hours"
-            note(Message(store.path, found, f"{local} says by which clock people live"))
+            note(Message(store.path, found, local))
 
     @property
     def climatology_today(self) -> DailyStats:
@@ -485,7 +485,7 @@ def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: 
         remedy = f"{Argument('loader.mode', 'sharded')}, or fewer days: {Argument('data.days', 'N')}"
         raise SocialxError(path, size, remedy)
     if need >= WORTH_A_LINE or mode != "on_device":
-        note(Message(path, size, f"loader mode {mode}"))
+        note(f"{path}: {size}: loader mode {mode}")
     return replace(loading, mode=mode)
 
 

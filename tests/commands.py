@@ -27,7 +27,7 @@ STARTS = (
 )
 EXCERPT = ROOT / "examples/data/METR-LA-excerpt.csv"
 LOCATIONS = ROOT / "examples/data/sensor_locations.csv"
-SIZE = "--width 8 --blocks 1 --slstm-at '' --neighbours 3 --adaptive-adjacency-rank 0 --dropout 0.1"
+SIZE = "--width 8 --blocks 1 --set model.slstm_at= --neighbours 3 --set pooling.adaptive_adjacency_rank=0 --dropout 0.1"
 SMALL = shlex.split(SIZE)
 
 
@@ -38,9 +38,16 @@ def registered() -> list[CommandInfo]:
     return app.registered_commands
 
 
-def socialx(*arguments: str | Path) -> Result:
-    """In this process: quick, and a traceback stays a traceback."""
-    result = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, [str(a) for a in arguments])
+def detailed(arguments: tuple[str | Path, ...]) -> list[str]:
+    """Return the words of a command that prints its details too."""
+    words = [str(each) for each in arguments]
+    return [words[0], "--verbose", *words[1:]] if words and words[0] in COMMANDS else words
+
+
+def socialx(*arguments: str | Path, details: bool = True) -> Result:
+    """Run a command in this process: quick, and a traceback stays a traceback.  It prints its details too."""
+    words = detailed(arguments) if details else [str(each) for each in arguments]
+    result = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -54,10 +61,10 @@ def works(*arguments: str | Path) -> Result:
 
 
 def refused(*arguments: str | Path, code: int = 1) -> str:
-    """The one line of an error, 1: of data, 2: of settings or usage; the command says nothing else."""
+    """Return an error, 1: of data, 2: of settings or usage; the command says nothing else."""
     result = socialx(*arguments)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
-    assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
+    assert re.fullmatch(r"error: [^\n]+\.\n(  try: [^\n]+\n)?", result.stderr), result.stderr
     return result.stderr
 
 
@@ -71,7 +78,7 @@ def python(code: str, *arguments: str | Path) -> str:
 
 def process(*arguments: str | Path, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own."""
-    command = [sys.executable, "-m", "socialx", *map(str, arguments)]
+    command = [sys.executable, "-m", "socialx", *detailed(arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", "NO_COLOR": "1", **env}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=110)
 

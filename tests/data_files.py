@@ -141,8 +141,8 @@ def reason(format: Format, path: Path) -> str | None:
 
 
 def shown(notes: Iterable[Message | str], task: str = "convert") -> list[str]:
-    """Notes as a user of the command ``task`` sees them."""
-    return [note if isinstance(note, str) else note.line(partial(write, task)) for note in notes]
+    """Return notes as a user of the command ``task`` sees them, without the full stop."""
+    return [note if isinstance(note, str) else note.text(partial(write, task)).removesuffix(".") for note in notes]
 
 
 Change = Callable[[h5py.File], object]

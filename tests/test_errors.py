@@ -1,4 +1,4 @@
-"""An error is one line that a terminal can show, however strange what it quotes."""
+"""An error is a sentence and what to try, which a terminal can show, however strange what they quote."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_what_ends_a_line_or_commands_a_terminal_is_escaped(text: str) -> None:
     ):
         assert message.line().isprintable()
         assert message.line().isascii()
-    assert str(SocialxError(Path("x.csv"), text, "mend it")).isprintable()
+    assert str(SocialxError(Path("x.csv"), text, "mend it")).replace("\n", "").isprintable()
 
 
 def test_letters_of_any_alphabet_stay() -> None:
@@ -39,7 +39,7 @@ def test_only_the_beginning_of_something_long_is_quoted() -> None:
     assert sample(["x" * 5000, "b"]) == f"{'x' * 60}..., b"
     line = Message(Path("x.csv"), "y" * 5000, "mend it", sample=["x" * 5000] * 9).line()
     assert line.startswith("x.csv: yyy")
-    assert line.endswith("...: mend it")
+    assert line.endswith("... Try: mend it")
     assert len(line) < 500
 
 
@@ -48,16 +48,38 @@ def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
         f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True, meta_csv=None)}"
     )
     message = Message(Argument("overwrite", True), "wrong", remedy)
-    python = "overwrite=True: wrong: add data={'path': 'a b.h5'}, or socialx.backfill('x.h5', rewrite=True)"
+    python = "overwrite=True: wrong. Try: add data={'path': 'a b.h5'}, or socialx.backfill('x.h5', rewrite=True)"
     assert message.line() == python
-    shell = message.line(lambda part: write("train", part))
-    assert shell == "--overwrite: wrong: add --data 'a b.h5', or socialx backfill x.h5 --rewrite"
+    assert str(message) == python.replace(" Try:", "\n  try:")
+    shell = message.text(lambda part: write("train", part))
+    assert shell == "--overwrite: wrong.\n  try: add --data 'a b.h5', or socialx backfill x.h5 --rewrite"
+
+
+def test_a_sentence_has_one_full_stop_and_a_message_may_have_no_place() -> None:
+    texts = [("x", "y"), ("", "y."), ("", "did you mean z?"), ("x", "")]
+    assert [str(Message(*each)) for each in texts] == ["x: y.", "y.", "did you mean z?", "x."]
+
+
+def test_paths_below_the_current_folder_are_typed_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for path, typed in (("here/a.h5", "a.h5"), ("here/-a.h5", None), ("b.h5", None)):
+        command = Command("inspect", tmp_path / path, **{"data.path": tmp_path / path})
+        typed = typed or str(tmp_path / path)
+        assert write("train", command) == f"socialx inspect {typed} --data {typed}"
+        assert Message("", "", command).advice() == f"socialx.inspect({typed!r}, data={{'path': {typed!r}}})"
 
 
 @pytest.mark.parametrize(
     ("task", "key", "value", "typed"),
     [
         ("train", "loader.mode", "sharded", "--mode sharded"),
+        (
+            "train",
+            "pooling.adaptive_adjacency_rank",
+            0,
+            "--set pooling.adaptive_adjacency_rank=0",
+        ),  # a flag of no command
         ("predict", "loader.mode", "sharded", "--set loader.mode=sharded"),
         ("predict", "model.encoder_batch", None, "--set model.encoder_batch"),
         ("doctor", "pooling.require_locations", False, "--set pooling.require_locations=off"),
@@ -70,14 +92,16 @@ def test_a_setting_is_written_as_the_command_takes_it(task: str, key: str, value
 
 
 def test_a_mark_of_somebody_else_is_escaped() -> None:
-    assert Message("x", "\x0enot JSON\x0f", "mend it").line() == "x: \\x0enot JSON\\x0f: mend it"
+    assert Message("x", "\x0enot JSON\x0f", "mend it").line() == "x: \\x0enot JSON\\x0f. Try: mend it"
 
 
 def test_a_file_of_settings_is_loaded_in_python() -> None:
     command = Command("train", settings=Path("runs/a/settings.yaml"))
-    assert str(Message("", "", command)) == "socialx.train(settings=socialx.load_settings(['runs/a/settings.yaml']))"
+    assert (
+        Message("", "", command).advice() == "socialx.train(settings=socialx.load_settings(['runs/a/settings.yaml']))"
+    )
 
 
 def test_settings_of_one_section_are_one_argument_in_python() -> None:
     command = Command("train", **{"data.path": Path("a.h5"), "preset": "mlp-small", "data.horizon": 288})
-    assert str(Message("", "", command)) == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, size='small')"
+    assert Message("", "", command).advice() == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, size='small')"

@@ -201,7 +201,7 @@ def test_scores_are_a_frame(run: Path) -> None:
 def test_a_frame_where_a_file_is_needed_is_refused_with_the_way_to_one(
     data: Path, run: Path, call: Callable[[pd.DataFrame, Path], Any]
 ) -> None:
-    way = r"data: DataFrame is no file: write it with frame\.to_csv\('FILE\.csv'\), then socialx\.convert\('auto', "
+    way = r"data: DataFrame is no file\.\n  try: write it with frame\.to_csv\('FILE\.csv'\), then socialx\.convert\("
     with pytest.raises(SettingsError, match=way):
         call(frame_of(data), run)
 
@@ -241,11 +241,11 @@ def test_times_may_be_those_of_numpy_and_pandas(run: Path) -> None:
 
 def test_what_is_no_run_is_refused_in_words(run: Path) -> None:
     forecast = socialx.predict(run).to_frame()
-    way = r"runs: DataFrame is no run: write it with frame\.to_csv\('FILE\.csv'\), and name that file"
+    way = r"runs: DataFrame is no run\.\n  try: write it with frame\.to_csv\('FILE\.csv'\), and name that file"
     for runs in (forecast, [run, forecast]):
         with pytest.raises(SettingsError, match=way):
             socialx.evaluate(runs)
-    with pytest.raises(SettingsError, match="runs: int is no run: name a run folder"):
+    with pytest.raises(SettingsError, match=r"runs: int is no run\.\n  try: name a run folder"):
         socialx.evaluate(5)
 
 

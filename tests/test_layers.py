@@ -105,7 +105,7 @@ def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
         ("precision", "unknown setting; did you mean trainer.precision?"),
         ("model.embedding", "unknown setting; did you mean model."),
         ("trainer", "is a section; its settings are trainer.precision, "),
-        ("zzz.qqq", "unknown setting: socialx config lists all"),
+        ("zzz.qqq", "unknown setting.\n  try: socialx config lists all"),
     ],
 )
 def test_an_unknown_key_is_refused_with_a_near_miss(key: str, says: str) -> None:
@@ -133,7 +133,7 @@ def test_a_wrong_value_names_the_flag_and_what_it_should_be(flags: dict[str, str
         load((), {}, (), flags)
     message = str(caught.value).replace("'auto', ", "")
     assert message.startswith(says)
-    assert "\n" not in message
+    assert message.count("\n") <= 1
 
 
 def test_all_wrong_values_are_reported_at_once() -> None:
@@ -161,7 +161,7 @@ def test_a_broken_file_is_one_line(name: str, text: str | None, says: str, tmp_p
     with pytest.raises(SettingsError) as caught:
         load([path], {})
     assert says in str(caught.value).replace(str(path), "FILE")
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).count("\n") <= 1
 
 
 def test_flags_are_unique_and_short_where_they_can_be() -> None:
@@ -250,7 +250,9 @@ def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         of_run(saved, RESUME, sets=["loader.batch_size=9"], flags={"trainer.seed": "3"})
     first, second = str(caught.value).splitlines()
-    assert first == (f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9: leave it, or train another run")
+    assert first == (
+        f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9.\n  try: leave it, or train another run"
+    )
     assert second.startswith("trainer.seed (--seed): ")
 
 
@@ -322,7 +324,7 @@ def test_config_prints_a_file_that_gives_the_same_settings(
 
 def test_config_prints_one_form() -> None:
     error = refused("config", "--yaml", "--json", code=2)
-    assert error == "error: config: two forms of output: choose --yaml or --json\n"
+    assert error == "error: config: two forms of output.\n  try: choose --yaml or --json\n"
 
 
 def test_a_file_may_be_named_in_two_ways() -> None:
@@ -344,9 +346,12 @@ def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> No
 @pytest.mark.parametrize(
     ("argument", "says"),
     [
-        ({"max_epoch": 1}, "max_epoch: no such argument or section of settings: did you mean trainer.max_epochs?"),
-        ({"kind": 1}, "kind: no such argument or section of settings: did you mean "),  # of two sections
-        ({"model": 3}, "model: 3 is not a dict of settings: for example model={...}"),
+        (
+            {"max_epoch": 1},
+            "max_epoch: no such argument or section of settings.\n  try: did you mean trainer.max_epochs?",
+        ),
+        ({"kind": 1}, "kind: no such argument or section of settings.\n  try: did you mean "),  # of two sections
+        ({"model": 3}, "model: 3 is not a dict of settings.\n  try: for example model={...}"),
         ({"model": {"widht": 3}}, "model.widht (argument): unknown setting; did you mean model.width?"),
     ],
 )

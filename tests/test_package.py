@@ -11,8 +11,10 @@ import pytest
 from tests.commands import ROOT, process
 from tests.conftest import has_card
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EVERYTHING = [*PROJECT["dependencies"], *(d for extra in PROJECT["optional-dependencies"].values() for d in extra)]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+GROUPS = PYPROJECT["dependency-groups"] | PROJECT["optional-dependencies"]
+EVERYTHING = [*PROJECT["dependencies"], *(dependency for group in GROUPS.values() for dependency in group)]
 
 
 def test_dependencies_have_floors_and_no_caps() -> None:
@@ -20,11 +22,20 @@ def test_dependencies_have_floors_and_no_caps() -> None:
         assert re.fullmatch(r"[\w.-]+>=[\d.]+(; sys_platform == 'linux')?", dependency), dependency
 
 
+def test_the_lock_pins_what_development_and_the_image_install() -> None:
+    pins = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    assert f"torch=={pins['torch']}\n" in (ROOT / "constraints-cpu.txt").read_text()
+    (extras,) = re.findall(r"^EXTRAS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    groups = [GROUPS[name] for name in ("dev", "docs", *extras.split(","))]
+    names = {name.split(">=")[0].lower() for group in [PROJECT["dependencies"], *groups] for name in group}
+    assert names - set(pins) == {"triton"}  # its version follows the build of torch
+
+
 def test_every_dependency_has_its_reason() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     for dependency in PROJECT["dependencies"]:
         name = re.escape(dependency.split(">=")[0])
-        assert re.search(rf"^[^|\n]*\b{name}\b[^|\n]* \| ", text, re.MULTILINE), dependency
+        assert re.search(rf"^[^|\n]*\b{name}\b[^|\n]*\| ", text, re.MULTILINE), dependency
 
 
 def test_the_tree_for_contributors_is_the_real_one() -> None:

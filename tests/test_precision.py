@@ -83,7 +83,7 @@ def test_without_code_for_the_card_auto_is_the_cpu_with_a_note(card: None) -> No
         assert resolve_device("auto") == CPU
     (said,) = [str(event.message) for event in heard if isinstance(event, Note)]
     assert said.startswith("cuda:0: this torch has no code for Card 7, capability ")
-    assert said.endswith("going on on the CPU; socialx.doctor()")
+    assert said.endswith("so the CPU is used.\n  try: socialx.doctor()")
     for asked in ("cuda", "cuda:0"):
         with pytest.raises(SettingsError, match="this torch has no code for Card 7"):
             resolve_device(asked)

@@ -107,7 +107,7 @@ class World:
                 self.patch.setattr(module, "write", printed)
 
     def says(self, *words: str | Path) -> str:
-        """What a command prints."""
+        """Return what a command prints."""
         result = socialx(*words)
         return result.stdout + result.stderr
 
@@ -299,7 +299,7 @@ def coarse(world: World, run: str | Path = "zero-shot") -> str:
 
 def without_tables(world: World) -> str:
     """The same, and a run without weights of single sensors."""
-    tables = ("--no-sensor-embedding", "--adaptive-adjacency-rank", "0")
+    tables = ("--no-sensor-embedding", "--set", "pooling.adaptive_adjacency_rank=0")
     socialx("train", "--data", world.data, "--max-epochs", "1", "--run-dir", "shared", *SMALL, *tables)
     return coarse(world, "shared")
 

@@ -20,8 +20,9 @@ import typer.core
 
 from socialx import __version__
 from socialx.cli.synonyms import SYNONYMS
+from socialx.core.errors import Message, Write, python
 
-# In the order of --help: the module of each command in this package, and the first sentence of its help.
+# The module of each command in this package, and the first sentence of its help.
 COMMANDS = {
     "convert": ("file_commands", "Build the HDF5 file that every other command reads."),
     "append": ("file_commands", "Add the rows of new tables to a file."),
@@ -40,6 +41,16 @@ COMMANDS = {
     "serve": ("scoring_commands", "Answer requests for forecasts over HTTP."),
     "doctor": ("training_commands", "Check what a training needs."),
 }
+# In the order of --help.
+HEADINGS = {
+    "Data": ("convert", "append", "backfill", "inspect", "download"),
+    "Models": ("train", "evaluate", "explain", "calibrate", "report"),
+    "Use": ("predict", "serve", "export"),
+    "Tools": ("profile", "doctor", "config"),
+}
+
+
+CLICK_ERROR: Any = typer.BadParameter.__mro__[2]  # ClickException, which Typer does not export
 
 
 class _Commands(typer.core.TyperGroup):
@@ -47,7 +58,7 @@ class _Commands(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, in the order of --help."""
-        return list(COMMANDS)
+        return [name for names in HEADINGS.values() for name in names]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name.  Its module is imported; an unknown name imports all, to suggest a near one."""
@@ -65,9 +76,27 @@ class _Commands(typer.core.TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of --help without importing a command."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
+        """Write the lists of --help without importing a command."""
+        for heading, names in HEADINGS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<9}", COMMANDS[name][1]) for name in names])
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command line; an error of usage is printed as any other one."""
+        try:
+            sys.exit(super().main(*arguments, **{**options, "standalone_mode": False}))
+        except CLICK_ERROR as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+            else:
+                words = getattr(error, "ctx", None) and error.ctx.command_path.split()[1:]
+                print_error(Message("", error.format_message(), " ".join(["socialx", *(words or ()), "--help"])))
+            sys.exit(error.exit_code)
+
+
+def print_error(message: Message, write: Write = python) -> None:
+    """Print an error, and below it what to try."""
+    typer.echo(f"error: {message.text(write)}", err=True)
 
 
 app = typer.Typer(
@@ -88,7 +117,7 @@ def main() -> None:
     try:
         import_module("fcntl"), import_module("resource")
     except ImportError:  # no file could be locked
-        typer.echo("error: socialx runs on Linux and macOS: use WSL2", err=True)
+        print_error(Message("", "socialx runs on Linux and macOS", "WSL2"))
         sys.exit(1)
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
@@ -106,7 +135,7 @@ def main() -> None:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written would fail again
-        typer.echo(f"error: standard output: cannot be written ({error.strerror}): check its space", err=True)
+        print_error(Message("standard output", f"cannot be written ({error.strerror})", "check its space"))
         sys.exit(1)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

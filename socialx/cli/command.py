@@ -1,4 +1,4 @@
-"""What all commands share: registering, user errors as one line with their exit code, notes on stderr, JSON."""
+"""What all commands share: registering, user errors with their exit code, notes on stderr, JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from typing import Annotated, Any, get_origin
 import typer
 import typer.core
 
-from socialx.cli.app import app
+from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import layers_of, own_parameter, settings_parameters, task_parameters
+from socialx.cli.flags import GENERAL, by_heading, layers_of, own_parameter, settings_parameters, task_parameters
+from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.cli.synonyms import SYNONYMS
-from socialx.core.errors import Argument, FallbackWarning, Message, SocialxError, in_short
+from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
 from socialx.settings.schema import KEYS, flag_of, shown
 
 Devices = Annotated[
@@ -38,7 +39,13 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else"
 
 
 class _Command(typer.core.TyperCommand):
-    """A command; an unknown flag is refused with the one that is meant."""
+    """A command, whose help groups its flags; an unknown flag is refused with the one that is meant."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the flags below their headings."""
+        for heading, records in by_heading(str(self.name), self.get_params(ctx), ctx).items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As in Typer."""
@@ -47,11 +54,12 @@ class _Command(typer.core.TyperCommand):
         except typer.Exit:
             raise
         except Exception as error:
-            flag = getattr(error, "option_name", None)
+            flag, error.ctx = getattr(error, "option_name", None), ctx  # type: ignore[attr-defined]
             synonym = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"), "").split(" or ")
             typed = {name for option in self.params for name in option.opts}
             meant = next((name for name in synonym if name in typed), synonym[0])
-            if (name := next((key for key in KEYS if flag_of(key) == flag), None)) and shown(str(ctx.info_name)):
+            flags = shown(str(ctx.info_name))
+            if flags and (name := next((key for key in KEYS if flag_of(key) == flag and key not in flags), None)):
                 meant = f"--set {name}=VALUE"
             if flag is not None and meant and meant.startswith("-"):
                 ctx.fail(f"no such option {flag}: did you mean {meant}?")
@@ -59,7 +67,7 @@ class _Command(typer.core.TyperCommand):
 
 
 def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register the command of a task; its user errors become one ``error:`` line each and the exit code of their kind.
+    """Register the command of a task; its user errors are printed, and give the exit code of their kind.
 
     The function gets what was typed, and nothing else: the parameters of the task, ``layers`` of settings if it takes
     them, and options of its own, which have a help or an annotation of Typer.  after: for an option of its own the
@@ -74,13 +82,15 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
                 before = [parameter.name for parameter in parameters]
                 place = before.index(after[each.name]) + 1 if each.name in after else len(before)
                 parameters.insert(place, own_parameter(name, each))
-        parameters += settings_parameters(name) if "layers" in own else []
+        parameters += [*(settings_parameters(name) if "layers" in own else []), *GENERAL]
 
         def call(typed: dict[str, Any]) -> None:
             layers = {"layers": layers_of(name, typed)} if "layers" in own else {}
             function(**layers, **{key: value for key, value in typed.items() if value is not None})
 
         def run(**typed: Any) -> None:
+            verbose, quiet, _ = (typed.pop(each.name) for each in GENERAL)
+            VERBOSITY.set(1 + verbose - quiet)
             with with_own_model(typed):
                 _run(name, functools.partial(call, typed))
 
@@ -96,7 +106,7 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
 
 
 def _run(name: str, function: Callable[[], None]) -> None:
-    """Run a command; its user errors become lines and exit codes."""
+    """Run a command; its user errors are printed, and become exit codes."""
     try:
         with _fallbacks_as_notes(name):
             function()
@@ -104,8 +114,8 @@ def _run(name: str, function: Callable[[], None]) -> None:
         told = error if isinstance(error, SocialxError) else _as_error_of_user(error)
         if told is None:
             raise
-        for line in told.lines(functools.partial(write, name)):
-            typer.echo(f"error: {line}", err=True)
+        for message in told.messages:
+            print_error(message, functools.partial(write, name))
         raise typer.Exit(told.exit_code) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
@@ -145,13 +155,13 @@ def _reader_has_left(stream: int) -> bool:
 
 @contextmanager
 def _fallbacks_as_notes(name: str) -> Iterator[None]:
-    """What could not be done as asked is said in one line, every time."""
+    """Say what could not be done as asked, every time."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
             if isinstance(message, FallbackWarning):
-                note(message.message, name)
+                note(f"warning: {message.message.text(functools.partial(write, name))}")
             else:
                 show(message, category, *where)
 
@@ -160,10 +170,10 @@ def _fallbacks_as_notes(name: str) -> Iterator[None]:
         yield
 
 
-def note(message: Message | str, command: str = "") -> None:
-    """A line of progress, on stderr."""
-    text = message if isinstance(message, str) else message.line(functools.partial(write, command))
-    typer.echo(text, err=True)
+def note(text: str, detail: bool = False) -> None:
+    """Print a line on stderr, unless ``--quiet`` was given; a detail with ``--verbose`` alone."""
+    if shows(detail):
+        typer.echo(text, err=True)
 
 
 def print_json(content: Any) -> None:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from socialx.core.errors import Argument, Command
+from socialx.core.errors import Argument, Command, from_here
 from socialx.settings.kinds import OWN
 from socialx.settings.layers import SET, as_typed
-from socialx.settings.schema import KEYS, MAY_CHANGE, SCORING, flag_of, shown
+from socialx.settings.schema import FLAGGED, KEYS, MAY_CHANGE, SCORING, flag_of, shown
 
 MODEL = "model.kind"
 
@@ -52,8 +52,9 @@ def write(task: str, part: Argument | Command) -> str:
 
 
 def _option(task: str, name: str, value: Any) -> str:
-    if name in MAY_CHANGE[SCORING] and shown(task) and name not in shown(task):  # any other is a flag of train
-        return f"{SET} {name if value is None else _quoted(f'{name}={as_typed(value)}')}"
+    by_other = name in KEYS and (name not in MAY_CHANGE[SCORING] or not shown(task))  # a flag of train
+    if name in KEYS and name not in (FLAGGED if by_other else shown(task)):
+        return f"{SET} {name if value is None else _quoted(f'{name}={from_here(as_typed(value))}')}"
     flag = flag_of(name) if name in KEYS else FLAGS.get(task, {}).get(name, "--" + name.replace("_", "-"))
     if value is None or value is True:
         return flag
@@ -64,5 +65,5 @@ def _option(task: str, name: str, value: Any) -> str:
 
 def _quoted(value: Any) -> str:
     """A word of a command line; what cannot be printed is escaped, so that an error stays one line."""
-    text = str(value)
+    text = from_here(str(value))
     return shlex.quote(text if text.isprintable() else text.encode("unicode_escape").decode())

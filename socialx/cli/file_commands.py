@@ -69,7 +69,7 @@ def convert(
     if done.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
     if any("size" in task.options for task in done.next):
-        note("no card is seen: small is the size for a CPU, and train says after its first steps how long it takes")
+        note("no GPU was found: --preset mlp-small suits a CPU, and train prints an estimate of its time", True)
     note(f"next: {', or '.join(write('convert', task) for task in done.next)}")
 
 
@@ -130,7 +130,7 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
         for plan in plans:
             typer.echo(f"{plan.path}: {'; '.join(plan.actions) or 'nothing is missing, unchanged'}")
             if plan.variant.imputed is None:
-                note(f"{plan.path}: not known whether its zeros were filled in: {plan.variant.what}")
+                note(f"note: {plan.path}: not known whether its zeros were filled in: {plan.variant.what}")
     if failure:
         raise failure
 
@@ -168,7 +168,7 @@ def inspect(
         for line in (*(f"problem: {line}" for line in inspection.problems), *(f"remark: {line}" for line in remarks)):
             typer.echo(line)
     if inspection.kind.next:
-        note(Message("next", "", inspection.kind.next), "inspect")
+        note(f"next: {Message('', '', inspection.kind.next).advice(partial(write, 'inspect'))}")
     if (
         fail_unless
         and inspection.report

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -26,7 +26,6 @@ from socialx.settings.layers import PRESETS, ConfigLayers, as_typed, settings_he
 from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_of, shown
 
 WITH_PRESET = ("train", "profile", "doctor", "config")  # commands that take a preset
-LONG = ("train", "profile", "evaluate", "predict")  # whose --help shows some flags, --help-all all
 # What is typed for a parameter that takes several types: the first of these.
 TYPED = {"bool": bool, "Path": Path, "str": str, "Time": str, "int": int, "float": float}
 TYPED_OF_REQUEST = {bool: bool, Path | None: Path, tuple[str, ...]: list[str]}  # of any other: str
@@ -100,8 +99,7 @@ def _typed(task: str, name: str, kind: Any, default: Any, known: Help, is_argume
     if is_argument:
         option = typer.Argument(metavar=known.metavar, help=known.help)
     else:
-        shown = f" (default: {default})" if default else ""
-        flag, text = write(task, Argument(name)), f"{known.help}{shown}"
+        flag, text = write(task, Argument(name)), known.help + (f" (default: {default})" if default else "")
         option = typer.Option(flag, metavar=known.metavar or None, help=text, show_default=False)
     return keyword(name, kind | None if default is None else kind, option, default)
 
@@ -114,11 +112,8 @@ def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.P
 
 def settings_parameters(command: str) -> list[inspect.Parameter]:
     """``--config``, ``--set`` and a flag for each setting that a command shows, as Typer takes them."""
-    left_out = {"preset"} if command not in WITH_PRESET else set()
-    if command not in LONG:
-        left_out.add("help_all")
-    general = [each for each in _GENERAL if each.name not in left_out]
-    return general + [_of_setting(key, hidden=command in LONG and key not in SHORT) for key in shown(command)]
+    layers = _LAYERS if command in WITH_PRESET else _LAYERS[:-1]
+    return layers + [_of_setting(key, hidden=key not in SHORT) for key in shown(command)]
 
 
 def layers_of(command: str, typed: dict[str, Any]) -> ConfigLayers:
@@ -126,7 +121,6 @@ def layers_of(command: str, typed: dict[str, Any]) -> ConfigLayers:
     flags = {key: typed.pop(_name(key)) for key in shown(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
     config, sets, preset = typed.pop("config"), typed.pop("set_"), typed.pop("preset", None)
-    typed.pop("help_all", None)
     return ConfigLayers.read(config or (), os.environ, sets or (), flags, here=settings_here(), preset=preset)
 
 
@@ -144,8 +138,8 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-_PRESET_HELP = "settings that fit together. small: an MLP, for a CPU; medium: the xLSTM; large: a wider one, for a card"
-_GENERAL = [
+_PRESET_HELP = "small: an MLP that trains on a CPU; medium: an xLSTM; large: a wider xLSTM, for a GPU"
+_LAYERS = [
     keyword(
         "config",
         list[Path] | None,
@@ -165,22 +159,60 @@ _GENERAL = [
         ),
     ),
     keyword(
-        "help_all",
-        bool,
-        typer.Option("--help-all", help="show all settings and exit", is_eager=True, callback=_show_all),
-        default=False,
-    ),
-    keyword(
         "preset",
         str | None,
         typer.Option("--preset", metavar="|".join(PRESETS), help=_PRESET_HELP, show_default=False),
     ),
 ]
+# The flags of every command.
+GENERAL = [
+    keyword("verbose", bool, typer.Option("--verbose", "-v", help="print details too"), default=False),
+    keyword("quiet", bool, typer.Option("--quiet", "-q", help="print errors and results alone"), default=False),
+    keyword(
+        "help_all",
+        bool,
+        typer.Option("--help-all", help="show every flag and exit", is_eager=True, callback=_show_all),
+        default=False,
+    ),
+]
+
+# The headings of flags in a help, in order, with the parameters below them: by name, by "command.name" where another
+# command has a parameter of that name elsewhere, or by the section of a setting.  Any other one is below "Other".
+HEADINGS = {
+    "Input format": "data_csv ids channel city decimal quantity name units missing transposed drop query "
+    "time_column sensor_column predict.meta_csv predict.timezone predict.resample",
+    "Times": "first_time freq time_format timezone local_zone round_times resample at predict.start predict.end every",
+    "Sensors": "meta_csv sensors without_positions",
+    "Windows": "split start end",
+    "Scores": "baselines climatology_days intervals by compare drift",
+    "Data": "data",
+    "Model": "preset model pooling trainer__init_from",
+    "Optimisation": "trainer",
+    "Hardware": "devices loader trainer__precision trainer__device trainer__threads trainer__compile "
+    "trainer__cuda_graph",
+    "Measurement": "profile profile.compare",
+    "Server": "follow host port token_file allow_origin queue timeout max_body",
+    "Output": "output save_scores save_forecasts plot geojson html trace tuned card format folder interval backup rewrite "
+    "dry_run yaml only_changed as_json overwrite trainer__run_dir trainer__loggers",
+    "Fail if": "fail_above fail_unless fail_on fail_slower validate",
+}
+_HEADING = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
+
+
+def by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the lines of the help of a command by their heading, the arguments first; a hidden flag has none."""
+    lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS, "Other")}
+    for parameter in parameters:
+        name = parameter.name
+        heading = next(filter(None, map(_HEADING.get, (f"{command}.{name}", name, name.partition("__")[0]))), "Other")
+        if record := parameter.get_help_record(context):
+            lines["Arguments" if parameter.param_type_name == "argument" else heading].append(record)
+    return {heading: records for heading, records in lines.items() if records}
 
 
 def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
     field, flag, name = KEYS[key], flag_of(key), _name(key)
-    default = "" if field.default is None else f" (default: {as_typed(field.default)})"
+    default = "" if field.default in (None, ()) or field.default is False else f" (default: {as_typed(field.default)})"
     text = f"{field.description}{default}"
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
@@ -189,7 +221,7 @@ def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
     option = typer.Option(
         flag,
         help=text,
-        metavar="|".join(choices) if choices else name_of_type(field.annotation),
+        metavar=metavar(key),
         show_default=False,
         hidden=hidden,
         autocompletion=(lambda incomplete: [c for c in choices if c.startswith(incomplete)]) if choices else None,
@@ -205,14 +237,19 @@ def words_of(key: str) -> list[str]:
     return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else []
 
 
-def name_of_type(annotation: Any) -> str:
-    """``int``, ``float``, ``path``, ... for a help line."""
-    if get_origin(annotation) is Annotated:
-        return name_of_type(get_args(annotation)[0])
-    if get_origin(annotation) is tuple:
-        kind = name_of_type(get_args(annotation)[0])
-        return f"{kind},{kind},..."
-    kinds = [a for a in get_args(annotation) if a is not NoneType] or [annotation]
-    if len(kinds) == 1 and kinds[0] is not annotation:
-        return name_of_type(kinds[0])
-    return "|".join(getattr(kind, "__name__", str(kind)).lower().replace("str", "text") for kind in kinds)
+NOUNS = {"trainer.device": "DEVICE", "trainer.init_from": "RUN", "trainer.teacher": "RUN", "trainer.run_dir": "FOLDER"}
+
+
+def metavar(key: str) -> str:
+    """Return what stands for the value of a setting in a help: the words that it takes, else a noun such as FILE."""
+    annotation, words = KEYS[key].annotation, words_of(key)
+    types = _types(annotation)
+    nouns = ((Path, "FILE"), (float, "X"), (int, "N"))
+    noun = NOUNS.get(key) or next((noun for kind, noun in nouns if kind in types), "NAME")
+    return "|".join(words) or (f"{noun},{noun}" if tuple in types else noun)
+
+
+def _types(annotation: Any) -> set[Any]:
+    """Return the types that an annotation is made of."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    return {origin or annotation}.union(*map(_types, inner[:1] if origin is Annotated else inner))

@@ -1,9 +1,13 @@
-"""Progress events as lines and bars on stderr; bars are silent where stderr is not a terminal."""
+"""Progress events as lines and bars on stderr, as ``--quiet`` and ``--verbose`` ask for.
+
+Bars are silent where stderr is not a terminal.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +17,15 @@ from socialx.core.progress import Epoch, Event, Note, Start, Work
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+
+# What the command prints beside its result and its errors: 0 nothing, 1 progress and notes, 2 details too.
+VERBOSITY: ContextVar[int] = ContextVar("socialx_verbosity", default=1)
+
+
+def shows(detail: bool = False) -> bool:
+    """Return whether a note is printed; detail: one that only ``--verbose`` shows."""
+    return VERBOSITY.get() > int(detail)
 
 
 def _bars() -> Progress:
@@ -74,23 +87,25 @@ class Show:
     """The callback of a command: a bar for every piece of work that is under way, and lasting lines above them."""
 
     def __init__(self, command: str) -> None:
-        self._write = partial(write, command)
+        self._write, self._shows = partial(write, command), {detail: shows(detail) for detail in (False, True)}
         self._progress = _bars()
         self._tasks: dict[str, TaskID] = {}
         self._pace: _Pace | None = None
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
+        if not self._shows[isinstance(event, Note) and event.detail]:
+            return
         if isinstance(event, Work):
             self._work(event)
         elif isinstance(event, Note):
-            self._say(event.message.line(self._write))
+            self._say(f"note: {event.message.text(self._write)}")
         elif isinstance(event, Start):
             self._pace = _Pace(event.windows)
             self._say(f"{event.data}: {event.sensors} sensors, {event.windows:,} training windows")
             machine = f"{event.device}, precision {event.precision}"
             self._say(f"{machine}, {event.parameters:,} parameters, run folder {event.run_dir}")
-            if event.computes:
+            if event.computes and self._shows[True]:
                 self._say(event.computes)
         elif isinstance(event, Epoch):
             mae = "-" if event.validation_mae is None else f"{event.validation_mae:.3f}"

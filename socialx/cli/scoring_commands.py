@@ -48,7 +48,7 @@ def evaluate(
 
     bounds = [] if fail_above is None else limits_in(fail_above)
     if bounds and not runs:
-        raise SettingsError(Argument("fail_above", fail_above), "no run that must keep it", "name a run folder")
+        raise SettingsError("", f"{Argument('fail_above')} needs at least one run to check", "name a run folder")
     check_outputs((save_scores, None), (save_forecasts, None), layers=layers, runs=runs, overwrite=overwrite)
     evaluation = socialx.evaluate(
         runs,

@@ -79,7 +79,8 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         return
     score = write("train", Command("evaluate", run.path, baselines=True))
     if run.interrupted:
-        note(Message("", "interrupted", f"{group.resuming(run.path)}, or score it as it is"), "train")
+        again = Message("", "interrupted", f"{group.resuming(run.path)}, or score it as it is")
+        typer.echo(again.text(partial(write, "train")), err=True)
         typer.echo(score)
         raise typer.Exit(130)
     best = run.best
@@ -142,8 +143,7 @@ def profile(
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
         # A file that is not written, or a limit that is not looked at, must not seem to be.
-        remedy = f"leave it out, or leave out {Argument('compare')}"
-        raise SettingsError(Argument(idle[0]), "is for a profile alone", remedy)
+        raise SettingsError("", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one")
     required = parse_requirements(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)
@@ -215,7 +215,7 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
         }
         print_comparison(comparison.gain, ROUNDS, rows, comparison.changes)
     if most is not None and comparison.gain.high < 1 - most / 100:
-        raise CheckFailedError(other, str(comparison.gain), f"at most {most:g} % slower is allowed")
+        raise CheckFailedError(other, f"{comparison.gain}, and at most {most:g} % slower is allowed")
 
 
 @command("doctor")
@@ -230,13 +230,14 @@ def doctor(layers: ConfigLayers, as_json: Json = False) -> None:
       socialx doctor --data metr_la.h5
     """
     import socialx
-    from socialx.tasks.doctor_tables import print_lines
 
     as_typed = partial(write, "train")
     diagnosis = socialx.doctor(settings=layers, progress=Show("doctor"))
     if as_json:
         print_json(diagnosis.as_dict(as_typed))
     else:
-        print_lines((line.state, line.name, line.found, line.helps(as_typed)) for line in diagnosis.lines)
+        for line in diagnosis.lines:
+            typer.echo(line.text(as_typed))
+        typer.echo(diagnosis.headline())
     if diagnosis.failed:
         raise CheckFailedError.together(line.message for line in diagnosis.failed)

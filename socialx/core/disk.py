@@ -79,7 +79,7 @@ def file_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
         if time.monotonic() >= until:
             raise SocialxError(path, "another process has it open", "wait until it is done, then try again")
         if not said:
-            note(Message(path, "another process has it open", f"waiting up to {wait_s:g} s"))
+            note(Message(path, f"another process has it open, which may take up to {wait_s:g} s"))
         said = True
         time.sleep(LOOK_S)
     try:

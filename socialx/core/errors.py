@@ -2,6 +2,7 @@
 
 A message is text in which ``Argument`` and ``Command`` are marked: ``f"add {Argument('data.path', 'FILE.h5')}"``.
 ``str(error)`` writes the marks as Python, for a notebook; the command line writes the same marks as flags and commands.
+A message is a sentence and, on a line of its own, what to try; ``Message.line`` is the same as one line, for JSON.
 Any other exception that escapes is a bug of socialx and keeps its traceback.
 """
 
@@ -11,10 +12,10 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Self
 
 SAMPLE = 3  # items of a longer list that an error names
@@ -73,7 +74,15 @@ def python(part: Argument | Command) -> str:
 def _literal(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {_literal(each)}' for key, each in value.items())}}}"
-    return repr(str(value)) if isinstance(value, PurePath) else repr(value)
+    return repr(from_here(str(value)) if isinstance(value, str | PurePath) else value)
+
+
+def from_here(text: str) -> str:
+    """Return an absolute path below the current folder as it is typed there, and any other text as it is."""
+    with suppress(OSError, ValueError):  # the current folder may be gone; most texts are elsewhere
+        below = str(PurePath(text).relative_to(here := Path.cwd()))
+        return text if here == here.parent or below.startswith("-") else below
+    return text
 
 
 def _mark(values: list[Any]) -> str:
@@ -115,20 +124,40 @@ def rewrite(text: object) -> str:
 
 
 class Message:
-    """One line to a user: where it is, what was found, what helps; marked texts, of which an empty one is left out."""
+    """A sentence to a user, and what to try: marked texts; of ``where``, ``what`` and ``remedy`` some may be empty."""
 
     def __init__(self, where: object, what: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
         self.where, self.what, self.remedy = rewrite(where), rewrite(what), rewrite(remedy)
         self.sample = tuple(map(rewrite, sample))
 
-    def line(self, write: Write = python) -> str:
-        """``where: what (sample): remedy``; ``write`` says how arguments and commands look."""
+    def sentence(self, write: Write = python) -> str:
+        """Return ``where: what (sample).``; ``write`` says how arguments and commands look."""
         what = f"{self.what} ({sample(self.sample)})" if self.sample else self.what
-        where, what, remedy = (render(text, write) for text in (self.where, what, self.remedy))
-        return printable(SECRET.sub(r"\1", ": ".join(filter(None, (where, shortened(what, FOUND), remedy)))))
+        parts = (render(self.where, write), shortened(render(what, write), FOUND))
+        text = _shown(": ".join(filter(None, parts)))
+        return f"{text}." if text and text[-1] not in ".?!" else text
+
+    def advice(self, write: Write = python) -> str:
+        """Return what to try, written by ``write``; empty where nothing helps."""
+        return _shown(render(self.remedy, write))
+
+    def text(self, write: Write = python) -> str:
+        """Return the sentence and, below it, ``  try: advice``."""
+        advice = self.advice(write)
+        return f"{self.sentence(write)}\n  try: {advice}" if advice else self.sentence(write)
+
+    def line(self, write: Write = python) -> str:
+        """Return both as one line, for JSON and logs: ``where: what. Try: advice``."""
+        advice = self.advice(write)
+        return f"{self.sentence(write)} Try: {advice}" if advice else self.sentence(write)
 
     def __str__(self) -> str:
-        return self.line()
+        return self.text()
+
+
+def _shown(text: str) -> str:
+    """Return the text without passwords, and with an escape for whatever would end the line."""
+    return printable(SECRET.sub(r"\1", text))
 
 
 class SocialxError(Exception):
@@ -149,11 +178,11 @@ class SocialxError(Exception):
         return error
 
     def lines(self, write: Write = python) -> list[str]:
-        """One line per message."""
+        """Return one line per message, for JSON and logs."""
         return [message.line(write) for message in self.messages]
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(str, self.messages))
 
 
 class SettingsError(SocialxError):
@@ -180,7 +209,7 @@ class FallbackWarning(UserWarning):
 
 
 def fall_back(where: object, what: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-    """Warn with a ``FallbackWarning``; the command line prints it as one line."""
+    """Warn with a ``FallbackWarning``; the command line prints it as ``warning: ``."""
     warnings.warn(FallbackWarning(Message(where, what, remedy, sample)), stacklevel=3)
 
 

@@ -26,7 +26,7 @@ RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
 SPLIT = Help("which windows", "train|validation|test|all")
 START = Help("score only forecasts that begin here or later", "TIME")
 END = Help("and end here or before; a date is its 00:00", "TIME")
-INTERVAL = Help("add prediction intervals of this level", "0.9")
+INTERVAL = Help("add prediction intervals of this level, such as 0.9", "X")
 OVERWRITE = Help("replace an existing output")
 
 

@@ -75,7 +75,7 @@ def resolve_device(name: str) -> torch.device:
         if reason := no_code(device):
             if not auto:
                 raise SettingsError(f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))
-            note(Message(device, reason, f"going on on the CPU; {Command('doctor')}"))
+            note(Message(device, f"{reason}, so the CPU is used", Command("doctor")))
             return torch.device("cpu")
     return device
 

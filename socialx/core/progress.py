@@ -64,9 +64,10 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Note:
-    """One lasting line for the user."""
+    """A lasting message for the user; detail: one that few need, such as what was read from where."""
 
     message: Message
+    detail: bool = False
 
 
 Event = Work | Start | Epoch | Note
@@ -109,9 +110,12 @@ def emit(event: Event) -> None:
         listener(event)
 
 
-def note(message: Message) -> None:
-    """Send one lasting line to the listener."""
-    emit(Note(message))
+def note(message: Message | str, detail: bool = False) -> None:
+    """Send a lasting message to the listener.
+
+    detail: it says what was read from where, not what may be wrong, and is shown on request alone; so is every text.
+    """
+    emit(Note(message, detail) if isinstance(message, Message) else Note(Message("", message), True))
 
 
 class Bar:

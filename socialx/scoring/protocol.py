@@ -219,8 +219,8 @@ class ScoringProtocol:
                 remedy = "convert the readings again, with the times as they were for the training"
                 if is_utc(self.timezone) and self.local_zone is None:
                     remedy += f", or where they are in UTC {Command('backfill', path, local_zone=before)}"
-                raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
-            fall_back(path, clocks, "its forecasts are right if both are local times")
+                raise SocialxError(path, f"{clocks}, so every reading would be of another time of day", remedy)
+            fall_back(path, f"{clocks}: its forecasts are right if both are local times")
         if dates := self.other_holidays(then):
             what = f"{run} was trained with other holidays"
             if holidays is not None:
@@ -261,7 +261,7 @@ class ScoringProtocol:
         crossed = same_readings and bool(self.windows) and then.windows_across_gaps > self.windows_across_gaps
         if crossed:
             across = f"{then.windows_across_gaps:,} windows across a time gap"
-            fall_back(run, f"it was trained with {across}, which are left out now", "a new training knows none of them")
+            fall_back(run, f"it was trained with {across}, which are left out now: a new training knows none of them")
         of_parts = OF_SPLITS if crossed or not self.windows else ()
         rest = {f.name for f in fields(self)}.difference(NO_FACTS, of_parts, other_zone)
         other = [name for name in sorted(rest) if getattr(self, name) != getattr(then, name)]

@@ -241,7 +241,7 @@ def not_kept(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
                 (said,) = error.messages
                 raise SettingsError(Argument(LIMITS, f"{minutes}min={most:g}"), said.what, said.remedy) from None
             if not mae <= most:
-                lines.append(Message(name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}", f"required <= {most:g}"))
+                lines.append(Message(name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}"))
     return lines
 
 

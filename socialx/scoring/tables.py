@@ -95,8 +95,8 @@ def verdicts(evaluation: Evaluation) -> list[str]:
         for name in (each for each in scores if each not in REFERENCES and math.isfinite(scores[each][None].mae)):
             mae = scores[name][None].mae
             gain = 1 - mae / maes[best]
-            than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than {best}, the best reference"
-            line = f"{name} is {than}: MAE{of} {mae:.4g}, not {maes[best]:.4g}{unit_suffix(unit)} over all steps"
+            than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than the best baseline"
+            line = f"{name}: MAE{of} {mae:.4g}{unit_suffix(unit)} over all steps, {than} ({best}, {maes[best]:.4g})"
             where = worse_at(scores[name], references, protocol) if gain > 0 else ""
             lines.append(f"{line}; worse at {where}" if where else line)
     return lines
@@ -107,10 +107,9 @@ def of_local_training(difference: Difference) -> str:
     whole, start = difference.rows[-1], difference.start
     run = difference.first if start == difference.second else difference.second
     if not whole.differs:
-        return f"the training of {run} from {start} does not pay yet: the interval over all steps holds 0"
+        return f"fine-tuning {run} from {start}: no significant difference (the 95 % interval holds 0)"
     smaller = ((whole.difference or 0.0) < 0) == (run == difference.second)
-    what = "pays: its error over all steps is smaller" if smaller else "harms: its error over all steps is larger"
-    return f"the training of {run} from {start} {what}, and the interval leaves out 0"
+    return f"fine-tuning {run} from {start}: the MAE of all steps is significantly {'smaller' if smaller else 'larger'}"
 
 
 def worse_at(

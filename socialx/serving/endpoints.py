@@ -284,7 +284,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
         except TimeoutError:
             raise HTTPException(504, f"no forecast within {service.timeout_s:g} s") from None
         except SocialxError as error:
-            raise HTTPException(422, str(error)) from None
+            raise HTTPException(422, " ".join(error.lines())) from None
 
     missing: Refusals = {status: {"model": Refusal} for status in (401, 404)}
 

@@ -87,8 +87,7 @@ def serve(
                 service.newer = served.newer
             if not named:
                 found = "the map and /forecast/latest show the end of the run's own file"
-                newer = f"a newer one: {Argument('data.path', 'FILE.h5')}"
-                note(Message(service.experiment.data.store.path, found, newer))
+                note(Message("", found, f"{Argument('data.path', 'FILE.h5')} for a newer one"))
             _tell(listener, path, service.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
@@ -198,8 +197,8 @@ def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None
     host, port = listener.getsockname()[:2]
     if not token and not ip_address(host).is_loopback:
         found = "whoever reaches this address can ask"
-        note(Message(host, found, f"a token keeps others out: {Argument('token_file', 'FILE')}"))
+        note(Message(host, found, f"{Argument('token_file', 'FILE')} keeps others out"))
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     header = '-H "Authorization: Bearer $SOCIALX_TOKEN" ' if token else ""
     path = "forecast/latest" if latest else "sensors"
-    note(Message(run, f"serving at {address}/", f"curl {header}{address}/{path}"))
+    note(Message("", f"{run} is served at {address}/", f"curl {header}{address}/{path}"))

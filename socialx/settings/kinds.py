@@ -75,7 +75,7 @@ class OwnModel(Model):
             helps = "check the name; modules are looked for on PYTHONPATH and in the current folder"
             raise SettingsError(f"model.kind {self.name}", f"cannot be imported ({error})", helps) from None
         if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-            raise SettingsError(f"model.kind {self.name}", "no class of torch.nn.Module", "name a class that is one")
+            raise SettingsError(f"model.kind {self.name}", "it names no torch.nn.Module", "name a class that is one")
         return model_class
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:

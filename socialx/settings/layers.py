@@ -116,13 +116,13 @@ class Loaded:
         arguments = [
             Argument(key, as_typed(value) if isinstance(value, tuple) else value) for key, value in values.items()
         ]
-        note(Message("", f"preset {preset}", " ".join(map(str, arguments))))
+        note(f"preset {preset}: {' '.join(map(str, arguments))}")
 
     def note_unread(self) -> None:
         """Tell which flags or arguments have no effect on the chosen model."""
         ineffective = unread(self.settings)
         if idle := [str(Argument(key)) for key in KEYS if key in ineffective and self.set_by_call(key)]:
-            note(Message("", "these settings have no effect on this model", ", ".join(idle)))
+            note(Message("", f"these settings have no effect on this model: {', '.join(idle)}"))
 
     def set_by_call(self, key: str) -> bool:
         """Whether a flag of this command line, or an argument of this call, set the value."""
@@ -235,7 +235,7 @@ class ConfigLayers:
     def merged(self) -> Loaded:
         """Merge all layers and validate once.  Raises SettingsError with one line per wrong value."""
         if self.preset is not None and self.preset not in PRESETS:
-            raise SettingsError(Argument("preset", self.preset), "no such preset", f"choose {', '.join(PRESETS)}")
+            raise SettingsError("", f"unknown size {self.preset!r}", f"choose from {', '.join(PRESETS)}")
         sized = _with_origin(PRESETS[self.preset], f"preset {self.preset}") if self.preset else {}
         return _validated({**self.start, **sized, **self.here, **self.values})
 

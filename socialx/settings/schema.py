@@ -80,7 +80,7 @@ class DataSettings(Section):
     )
     targets: Names = setting(("avg_speed",), "features of the file to forecast", min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", min_length=1)
-    days: int | None = setting(None, "use only the first days of the file; not set: all of it", ge=1)
+    days: int | None = setting(None, "use only the first N days of the file; not set: all of it", ge=1)
     lookback: int = setting(12, "time steps that the model reads", ge=1, le=MOST_STEPS)
     horizon: int = setting(12, "time steps that the model forecasts", ge=1, le=MOST_STEPS)
     holidays: str | None = setting(
@@ -171,7 +171,7 @@ class ModelSettings(Section):
     )
     zero_shot: bool = setting(
         False,
-        "forecast networks that training does not see: no weights per sensor or time, few days known as often as many",
+        "forecast networks that training does not see: no weights per sensor or time, and context of any length",
     )
     climatology: bool = setting(
         True, "read what is usual for each sensor at each time of the week, from the days before the day of issue"
@@ -221,7 +221,7 @@ class TrainerSettings(Section):
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
         "auto", "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true"
     )
-    device: str = setting("auto", "auto, cpu, cuda, or one card such as cuda:1", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    device: str = setting("auto", "auto, cpu, cuda, or one GPU such as cuda:1", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     threads: int | None = setting(
         None,
         "threads of tensor operations on a CPU; not set: $OMP_NUM_THREADS, or as many as there are cores",
@@ -235,7 +235,7 @@ class TrainerSettings(Section):
         "off", "torch.compile of the training step; where that fails, a warning says why and training goes on"
     )
     cuda_graph: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = setting(
-        "auto", "record the training step as a CUDA graph and replay it; auto: on one card, for a model of socialx"
+        "auto", "record the training step as a CUDA graph and replay it; auto: on one GPU, for a model of socialx"
     )
     max_epochs: int = setting(5, "epochs after which the schedule ends; early stopping may end before", ge=1)
     learning_rate: float = setting(2e-3, "peak learning rate of AdamW", gt=0)
@@ -346,9 +346,16 @@ SHORT = _keys(
     trainer="precision device max_epochs learning_rate seed init_from run_dir",
 )
 # The settings that have a flag, by command: those that it reads.  Of how a machine scores, ``--set`` says the rest.
-_STEP = "precision device threads float32_matmul_precision compile cuda_graph gradient_clip_val accumulate_grad_batches"
+_STEP = "precision device threads compile cuda_graph gradient_clip_val accumulate_grad_batches"
 _OF_RUN = {"data": "path holidays", "model": "kind"}
 _SCORING = {"loader": "batch_size", "trainer": "precision device", "pooling": "distances require_locations", **_OF_RUN}
+# Those that few change have no flag anywhere.
+_BY_SET = _keys(
+    loader="prefetch_factor pin_memory",
+    model="mlp_width slstm_at",
+    pooling="learnable_radius mask_mode use_positional adaptive_adjacency_rank",
+    trainer="float32_matmul_precision",
+)
 _SHOWN = {
     "config": tuple(key for key in SHORT if key not in ("trainer.init_from", "trainer.run_dir")),
     "train": _keys(data="*", loader="*", model="*", pooling="*", trainer="*"),
@@ -366,12 +373,13 @@ _SHOWN = {
     "serve": _keys(loader="batch_size", trainer="precision device", **_OF_RUN),
     "doctor": _keys(data="path", model="kind backend", trainer="precision device"),
 }
+FLAGGED = frozenset(key for keys in _SHOWN.values() for key in keys) - set(_BY_SET)
 _FLAGS = {"data.path": "data", "model.kind": "model", "pooling.kind": "pooling"}
 
 
 def shown(command: str) -> tuple[str, ...]:
     """The settings that have a flag of this command; after ``--set`` it takes every one."""
-    return _SHOWN.get(command, ())
+    return tuple(key for key in _SHOWN.get(command, ()) if key in FLAGGED)
 
 
 def flag_of(key: str) -> str:

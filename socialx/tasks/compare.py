@@ -179,7 +179,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
             steps = max(LEAST_STEPS, math.ceil(json.loads(line) / block["seconds"] * steps))
             answer(block)
     except SocialxError as error:
-        answer({"error": "; ".join(error.lines())})
+        answer({"error": " ".join(error.lines())})
     except (RuntimeError, ValueError) as error:  # of torch: what the settings ask for cannot run
         answer({"error": printable(in_short(error))})
 

@@ -197,12 +197,12 @@ def write_file(
     """
     if find(kind) is None:
         recognised = kind_of(request.head, request)
-        note(Message(request.data, f"{recognised.why} ({recognised.name})"))
+        note(f"{request.data}: {recognised.why} ({recognised.name})")
     readings = read(kind, request)
     readings = replace(readings, source_data=name or readings.source_data)
     notes = [each if isinstance(each, Message) else Message("", each) for each in readings.notes]
-    for message in notes:
-        note(message)
+    for each in readings.notes:
+        note(each)
     summary = writer.create(target, readings, overwrite=overwrite)
     if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
         codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
@@ -410,6 +410,6 @@ def download(
     with subscribe(progress):
         paths = []
         for published, url in downloads.addresses(dataset, mirror):
-            note(Message(published.name, f"{url}{'' if mirror else ' (unverified address)'}"))
+            note(Message(published.name, f"{url}{'' if mirror else ' (unverified address)'}"), mirror is not None)
             paths.append(downloads.fetch(published, url, Path(folder), overwrite=overwrite))
         return paths

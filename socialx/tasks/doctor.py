@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -75,9 +75,13 @@ class DoctorLine:
         """The same as a message to a user."""
         return Message(self.name, self.found, self.remedy)
 
+    def text(self, write: Write = python) -> str:
+        """Return the state, the answer and, below them, what helps."""
+        return f"{self.state:<4} {self.message.text(write)}"
+
     def helps(self, write: Write = python) -> str:
         """The remedy as text; ``write`` says how arguments and commands look."""
-        return Message("", "", self.remedy).line(write)
+        return self.message.advice(write)
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,13 +96,13 @@ class DoctorResult(ResultRepr):
         return tuple(line for line in self.lines if line.state == "fail")
 
     def headline(self) -> str:
-        """How many checks fail, and which."""
-        failed = ", ".join(dict.fromkeys(line.name for line in self.failed))
-        return f"{len(self.failed)} of {len(self.lines)} checks fail{f': {failed}' if failed else ''}"
+        """Return how many checks are of each state."""
+        states = [line.state for line in self.lines]
+        return ", ".join(f"{states.count(state)} {state}" for state in get_args(State))
 
     def table(self) -> list[dict[str, Any]]:
         """The answers."""
-        return [{"state": line.state, "what": line.message} for line in self.lines]
+        return [{"state": line.state, "what": line.message.line()} for line in self.lines]
 
     def as_dict(self, write: Write = python) -> dict[str, Any]:
         """For JSON; a remedy is text, None where nothing has to be done."""
@@ -106,7 +110,7 @@ class DoctorResult(ResultRepr):
         return {"schema": SCHEMA, "ok": not self.failed, "lines": lines}
 
     def __str__(self) -> str:
-        return "\n".join(f"{line.state:<5}{line.message}" for line in self.lines)
+        return "\n".join(line.text() for line in self.lines)
 
 
 @dataclass
@@ -190,7 +194,7 @@ def _answers(name: str, setup: Setup) -> list[DoctorLine]:
     try:
         lines = [DoctorLine(name, *find(setup))]
     except SocialxError as error:
-        found = [(Message(each.where, each.what, "", each.sample).line(), each.remedy) for each in error.messages]
+        found = [(each.sentence(), each.remedy) for each in error.messages]
         lines = [DoctorLine(name, "fail", what, remedy or helps) for what, remedy in found]
     except Exception as error:  # noqa: BLE001 - whatever a machine does wrong is what is asked for
         lines = [DoctorLine(name, "fail", _in_short(error), helps)]
@@ -260,7 +264,7 @@ def _device(setup: Setup) -> Answer:
     if not available and not has_nvidia():
         build = " (this torch is a build for the CPU)" if built is None else ""
         return "ok", f"no CUDA device: everything runs on the CPU{build}"
-    return "warn", f"there is an NVIDIA card or driver, but no CUDA device: {reason}", remedy
+    return "warn", f"there is an NVIDIA GPU or driver, but no CUDA device: {reason}", remedy
 
 
 def _why_no_card() -> tuple[str, str]:
@@ -268,7 +272,7 @@ def _why_no_card() -> tuple[str, str]:
     if torch.version.cuda is None:
         return "this torch is a build for the CPU", "install the build of torch for CUDA, which PyPI has for Linux"
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return "CUDA_VISIBLE_DEVICES hides every card", "unset CUDA_VISIBLE_DEVICES"
+        return "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:

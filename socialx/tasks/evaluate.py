@@ -50,7 +50,7 @@ def evaluate(
     baselines: Annotated[bool, Help("also score naive and the historical average, and list published results")] = False,
     climatology_days: Annotated[
         int | str | Sequence[int | str],
-        Help("also score runs that know so many days before each day, or those of the training (trained)", "0,7,all"),
+        Help("also score runs that know so many days before each day, or those of the training (trained)", "N,N"),
     ] = (),
     intervals: Annotated[bool, Help("also say how often the prediction intervals of runs hold")] = False,
     by: Annotated[
@@ -172,7 +172,7 @@ def _check(
     if compare and len(set(runs)) != 2:
         raise SettingsError(Argument("compare", True), "it compares two runs", "name two run folders")
     if drift and not runs:
-        raise SettingsError(Argument("drift", True), "it is of runs", "name a run folder")
+        raise SettingsError("", f"{Argument('drift')} needs a trained run", "name a run folder")
     if save_forecasts is not None:
         if len(runs) != 1:
             raise SettingsError(
@@ -185,7 +185,7 @@ def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
     """Those of the names that are of files of forecasts; SettingsError where all are, and this argument is of runs."""
     files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
     if of_runs and names and len(files) == len(names):
-        raise SettingsError(Argument(of_runs, True), "it is of runs alone", "name a run folder")
+        raise SettingsError("", f"{Argument(of_runs)} needs a run, not only files of forecasts", "name a run folder")
     return files
 
 

@@ -63,17 +63,17 @@ def predict(
     at: Annotated[Time | None, Help("time of the last row to read; not set: the last row", "TIME")] = None,
     start: Annotated[Time | None, Help("issue forecasts repeatedly, the first one here", "TIME")] = None,
     end: Annotated[Time | None, Help("the last of them; not set: the end", "TIME")] = None,
-    every: Annotated[str | timedelta | None, Help("time between two of them; not set: the horizon", "15min")] = None,
+    every: Annotated[str | timedelta | None, Help("time between two: 15min; not set: the horizon", "TIME")] = None,
     sensors: Annotated[str | Sequence[str] | None, Help("only these sensors; not set: all", "ID,ID")] = None,
     interval: Annotated[float | None, INTERVAL] = None,
     meta_csv: Annotated[str | Path | None, Help("of a table: locations of the sensors, joined by id", "FILE")] = None,
     units: Annotated[str | None, Help("of a table: unit of its speeds", "mph|km/h")] = None,
     timezone: Annotated[str | None, Help("of a table: its time zone, such as Europe/Paris", "ZONE")] = None,
     missing: Annotated[
-        float | str | Sequence[float] | None, Help("of a table: numbers that stand for no reading", "0|-1,0|none")
+        float | str | Sequence[float] | None, Help("of a table: numbers that stand for no reading, or none", "X,X")
     ] = None,
     resample: Annotated[
-        str | timedelta | None, Help("of a table: average finer rows to steps of this length", "5min")
+        str | timedelta | None, Help("of a table: average finer rows to steps of this length", "TIME")
     ] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
@@ -95,7 +95,7 @@ def predict(
     """
     said = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
     if at is not None and (start is not None or end is not None):
-        raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
+        raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
         of_run = open_run(Path(str(run)))
         file, named = stack.enter_context(as_file(data, of_run, ConfigLayers.of(settings, sections), said))
@@ -155,10 +155,9 @@ class Band:
 
 def _note_known(run: Path, file: Path, days: int) -> None:
     """Say how many days of a network are known, and which command scores such forecasts on its file."""
-    better = f"forecasts are better with {WEEK_DAYS} or more"
-    scored = f"{Command('evaluate', run, data=file, baselines=True)} scores such forecasts on this file"
-    what = f"{counted(days, 'day')} of it known before the first forecast"
-    note(Message(file, what, better if days < WEEK_DAYS else scored))
+    few = f", and forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
+    scored = "" if few else Command("evaluate", run, data=file, baselines=True)
+    note(Message("", f"zero-shot forecast with {counted(days, 'day')} of history{few}", scored), detail=not few)
 
 
 def band_of(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
@@ -170,10 +169,10 @@ def band_of(run: TrainedRun, trained: Trained, experiment: Experiment, level: fl
     found, of = intervals_of(run, trained, experiment, issued)
     found.place(level)
     if of:
-        note(Message("", f"intervals of the errors on {of}"))
+        note(f"intervals of the errors on {of}")
     elif unknown := [name for name in sensors if name not in set(found.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
-        note(Message("", those, "their intervals are made of the errors of all sensors", unknown))
+        note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))
     return Band(found.of(sensors, torch.device("cpu"), experiment.protocol.targets), level)
 
 
@@ -198,7 +197,7 @@ def as_forecast(
     below = (values < 0) & np.array([name in NOT_NEGATIVE for name in data.targets])
     if below.any():
         sensors = f"{below.any(axis=(0, 1, 3)).sum()} of {values.shape[2]} sensors"
-        note(Message("", f"{counted(below.sum(), 'value')} below 0, of {sensors}", "they are 0 in the forecast"))
+        note(f"{counted(below.sum(), 'value')} below 0, of {sensors}, are 0 in the forecast")
     steps = 60 * data.store.step_minutes * np.arange(1, data.horizon + 1)
     return Forecast(
         sensors=data.sensors.ids,
@@ -250,7 +249,7 @@ def requested_times(
 
     if start is None and end is None:
         if every is not None:
-            raise SettingsError(Argument("every", every), "no span of issue times", f"add {Argument('start')}")
+            raise SettingsError("", f"{Argument('every')} needs {Argument('start')}", Argument("start", "TIME"))
         return np.array([within(at, "at", last)], np.int64)
     interval = experiment.data.horizon * step_s if every is None else parse_freq(every, "every")
     if interval % step_s:
@@ -298,7 +297,7 @@ def issues(
         where = Argument(argument or "at", as_text(wanted))
         raise SettingsError(where, f"{store.path} has no row {which}", f"its nearest rows are {near}")
     if not has_row.all():
-        note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row", "they are left out"))
+        note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"))
     issued = times[has_row]
     now_s = int(datetime.now(known_zone(store.timezone) or UTC).replace(tzinfo=UTC).timestamp())
     days = (now_s - int(issued[-1])) / DAY_S
@@ -310,11 +309,11 @@ def issues(
     if (rows < 0).any():
         gap = as_text(int(lookback[rows < 0][0]))
         lacking = f"{(rows < 0).sum()} of {len(lookback)} rows of the history are not in the file (the first at {gap})"
-        note(Message(store.path, lacking, "they count as missing readings"))
+        note(Message(store.path, f"{lacking}, and count as missing readings"))
     span = (store.seconds >= lookback[0] - JITTER_S) & (store.seconds <= lookback[-1] + JITTER_S)
     if odd := int(span.sum()) - int((rows >= 0).sum()):
         unfit = f"{counted(odd, 'row')} of the history off the step of {store.step_minutes} minutes"
-        note(Message(store.path, unfit, "they are not read"))
+        note(Message(store.path, f"{unfit}, which the forecast leaves out"))
     if len(issued) == 1 and not context.read(rows)[1].any():
         until = as_text(int(issued[0]))
         last = _last_with_a_reading(store, int(issued[0]))

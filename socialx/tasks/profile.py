@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from socialx.core.environment import environment, free_bytes
-from socialx.core.errors import Message
 from socialx.core.progress import Callback, note
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader
 from socialx.dataset import series_bytes
@@ -59,7 +58,7 @@ def profile(
             loader = train_loader(experiment, group, shard)
             learner = make_learner(experiment, len(loader), group)
         if precision.device.type == "cuda":
-            note(Message("", what_computes(experiment)))
+            note(what_computes(experiment))
         section = effective.profile
         every = effective.trainer.log_every_n_steps
         most_s = section.max_seconds if group.world_size == 1 else math.inf  # all processes take as many steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from torch import nn
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.core.progress import note
+from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, SPLITS
@@ -165,7 +167,7 @@ def scored_split(
         if not of_file.all():
             share = f"{of_file.sum():,} of {len(of_file):,} windows of the {split} split"
             which = f"{share} have a forecast of every sensor and step"
-            note(Message(name, f"{which} ({of_file.mean():.1%})", "every model is scored on these alone"))
+            note(Message(name, f"{which} ({of_file.mean():.1%}), and every model is scored on these alone"))
         whole &= of_file
     if not whole.all():
         if not whole.any():
@@ -222,9 +224,10 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
         return
     whole = open_store(store.path)
     if len(whole.seconds) > len(store.seconds):
-        ends, last = (as_text(int(each.seconds.max()))[:16] for each in (store, whole))
-        what = f"its rows until {ends} are scored, and those after them, until {last}, are not"
-        note(Message(store.path, what, f"the run was trained with {Argument('data.days', days)}, which holds here too"))
+        every = math.ceil((int(whole.seconds.max() - whole.seconds.min()) + 60 * whole.step_minutes) / DAY_S)
+        trained = f"as in training ({Argument('data.days', days)})"
+        first = f"only the first {counted(days, 'day')} of {store.path} is scored, {trained}"
+        note(Message("", first, f"{Argument('data.days', every)} to score all"))
 
 
 def _note_seen(run: str, scored: ScoredSplit) -> None:

@@ -204,8 +204,8 @@ def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
 def _refuse_beside(resume: str | Path | Run, layers: ConfigLayers, overwrite: bool) -> None:
     """Raise SettingsError for arguments that a run which goes on does not take."""
     if overwrite:
-        other = f"{Argument('overwrite')} clears it, so give one of them"
-        raise SettingsError(Argument("resume"), "it goes on with a run", other)
+        both = f"{Argument('resume')} and {Argument('overwrite')} exclude each other"
+        raise SettingsError("", both, "give one of them")
     for argument, value, own in (
         ("preset", layers.preset, "settings"),
         ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
@@ -245,8 +245,8 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         group.broadcast(experiment.model.state_dict().values())
         emit(starting(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
-            alone = f"{run.settings} alone does not repeat this run"
-            note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}", alone))
+            alone = f"and {run.settings} alone does not repeat this run"
+            note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
         with (
             when_memory_runs_out(experiment, RESUMING if old else TRAINING, loader.batch_size),
             group.training(run.path),
@@ -300,7 +300,7 @@ def other_networks(experiment: Experiment) -> list[Experiment]:
         other.model.to(other.precision.device)
         others.append(other)
     for other in others:
-        note(Message(other.data.store.path, f"{len(other.data.sensors.ids):,} sensors, learnt from too"))
+        note(f"also training on {other.data.store.path} ({counted(len(other.data.sensors.ids), 'sensor')})")
     return others
 
 
@@ -402,26 +402,23 @@ def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: i
     """What is about to be trained, and on what; notes what is not wise, and what several processes share."""
     settings, precision = experiment.settings, experiment.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
-        note(Message("a card is here, and this torch cannot use it", "training on the CPU", Command("doctor")))
+        note(Message("", "torch cannot use the GPU of this machine, so training runs on the CPU", Command("doctor")))
     if left_out := experiment.protocol.windows_left_out.get("train"):
-        note(
-            Message(experiment.data.store.path, f"{counted(left_out, 'training window')} across a time gap", "left out")
-        )
+        note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap left out")
     if (
         precision.device.type == "cpu"
         and model_of(settings.model.kind).social
         and settings.model.width * settings.model.blocks > SMALL_ON_CPU
     ):
-        small = f"for example {Argument('preset', 'mlp-small')} or {Argument('preset', 'xlstm-small')}"
-        note(Message("no CUDA device", "on a CPU a small model is wise", small))
+        note(Message("", "no CUDA device was found, and this model is slow on a CPU", Argument("preset", "mlp-small")))
     if precision.device.type == "cpu" and precision.name == "16-mixed":
         tried = {"data.path": experiment.data.store.path, "trainer.precision": precision.name}
-        measured = f"{Command('profile', **tried)} measures its pace"
-        note(Message(Argument("trainer.precision", precision.name), "it may be faster or slower on a CPU", measured))
+        slow = f"{Argument('trainer.precision', precision.name)} may be slower on a CPU"
+        note(Message("", slow, f"{Command('profile', **tried)} to measure it"))
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate
         windows = f"{size} windows x {processes} processes = {size * processes} windows a batch"
-        note(Message("", windows, f"the learning rate stays {rate:g}"))
+        note(f"{windows}, and the learning rate stays {rate:g}")
     return Start(
         data=str(experiment.data.store.path),
         sensors=len(experiment.data.sensors.ids),

@@ -103,7 +103,7 @@ def with_weights_of(run: TrainedRun, experiment: Experiment) -> Experiment:
     experiment.model.load_state_dict(start)
     taken = sum(parameter.numel() for parameter in experiment.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
-    note(Message(name, f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"))
+    note(f"{name}: training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}")
     data, moments = replace(data, moments=then.scaler), dict(then.scaler)
     return replace(experiment, data=data, protocol=replace(experiment.protocol, scaler=moments))
 
@@ -155,8 +155,8 @@ def _of_sensors(
         other = f"a zero-shot run forecasts it: {Argument('model.zero_shot', True)}"
         raise SocialxError(file, f"none of its {counted(len(ids), 'sensor')} is one of {run}", other)
     if new:
-        without = "they are forecast without what training learns of single sensors"
-        note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}", without, new))
+        without = "which forecasts them without what training learns of single sensors"
+        note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new))
     return for_sensors(state, places)
 
 
@@ -171,7 +171,7 @@ def settings_of(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
             remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
             raise SocialxError(named, f"no such file, on which {run.path} was trained", remedy)
         if file != Path(str(named)):
-            note(Message(run.path, f"its file is read from {file}"))
+            note(f"data: {file}")
         own = own | {"data.path": str(file)}
     return layers.of_run(run.settings, own, purpose, run.fixed)
 
@@ -190,7 +190,7 @@ def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
     store, known = experiment.data.store, {*experiment.data.sensors.ids}
     ids = open_store(store.path, store.feature).sensors.ids
     if new := [vdid for vdid in ids if vdid not in known]:
-        remedy = f"a run of them too: {Command('train', **{'data.path': store.path})}"
+        remedy = f"{Command('train', **{'data.path': store.path})} for a run of all"
         found = f"{len(new)} of {len(ids)} sensors are not of {run.named}, which leaves them out"
         note(Message(store.path, found, remedy, new))
 
@@ -357,8 +357,7 @@ def rescale_to_free_flow(experiment: Experiment, then: ScoringProtocol, before: 
         if before is None and 2 * (changed := int((paces[name] != 1).sum())) > len(flow):
             flows = f"{network[place]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"
             found = f"{name} in free flow, here and in the training: {flows}"
-            read = f"the speeds of {counted(changed, 'sensor')} are read at another pace"
-            note(Message(data.store.path, found, read))
+            note(f"{data.store.path}: {found}: the speeds of {counted(changed, 'sensor')} are read at another pace")
     for part, units, trained in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
         columns = [paces.get(name, np.ones(len(flow))) * ratio_of_units(trained[name], units[name]) for name in units]
         for moment in ("mean", "std"):

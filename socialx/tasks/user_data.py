@@ -31,7 +31,8 @@ from socialx.tasks.trained_model import refuse_other_file, settings_of
 from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
-TABLE = {"meta": "meta_csv", "units": "units", "timezone": "timezone"}  # what convert calls it -> what predict does
+# What convert calls it -> what predict does.
+TABLE = {"meta": "meta_csv", **{name: name for name in ("units", "timezone", "missing", "resample")}}
 MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 
 
@@ -128,9 +129,8 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
 
     with rewriting_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
         write_file("auto", ConvertOptions.of("convert", table, said), file)
-    keeps = f"{with_options({})} keeps the file, and convert takes more options"
-    note(Message(table, "converted for this forecast alone", keeps))
-    with rewriting_messages(partial(retell, table, others.keys() - {"start"})):  # which is one of predict too
+    note(Message("", f"{table} was converted to a temporary file for this forecast", with_options({})), True)
+    with rewriting_messages(partial(retell, table, {*others, "missing"} - {"start"})):  # which is one of predict too
         yield
 
 

@@ -63,7 +63,7 @@ class CapturedStep:
                 self._record = None
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
-                fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)})", "going on without")
+                fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)}): it goes on without")
                 return self._work(of.buffers)
         replay, result = of.recording
         replay()

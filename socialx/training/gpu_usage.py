@@ -116,7 +116,7 @@ class MemoryWatch:
         each = growth(used)
         if each * (len(used) - 1) > LARGE:
             self._said = True
-            whose = f"tensors on {device}" if device.type == "cuda" else "the process"
+            whose = f"tensors on {device}" if device.type == "cuda" else "this process"
             total = each * (len(used) - 1)
-            found = f"{whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, {each / MIB:.0f} MiB in each"
-            note(Message("memory", found, "something keeps what it no longer needs"))
+            found = f"the memory of {whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, a possible leak"
+            note(Message("", found, "report it as a bug of socialx"))

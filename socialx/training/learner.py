@@ -75,9 +75,9 @@ class Learner:
         self.teacher_weight = teacher_weight
         if self.records and group.world_size > 1:
             self.records = False
-            fall_back("trainer.cuda_graph", f"{group.world_size} processes sum gradients in a step", "going on without")
+            fall_back("trainer.cuda_graph", f"{group.world_size} processes sum gradients in a step: it goes on without")
         elif cuda_graph and not self.records:
-            fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA", "going on without")
+            fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA: it goes on without")
         self.eager = compile == "off" and not self.records  # neither compiled nor recorded for the shape of batches
         self._choose_step()
 
@@ -191,7 +191,7 @@ class Learner:
                 self._chunked.compile_chunks(None)
             self._drop_gradients()
             loss = self._on_device(examples)
-            fall_back("trainer.compile", f"the model does not compile ({in_short(error)})", "going on without")
+            fall_back("trainer.compile", f"the model does not compile ({in_short(error)}): it goes on without")
             return loss
 
     def _drop_gradients(self) -> None:

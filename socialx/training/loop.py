@@ -85,7 +85,7 @@ class TrainState:
         """What a checkpoint holds; ValueError where that is no progress."""
         if set(content) != {each.name for each in fields(cls)}:
             raise ValueError("its progress has other names")
-        counts = ("epoch", "batch", "loss_steps", "sharded", "ranks")
+        counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
         whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
         epoch, best = content["epoch"], content["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
@@ -285,7 +285,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
         of_networks[name] = sum(maes) / len(scores)
     if len(of_networks) > 1:
-        note(Message("validation MAE", ", ".join(f"{name} {mae:.3f}" for name, mae in of_networks.items())))
+        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in of_networks.items())}")
     return sum(of_networks.values()) / len(of_networks)
 
 

@@ -170,7 +170,7 @@ class ProcessGroup:
             if not self.is_rank_zero or os.environ.get(LAUNCHED):
                 raise RemoteRankError("another process", "ended") from None
             ended = f"one of the {self.world_size} processes has ended"
-            raise RankDiedError("training", ended, "what it printed says why") from None
+            raise RankDiedError("training", f"{ended}, and its own output says why") from None
 
 
 SINGLE = ProcessGroup()

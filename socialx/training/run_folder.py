@@ -169,7 +169,7 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise SocialxError(self.path / name, f"not readable ({error})", NAME_A_RUN) from None
         if not isinstance(content, kind):
-            raise SocialxError(self.path / name, "not as train writes it", NAME_A_RUN)
+            raise SocialxError(self.path / name, "its content is not what train writes", NAME_A_RUN)
         return content
 
     def job(self) -> str:
@@ -314,7 +314,7 @@ class TrainedRun(RunFolder):
         sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
         protocol, fixed = _protocol_in(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
-            raise SocialxError(folder.path / "protocol.json", "not as train writes it", NAME_A_RUN)
+            raise SocialxError(folder.path / "protocol.json", "its content is not what train writes", NAME_A_RUN)
         if sensors is not None and network_of(sensors) != protocol.network:
             found = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
             raise SocialxError(ids, found, "copy the whole run folder again, or train again")

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 
 import pytest
 from typer.main import get_command_from_info
 
 import socialx as api
-from socialx.cli.app import COMMANDS
-from socialx.cli.flags import LONG, task_parameters
+from socialx.cli import flags
+from socialx.cli.app import COMMANDS, HEADINGS
+from socialx.cli.flags import task_parameters
 from socialx.cli.synonyms import SYNONYMS
-from socialx.settings.schema import KEYS, flag_of
+from socialx.settings.schema import KEYS, Settings, flag_of
 from tests.commands import registered, socialx
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_80_columns_and_cuts_no_flag(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for flag in ("--help", "--help-all") if command in LONG else ("--help",):
+    for flag in ("--help", "--help-all"):
         lines = socialx(command, flag).stdout.splitlines()
         assert max(map(len, lines)) <= 80
         assert not [line for line in lines if "…" in line or re.search(r"--[\w-]+\.\.\.", line)]
-    assert len(socialx(command, "--help").stdout.splitlines()) <= 66
+    assert sum(line.startswith("  ") for line in socialx(command, "--help").stdout.splitlines()) <= 66
 
 
 def test_the_help_of_train_is_short_and_that_of_all_settings_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +59,41 @@ def test_the_list_says_of_a_command_what_its_own_help_says(command: str) -> None
     help_of = " ".join(socialx(command, "--help").stdout.split())
     assert f"Usage: root {command} " in help_of
     assert COMMANDS[command][1] in help_of
+
+
+def test_the_lists_of_the_help_have_every_command_once() -> None:
+    assert sorted(name for names in HEADINGS.values() for name in names) == sorted(COMMANDS)
+    said = socialx("--help").stdout
+    assert [line[:-1] for line in said.splitlines() if line.endswith(":") and line[:-1] in HEADINGS] == list(HEADINGS)
+
+
+def test_every_heading_of_flags_has_some() -> None:
+    made = partial(get_command_from_info, pretty_exceptions_short=True, rich_markup_mode=None)
+    known = set(Settings.model_fields)
+    for each in map(made, registered()):
+        known |= {word for parameter in each.params for word in (parameter.name, f"{each.name}.{parameter.name}")}
+    assert {name for names in flags.HEADINGS.values() for name in names.split()} <= known
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_value_is_a_noun_in_capitals_or_a_list_of_words(command: str) -> None:
+    whole = socialx(command, "--help-all").stdout
+    said = whole.partition("\n\n  Example")[2] or whole
+    for value in re.findall(r"^  (?:-\w, )?--[\w-]+ ([^ /-]\S*)", said, re.MULTILINE):
+        assert value.isupper() or "|" in value or value in ("FILE.yaml", "FILE.json.gz"), value
+    assert "(default: )" not in said
+    assert not [line for line in said.splitlines() if "/ --no-" in line and "(default: off)" in line]
+    if command in ("convert", "append", "inspect"):  # which hide none
+        assert whole == socialx(command, "--help").stdout
+
+
+def test_an_error_of_usage_is_a_sentence_and_what_to_try() -> None:
+    result = socialx("calibrate")
+    assert (result.exit_code, result.stderr) == (2, "error: Missing argument 'RUN'.\n  try: socialx calibrate --help\n")
+    assert socialx("train", "--seed").stderr.endswith("an argument.\n  try: socialx train --help\n")
+    assert socialx("train", "--mask-mode", "hard").stderr.startswith(
+        "error: no such option --mask-mode: did you mean --set pooling.mask_mode=VALUE?\n"
+    )
 
 
 def test_every_registered_command_is_in_the_list() -> None:

@@ -50,7 +50,7 @@ def test_data_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, mon
     monkeypatch.setattr(dataset, "free_bytes", lambda device: 1000)
     monkeypatch.setattr(Store, "read", None)  # it would be called to read
     error = refused("train", "--data", path, "--run-dir", tmp_path / "run", "--mode", "on_device", *SMALL)
-    assert "400 rows x 4 sensors are 0.0 GiB on cpu, 0.0 GiB are free: --mode sharded, or" in error
+    assert "400 rows x 4 sensors are 0.0 GiB on cpu, 0.0 GiB are free.\n  try: --mode sharded, or" in error
     assert "--days" in error
     assert not (tmp_path / "run").exists()
 

@@ -1,20 +1,22 @@
-"""docs/settings.md and docs/cli.md say what the code says."""
+"""The generated pages say what the code says."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import socialx
 from socialx.cli.app import COMMANDS
 from socialx.settings.layers import PRESETS
 from socialx.settings.schema import KEYS, flag_of
 from tests.commands import ROOT
 
-PAGES = ("docs/settings.md", "docs/cli.md", "docs/data.md", "CONTRIBUTING.md")
+PAGES = ("docs/settings.md", "docs/cli.md", "docs/api.md", "docs/data.md", "CONTRIBUTING.md")
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +36,16 @@ def test_the_page_is_what_the_code_says(page: str, fresh: Path) -> None:
     assert same, f"{page} is stale: run make docs, and commit what it wrote"
 
 
-def test_every_setting_and_command_has_its_line(fresh: Path) -> None:
-    settings, commands = ((fresh / page).read_text() for page in PAGES[:2])
+def test_every_setting_command_and_public_name_has_its_row(fresh: Path) -> None:
+    settings, commands, names = ((fresh / page).read_text() for page in PAGES[:3])
     for key in KEYS:
-        rows = [line for line in settings.partition("\n## Sizes\n")[0].splitlines() if line.startswith(f"`{key}` | ")]
+        rows = [line for line in settings.partition("\n## Sizes\n")[0].splitlines() if line.startswith(f"`{key}`")]
         assert len(rows) == 1, key
         assert flag_of(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_of(key)}`" in rows[0]
     for command in COMMANDS:
-        assert f"\n## {command}\n\n```text\nUsage: socialx {command} " in commands
+        assert re.search(rf"\n## {command}\n\n`{command}[^\n]*`\| \w.*\n---\|---\n", commands)
+    for name in socialx.MODULES:
+        assert re.search(rf"^\[?`{name}[(`].*\| \w", names, re.MULTILINE), name
     for name in ("mlp-small", "xlstm-large"):
-        assert f" | {name}" in settings
+        assert f"| {name}" in settings
     assert [key for key, value in PRESETS["xlstm-small"].items() if value != KEYS[key].default] == []
-    assert max(map(len, commands.splitlines())) <= 120

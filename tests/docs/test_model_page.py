@@ -91,7 +91,7 @@ def token(m: Forecaster, b: Batch, window: int, last: int, patch: int, sensor: i
         + number(t.time_of_day)[int(b.time_of_day[window, last])]
         + number(t.day_of_week)[int(b.day_of_week[window, last])]
     )
-    return found + number(t.sensor)[sensor, 0] + number(t.adaptive)[sensor, last // patch]
+    return found + number(t.sensor)[sensor, 0] + number(t.adaptive_embedding)[sensor, last // patch]
 
 
 def social_layer(layer: SocialLayer, state: np.ndarray, near: geo.Neighbours) -> np.ndarray:

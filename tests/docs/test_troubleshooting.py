@@ -106,7 +106,7 @@ def of_a_large_model(patch: pytest.MonkeyPatch) -> str:
 def of_a_full_card(patch: pytest.MonkeyPatch) -> str:
     experiment = build(load_settings(data={"path": "city.h5"}))
     error = out_of_memory(replace(experiment, precision=Precision("32-true", torch.device("cuda:0"))), TRAINING, 64)
-    return "\n".join(f"error: {line}" for line in error.lines(lambda part: write("train", part)))
+    return "\n".join(f"error: {each.text(lambda part: write('train', part))}" for each in error.messages)
 
 
 @pytest.mark.parametrize("said", [of_a_large_model, of_a_full_card, without_memory, without_a_compiler])

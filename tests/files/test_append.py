@@ -143,7 +143,7 @@ def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path, path: Pat
 def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> None:
     done = told(path, FRAME[28:][["13", "12"]])
     assert "it lacks 2 of 4 sensors of" in done.stderr
-    assert "(11, 14): their readings are missing" in done.stderr
+    assert "whose readings are missing (11, 14)" in done.stderr
     assert f"{path}: 30 rows added, now 60 rows x 4 sensors up to 2024-02-01 00:55:00" in done.stdout
     values = open_store(path).values
     assert np.isnan(values[30:, [0, 3]]).all()
@@ -153,7 +153,7 @@ def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> 
 def test_a_gap_is_filled_with_missing_readings(path: Path) -> None:
     done = told(path, FRAME[36:].drop(FRAME.index[[40, 41, 45]]))
     assert "9 rows are neither in it nor in" in done.stderr
-    assert "(2024-01-31 22:30:00 .. 2024-01-31 23:45:00): filled with missing readings" in done.stderr
+    assert "(2024-01-31 22:30:00 .. 2024-01-31 23:45:00), and count as missing readings" in done.stderr
     assert "21 rows added and 9 of missing readings, now 60 rows" in done.stdout
     store, lost = open_store(path), [*range(30, 36), 40, 41, 45]
     assert store.timestamps.tolist() == [str(time).encode() for time in FRAME.index]
@@ -193,7 +193,7 @@ def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
     append(path, wall[48:52], timezone="Europe/Berlin")
     append(path, zoned[52:56])
     with unchanged(path):
-        says = "is in UTC: --timezone Europe/Berlin says it, or --timezone UTC"
+        says = "is in UTC.\n  try: --timezone Europe/Berlin says it, or --timezone UTC"
         assert says in told(path, plain[56:]).stderr
     assert told(path, plain[56:], "--timezone", "UTC").exit_code == 0
     assert content(path) == whole
@@ -244,7 +244,7 @@ def test_a_table_of_one_quantity_does_not_go_on_with_a_file_of_two(tmp_path: Pat
     rows[120:].drop(columns="volume").to_csv(tmp_path / "new.csv", index=False)
     with unchanged(path):
         line = refusal(lambda: socialx.append(path, tmp_path / "new.csv"), task="append")
-    assert f"it has no column of flow, and {path} holds avg_speed and flow: write a column of each" in line
+    assert f"it has no column of flow, and {path} holds avg_speed and flow.\n  try: write a column of each" in line
     assert "--channel" not in line
 
 

@@ -43,7 +43,7 @@ def test_append_waits_for_a_reader(path: Path) -> None:
         assert reader.stdout is not None
         reader.stdout.readline()
         done = works("append", path, table(path, FRAME[20:]))
-    assert f"{path}: another process has it open: waiting up to 10 s" in done.stderr
+    assert f"{path}: another process has it open, which may take up to 10 s" in done.stderr
     assert len(open_store(path).rows) == 60
 
 
@@ -205,7 +205,7 @@ def test_zeros_that_the_file_never_had_are_noted(tmp_path: Path) -> None:
     frame = coded()
     zeros = int((frame[30:] == 0).to_numpy().sum())
     path = file_of(frame[:30].replace(0.0, 50.0), tmp_path, missing="-1")
-    said = f"{zeros} zeros count as readings, and {path} had none: --missing 0 if they stand for none"
+    said = f"{zeros} zeros count as readings, and {path} had none.\n  try: --missing 0 if they stand for none"
     assert said in noted(path, frame[30:])
     assert "zeros count" not in noted(path, coded(80)[60:])  # it has some now
     for missing in ("0", "-1,0"):

@@ -96,7 +96,7 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     assert (plan.rows, plan.sensors) == (27 if name == "M3" else 12 if name.startswith("TW") else ROWS, 4)
     assert bool(plan.refusal()) == (name in (*UNPLACED, *REWRITTEN))
     refused = refusal(lambda: open_store(path), str(path), "an older", task="train")
-    assert refused.endswith(f": socialx backfill {path}{' --rewrite' if name == 'V0' else ''}")
+    assert refused.endswith(f".\n  try: socialx backfill {path}{' --rewrite' if name == 'V0' else ''}")
     assert refusal(lambda: open_store(path, "zzz"), task="train") == refused  # before its features are looked at
     asked, flags = json.loads(socialx("inspect", path, "--json").stdout), " --rewrite" if name in REWRITTEN else ""
     assert (asked["kind"], asked["next"]) == (plan.variant.name, f"socialx backfill {path}{flags}")
@@ -246,7 +246,7 @@ def test_what_an_earlier_backfill_left_is_completed(tmp_path: Path, name: str, i
     backfill(path)
     checksum = open_store(path).checksum
     forget_rules(path)
-    assert refusal(lambda: open_store(path), "an older file").endswith(f": socialx backfill {path}")
+    assert refusal(lambda: open_store(path), "an older file").endswith(f".\n  try: socialx backfill {path}")
     assert completed(path).actions == ("missing readings: 0",)
     store = open_store(path)
     assert (store.imputed, store.missing, store.checksum) == (imputed, 0.0, checksum)

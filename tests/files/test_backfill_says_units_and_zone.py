@@ -20,7 +20,7 @@ from tests.older_files import OLDER, meta
 def file_of(folder: Path, **options: Any) -> Path:
     """What convert writes without a unit and a zone."""
     frames.network().to_csv(folder / "city.csv")
-    told = {"meta": frames.places_of(frames.IDS, folder / "places.csv")} | options
+    told = {"meta_csv": frames.places_of(frames.IDS, folder / "places.csv")} | options
     socialx.convert("csv", folder / "city.csv", folder / "city.h5", overwrite=True, **told)
     return folder / "city.h5"
 
@@ -43,10 +43,10 @@ def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--units", "mph"], "avg_speed is in km/h, not in mph: drop --units, or convert its source again"),
+        (["--units", "mph"], "avg_speed is in km/h, not in mph.\n  try: drop --units, or convert its source again"),
         (
             ["--timezone", "Europe/Paris"],
-            "its times are of Europe/Berlin, not of Europe/Paris: drop --timezone, or convert its source again",
+            "its times are of Europe/Berlin, not of Europe/Paris.\n  try: drop --timezone, or convert its source again",
         ),
     ],
 )

@@ -233,7 +233,7 @@ def test_columns_of_lanes_and_append(tmp_path: Path) -> None:
     valid = frame.where(frame != 0)
     wanted = pd.DataFrame({"S1": valid[["S1_L1", "S1_L2"]].mean(axis=1), "S2": valid[["S2_L1", "S2_L2"]].mean(axis=1)})
     old, new = (written(part.to_csv(), tmp_path, name) for part, name in ((frame[:60], "a.csv"), (frame[60:], "b.csv")))
-    options = {"missing": None, "meta": frames.places_of(["S1", "S2"], tmp_path / "at.csv")}
+    options = {"missing": None, "meta_csv": frames.places_of(["S1", "S2"], tmp_path / "at.csv")}
     close(frames.converted(old, **options), wanted[:60])
     socialx.append(tmp_path / "out.h5", new)
     store = open_store(tmp_path / "out.h5")

@@ -15,7 +15,7 @@ from socialx.files.sources.arrays import array_names, open_array, read_small
 from tests.array_files import contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
 from tests.data_files import refusal, speeds, timestamps
 
-METR_LA = {"start": "2012-03-01 00:00:00"}  # a Thursday
+METR_LA = {"first_time": "2012-03-01 00:00:00"}  # a Thursday
 DTYPES = ["<f4", "<f8", ">f4", ">f8", "<f2", "<i2", ">i8", "u1"]
 
 

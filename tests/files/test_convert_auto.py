@@ -212,8 +212,8 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
     data = write_csv(tmp_path / "My City.csv", TIMES, VALUES)
     arguments = ["convert", "csv", data, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
     done = socialx(*arguments, tmp_path / "out.h5")
-    assert "the unit is not said in it: --units mph or --units km/h" in done.stderr
-    assert "0 counts as no reading" in done.stderr
+    assert "the unit is not said in it.\n  try: --units mph or --units km/h" in done.stderr
+    assert "0 is treated as missing" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
     choices = ["--name", "lyon", "--units", "km/h", "--missing", "none", "--timezone", "America/Los_Angeles"]
@@ -254,14 +254,18 @@ def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -
     found = read("npy", replace(request, meta_csv=numbered, ids=None))
     assert found.sensors.ids == ("0", "1", "2")
     assert found.sensors.latitude.tolist() == [34, 35, 36]
-    assert any("no sensor ids, so they are 0 to 2: --ids FILE gives them" in note for note in shown(found.notes))
+    assert any(
+        "no sensor ids, so they are 0 to 2.\n  try: --ids FILE gives them" in note for note in shown(found.notes)
+    )
 
 
 def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "d.csv", TIMES, VALUES)
     done = socialx("convert", "csv", data, "--output-h5", tmp_path / "out.h5")
     assert done.exit_code == 1
-    assert "holds no positions of its sensors: add --meta-csv LOCATIONS.csv, or --without-positions" in done.stderr
+    assert (
+        "holds no positions of its sensors.\n  try: add --meta-csv LOCATIONS.csv, or --without-positions" in done.stderr
+    )
     arguments = ["convert", "csv", data, "--without-positions", "--output-h5", tmp_path / "out.h5", "--validate"]
     done = socialx(*arguments)
     assert (done.exit_code, "3 of 3 sensors have no position" in done.stderr) == (3, True)
@@ -300,7 +304,7 @@ def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
         assert done.stderr.startswith(f"error: {flag}: METR-LA.csv and PEMS-BAY.csv as published")
     done = socialx(*arguments, "--freq", "5min")
     assert done.exit_code == 2
-    assert done.stderr == "error: --freq: metr-la keeps the rows that it has as published: drop it\n"
+    assert done.stderr == "error: --freq: metr-la keeps the rows that it has as published.\n  try: drop it\n"
     assert not (tmp_path / "out.h5").exists()
 
 
@@ -341,13 +345,13 @@ def test_the_clock_of_rows_without_dates() -> None:
     assert [as_text(int(each)) for each in (*clock.seconds(3), *clock.seconds(1))] == [
         "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00",
     ]  # fmt: skip
-    clock = Clock(ConvertOptions(Path("x"), start="2017-03-12 01:55:00", step_s=300))
+    clock = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 01:55:00", step_s=300))
     days = *clock.seconds_at(np.array([6900, 10800])), *clock.seconds_at(np.array([0, 0]))
     assert [as_text(int(each)) for each in days] == [
         "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00",
     ]  # fmt: skip
-    refusal(lambda: Clock(ConvertOptions(Path("x"), start="2017-03-12 00:00:00")).seconds(1), "--freq")
-    wrong_start = Clock(ConvertOptions(Path("x"), start="2017-03-12 00:00:00", step_s=300))
+    refusal(lambda: Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00")).seconds(1), "--freq")
+    wrong_start = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00", step_s=300))
     refusal(lambda: wrong_start.seconds_at(np.array([60])), "at 00:01:00, not 00:00:00")
 
 

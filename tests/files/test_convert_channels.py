@@ -20,7 +20,7 @@ from tests.array_files import check, contents, fractions, joined, npy_bytes, rec
 from tests.data_files import reason as why
 from tests.data_files import refusal, shown, speeds, timestamps
 
-METR_LA = {"start": "2012-03-01 00:00:00"}  # a Thursday
+METR_LA = {"first_time": "2012-03-01 00:00:00"}  # a Thursday
 UNNAMED = (
     "channel 0 of 1 taken, named avg_speed, as the file does not say what it is: "
     "--channel flow or --channel occupancy names it"
@@ -53,7 +53,7 @@ def pems(path: Path, channels: int, rows: int = 300) -> tuple[Path, np.ndarray]:
 )
 def test_pems_of_three_channels(tmp_path: Path, asked: str | None, channel: int, feature: str, units: str) -> None:
     path, values = pems(tmp_path / "PEMS04.npz", 3)
-    found = contents("pems-npz", path, start="2018-01-01 00:00:00", step_s=300, channel=asked)
+    found = contents("pems-npz", path, first_time="2018-01-01 00:00:00", step_s=300, channel=asked)
     name = feature.removeprefix("avg_")
     assert found.notes == (f"channel {channel} of 3 taken, {name} (flow, occupancy, speed in this order)",)
     check(found, timestamps(300, "2018-01-01T00:00:00"), values[..., channel], feature, units)
@@ -64,7 +64,7 @@ def test_pems_of_three_channels(tmp_path: Path, asked: str | None, channel: int,
 
 def test_pems_of_one_channel_is_flow(tmp_path: Path) -> None:
     path, values = pems(tmp_path / "PEMS03.npz", 1)
-    clock = {"start": "2018-09-01 00:00:00", "step_s": 300}
+    clock = {"first_time": "2018-09-01 00:00:00", "step_s": 300}
     times = timestamps(300, "2018-09-01T00:00:00")
     check(contents("pems-npz", path, **clock), times, values[..., 0], "flow", "vehicles per step")
     np.savez(path, data=values[..., 0])
@@ -74,7 +74,7 @@ def test_pems_of_one_channel_is_flow(tmp_path: Path) -> None:
 
 def test_other_numbers_of_channels_are_asked_for(tmp_path: Path) -> None:
     path, values = pems(tmp_path / "mine.npz", 4)
-    clock = {"start": "2018-09-01 00:00:00", "step_s": 900}
+    clock = {"first_time": "2018-09-01 00:00:00", "step_s": 900}
     refusal(lambda: contents("pems-npz", path, **clock), "4 channels without names", "--channel with 0 to 3")
     for wrong in ("4", "-1", "speed", "", "²"):
         with pytest.raises(SettingsError, match="choose 0 to 3"):
@@ -87,7 +87,7 @@ def test_other_numbers_of_channels_are_asked_for(tmp_path: Path) -> None:
 def test_rows_without_times_need_both(tmp_path: Path) -> None:
     path, _ = pems(tmp_path / "PEMS08.npz", 3)
     refusal(lambda: contents("pems-npz", path), "add --first-time", "--freq 5min")
-    refusal(lambda: contents("pems-npz", path, start="2016-07-01 00:00:00"), "--freq 5min")
+    refusal(lambda: contents("pems-npz", path, first_time="2016-07-01 00:00:00"), "--freq 5min")
 
 
 def test_too_large_a_number_is_inf_without_a_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
@@ -140,25 +140,25 @@ def test_a_missing_hour_is_found_again(tmp_path: Path) -> None:
     times = [time for time in timestamps(600, "2017-03-11T10:00:00") if not time.startswith("2017-03-12 02:")]
     assert times[times.index("2017-03-12 01:55:00") + 1] == "2017-03-12 03:00:00"
     values = torch_mts(tmp_path / "data.npz", times, weekdays(times))
-    check(contents("torch-mts", tmp_path / "data.npz", start=times[0]), times, values, "avg_speed", None)
+    check(contents("torch-mts", tmp_path / "data.npz", first_time=times[0]), times, values, "avg_speed", None)
 
 
 def test_a_wrong_start_is_noticed(tmp_path: Path) -> None:
     times, path = timestamps(600, "2012-03-01T06:30:00"), tmp_path / "data.npz"
     torch_mts(path, times, weekdays(times))
     words = ("on a Thursday, and the given start, 2012-03-02, is a Friday", "say the right --first-time")
-    refusal(lambda: contents("torch-mts", path, start="2012-03-02 06:30:00"), *words)
-    found = contents("torch-mts", path, start="2012-03-01 00:00:00")
+    refusal(lambda: contents("torch-mts", path, first_time="2012-03-02 06:30:00"), *words)
+    found = contents("torch-mts", path, first_time="2012-03-01 00:00:00")
     refusal(lambda: joined(found), "at 06:30:00, not 00:00:00")
     refusal(lambda: contents("torch-mts", path), "add --first-time")
-    refusal(lambda: contents("torch-mts", path, start="March"), "--first-time March", "YYYY-MM-DD")
+    refusal(lambda: contents("torch-mts", path, first_time="March"), "--first-time March", "YYYY-MM-DD")
 
 
 def test_days_counted_from_the_first_row(tmp_path: Path) -> None:
     """Torch-MTS counts the days of PEMS08 from 0, and it begins on a Friday."""
     times, path = timestamps(1000, "2016-07-01T00:00:00"), tmp_path / "data.npz"
     values = torch_mts(path, times, np.arange(1000) // 288 % 7)
-    found = contents("torch-mts", path, start="2016-07-01 00:00:00")
+    found = contents("torch-mts", path, first_time="2016-07-01 00:00:00")
     assert found.notes[1] == "its days of week count from 0 in the first row, which the given start makes a Friday"
     check(found, times, values, "avg_speed", None)
 
@@ -194,7 +194,7 @@ def test_a_day_of_week_that_is_none_is_noticed(tmp_path: Path) -> None:
         days = weekdays(times).astype(float)
         days[100] = wrong
         torch_mts(tmp_path / "data.npz", times, days)
-        found = contents("torch-mts", tmp_path / "data.npz", start=times[0])
+        found = contents("torch-mts", tmp_path / "data.npz", first_time=times[0])
         refusal(lambda found=found: joined(found), f"row 101 is at {times[100]} but on another day")
 
 
@@ -230,7 +230,7 @@ def test_largest(tmp_path: Path, divided: int, dtype: type) -> None:
     data = tiled((flow - mean) / std, fractions(times), weekdays(times) / divided).astype(dtype)
     np.savez_compressed(tmp_path / "his.npz", data=data, mean=mean, std=std)
     for given in (tmp_path, tmp_path / "his.npz"):
-        found = contents("largest-npz", given, start="2019-01-01 00:00:00")
+        found = contents("largest-npz", given, first_time="2019-01-01 00:00:00")
         assert found.notes == (f"channel 0 times std {std:g} plus mean {mean:g} taken",)
         assert (found.ids, found.sensors, found.feature, found.units) == (None, 4, "flow", "vehicles per step")
         found_times, values = joined(found)
@@ -240,7 +240,9 @@ def test_largest(tmp_path: Path, divided: int, dtype: type) -> None:
         assert np.abs(values - flow).max() < 1e-3
         assert ((values == 0) == (flow == 0)).all()
         assert recognised(given) == ["largest-npz"]
-    refusal(lambda: contents("largest-npz", tmp_path, start="2019-01-02 00:00:00"), "on a Tuesday", "is a Wednesday")
+    refusal(
+        lambda: contents("largest-npz", tmp_path, first_time="2019-01-02 00:00:00"), "on a Tuesday", "is a Wednesday"
+    )
 
 
 @pytest.mark.parametrize(("mean", "std"), [(np.nan, 1.0), (0.0, 0.0), (0.0, -1.0), (0.0, [1.0, 2.0]), (0.0, np.inf)])
@@ -295,7 +297,7 @@ def test_pyg_t_without_a_time_of_day(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", [False, True])
 def test_npy(tmp_path: Path, columns: bool) -> None:
     values = np.stack([speeds(400), speeds(400, seed=1)], axis=-1)
-    path, clock = tmp_path / "vel.npy", {"start": "2020-02-28 23:00:00", "step_s": 600}
+    path, clock = tmp_path / "vel.npy", {"first_time": "2020-02-28 23:00:00", "step_s": 600}
     times = timestamps(400, "2020-02-28T23:00:00", 10)
     np.save(path, np.asfortranarray(values) if columns else values)
     refusal(lambda: contents("npy", path, **clock), "2 channels without names", "0 to 1")
@@ -373,7 +375,7 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     )
     assert found.missing == missing
     if "missing" not in said:
-        told = "0 is a reading, as of all counts: --missing 0 if it stands for none"
+        told = "0 is treated as a reading (--missing 0 if it stands for none)"
         if missing == 0:
-            told = "0 counts as no reading, as in the published data sets: --missing none if 0 is one"
+            told = "0 is treated as missing (--missing none to keep zeros)"
         assert told in shown(found.notes)

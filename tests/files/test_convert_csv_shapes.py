@@ -126,7 +126,7 @@ def test_t_gcn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> No
     path = write_t_gcn(tmp_path / "los_speed.csv", values)
     assert recognised(path) == {"t-gcn": "a header line of integer sensor ids only; rows of numbers without a time"}
     assert not FORMATS["t-gcn"].has_clock
-    contents = read("t-gcn", path, start=START, step_s=300)
+    contents = read("t-gcn", path, first_time=START, step_s=300)
     assert (contents.ids, contents.sensors, contents.feature, contents.units) == (IDS, 3, "avg_speed", None)
     assert contents.notes == (f"{path}: its rows have no times, so they are counted on from {START}",)
     times, read_speeds = joined(contents)
@@ -137,10 +137,10 @@ def test_t_gcn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> No
 def test_t_gcn_needs_a_start_and_a_step(tmp_path: Path) -> None:
     path = write_t_gcn(tmp_path / "sz_speed.csv", speeds(3))
     refusal(lambda: read("t-gcn", path), str(path), "--first-time", "--freq")
-    refusal(lambda: read("t-gcn", path, start=START), "--freq")
+    refusal(lambda: read("t-gcn", path, first_time=START), "--freq")
     with pytest.raises(SettingsError):
-        read("t-gcn", path, start="yesterday", step_s=900)
-    times, _ = joined(read("t-gcn", path, start="2015-01-01 00:00:00", step_s=900))
+        read("t-gcn", path, first_time="yesterday", step_s=900)
+    times, _ = joined(read("t-gcn", path, first_time="2015-01-01 00:00:00", step_s=900))
     assert times == timestamps(3, "2015-01-01", 15)
 
 

@@ -172,7 +172,7 @@ def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(ids: li
         done = run(*command)
         assert done.exit_code == 1
         helps = f"socialx convert auto {path} --transposed --meta-csv LOCATIONS.csv --output-h5 OUT.h5"
-        assert done.stderr.endswith(f"rows and columns have changed places: {helps}\n")
+        assert done.stderr.endswith(f"rows and columns have changed places.\n  try: {helps}\n")
     typed = ["--transposed", "--meta-csv", places_of(ids, tmp_path / "places.csv"), "--output-h5", out]
     assert run("convert", "auto", path, *typed).exit_code == 0
     np.testing.assert_array_equal(stored(out), frame.to_numpy(np.float32))

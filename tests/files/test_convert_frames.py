@@ -118,7 +118,10 @@ ODD: dict[str, tuple[Any, str]] = {
     "durations": (WIDE.set_axis(WIDE.index - WIDE.index[0]), "the frame: no table with a column of times"),
     "no rows": (WIDE.iloc[:0], "the frame: 0 rows and 5 columns"),
     "no columns": (WIDE[[]], "the frame: no table with a column of times"),
-    "columns twice": (WIDE.set_axis(["a", "b", "a", "c"], axis=1), "the frame: 1 of its columns repeat (a): keep one"),
+    "columns twice": (
+        WIDE.set_axis(["a", "b", "a", "c"], axis=1),
+        "the frame: 1 of its columns repeat (a).\n  try: keep one",
+    ),
     "pyarrow, columns twice": (pa.table([[1.0], [2.0]], ["a", "a"]), "1 of its columns repeat (a)"),
     "second columns": (WIDE.set_axis(["a", "a.1", "b", "c"], axis=1), "drop='a.1'"),
     "columns of two names": (pd.concat({"speed": WIDE}, axis=1), "the frame: its columns have 2 names each"),
@@ -139,7 +142,7 @@ def test_an_odd_frame_is_refused_with_a_sentence(tmp_path: Path, case: str) -> N
     with pytest.raises(SocialxError) as caught:
         socialx.convert("metr-la" if case == "other sensors" else "auto", frame, tmp_path / "out.h5", **ALONE)
     assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).count("\n") <= 1
     assert "temporary" not in str(caught.value)
     assert not (tmp_path / "out.h5").exists()
 
@@ -147,7 +150,7 @@ def test_an_odd_frame_is_refused_with_a_sentence(tmp_path: Path, case: str) -> N
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda out: socialx.convert("auto", WIDE), "a frame is converted, which needs an output: add output="),
+        (lambda out: socialx.convert("auto", WIDE), "a frame is converted, which needs an output.\n  try: add output="),
         (lambda out: socialx.convert("auto", WIDE, out.with_suffix(".csv")), "the output is HDF5"),
         (lambda out: socialx.convert("auto", WIDE, out, food=1), "food: convert has no such argument"),
         (lambda out: socialx.convert("auto", WIDE["4001"], out), "data: Series is no file and no frame"),

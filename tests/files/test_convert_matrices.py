@@ -22,7 +22,7 @@ from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import refusal, shown, speeds, timestamps, write_csv, write_locations
 
-CLOCK = {"start": "2012-05-01 00:00", "step_s": 300}
+CLOCK = {"first_time": "2012-05-01 00:00", "step_s": 300}
 TIMES = timestamps(60, "2012-05-01T00:00:00")
 
 
@@ -71,13 +71,15 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
         refusal(
             lambda kind=kind: read(kind, data), "have no dates", "add --first-time 'YYYY-MM-DD HH:MM:SS' --freq 5min"
         )
-        refusal(lambda kind=kind: read(kind, data, start=CLOCK["start"]), "--freq 5min")
+        refusal(lambda kind=kind: read(kind, data, first_time=CLOCK["first_time"]), "--freq 5min")
 
 
 def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:
     found = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
     assert found.sensors.ids == ("0", "1", "2", "3", "4")
-    assert any("no sensor ids, so they are 0 to 4: --ids FILE gives them" in note for note in shown(found.notes))
+    assert any(
+        "no sensor ids, so they are 0 to 4.\n  try: --ids FILE gives them" in note for note in shown(found.notes)
+    )
     short = text(tmp_path / "ids.txt", "1,2\n")
     refusal(lambda: read("csv", tmp_path / "V.csv", ids=short, **CLOCK), "2 ids for the 5 sensors")
 

@@ -15,7 +15,7 @@ from socialx.core.errors import SettingsError
 from socialx.files.sources.request import ConvertOptions, options
 from tests.data_files import refusal, speeds, timestamps, write_csv
 
-# What whoever adds an option writes: one field, here in a class that takes the place of Request.
+# What whoever adds an option writes: one field, here in a class that takes the place of ConvertOptions.
 ADDED = """
 from dataclasses import make_dataclass, replace
 from typing import Annotated
@@ -23,7 +23,8 @@ from socialx.files.sources import request as convert_options
 
 option = convert_options.Option("the colour of the sensors", "NAME", str.upper, append=True)
 field = ("colour", Annotated[str | None, option], None)
-convert_options.Request = make_dataclass("Request", [field], bases=(convert_options.Request,), frozen=True)
+base = convert_options.ConvertOptions
+convert_options.ConvertOptions = make_dataclass("ConvertOptions", [field], bases=(base,), frozen=True)
 
 import inspect, sys
 import socialx
@@ -35,7 +36,7 @@ FORMATS["npy"] = replace(reader, takes=reader.takes | {"colour"})  # the reader 
 for function in (socialx.convert, socialx.append):
     assert inspect.signature(function).parameters["colour"].annotation == "str | None"
     assert "colour: the colour of the sensors" in function.__doc__
-assert convert_options.Request.of("append", "new.csv", {"colour": "red"}).colour == "RED"
+assert convert_options.ConvertOptions.of("append", "new.csv", {"colour": "red"}).colour == "RED"
 app(sys.argv[1:])
 """
 
@@ -88,7 +89,14 @@ def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: s
 
 
 def test_values_are_read_by_their_option() -> None:
-    given = {"freq": "5min", "channel": 2, "quantity": "Speed", "missing": "-1,none,0", "drop": "a", "meta": "at.csv"}
+    given = {
+        "freq": "5min",
+        "channel": 2,
+        "quantity": "Speed",
+        "missing": "-1,none,0",
+        "drop": "a",
+        "meta_csv": "at.csv",
+    }
     request = ConvertOptions.of("convert", ["a.csv", "b.csv"], given | {"units": None})
     assert (request.data, request.more, request.meta_csv) == (Path("a.csv"), (Path("b.csv"),), Path("at.csv"))
     assert (request.step_s, request.channel, request.quantity) == (300, "2", "avg_speed")

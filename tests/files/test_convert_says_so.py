@@ -23,7 +23,7 @@ from tests.data_files import BAY_IDS, IDS, refusal, shown, speeds, timestamps, w
 from tests.older_files import OLDER
 from tests.published_files import write_dyna, write_geo
 
-CLOCK = {"start": "2012-03-01 00:00:00", "step_s": 300}
+CLOCK = {"first_time": "2012-03-01 00:00:00", "step_s": 300}
 
 
 def read(kind: str, data: Path, **request: object) -> Readings:
@@ -64,7 +64,7 @@ def test_numbered_sensors_may_be_any(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", speeds(9))
     notes = shown(read("metr-la", tmp_path / "v.npy").notes)
     assert any("begin at 2012-03-01 00:00:00, as metr-la does as published" in note for note in notes)
-    given = read("metr-la", tmp_path / "v.npy", start=timestamps(1)[0])
+    given = read("metr-la", tmp_path / "v.npy", first_time=timestamps(1)[0])
     assert given.notes
     assert not any("published" in note for note in shown(given.notes))
 
@@ -103,9 +103,9 @@ def test_a_quantity_without_a_name_can_be_given_one(tmp_path: Path, said: str, f
     np.save(tmp_path / "node_values.npy", tiled(speeds(40), fractions(timestamps(40))))
     np.save(tmp_path / "v.npy", speeds(40))
     for name, clock in (("data.npz", {}), ("node_values.npy", {}), ("v.npy", {"step_s": 300})):
-        source = read("auto", tmp_path / name, start=timestamps(1)[0], channel=said, **clock)
+        source = read("auto", tmp_path / name, first_time=timestamps(1)[0], channel=said, **clock)
         assert (source.feature, source.units) == (feature, unit or "unknown")
-        plain = read("auto", tmp_path / name, start=timestamps(1)[0], **clock)
+        plain = read("auto", tmp_path / name, first_time=timestamps(1)[0], **clock)
         assert any("named avg_speed, as the file does not say what it is" in note for note in shown(plain.notes))
 
 
@@ -138,8 +138,8 @@ def test_freq_is_never_ignored(tmp_path: Path) -> None:
     np.save(tmp_path / "node_values.npy", tiled(speeds(40), fractions(timestamps(40))))
     for data in (tmp_path / "data.npz", tmp_path / "node_values.npy"):
         with pytest.raises(SettingsError):
-            read("auto", data, start=timestamps(1)[0], step_s=600)
-        line = refusal(lambda data=data: read("auto", data, start=timestamps(1)[0], step_s=600))
+            read("auto", data, first_time=timestamps(1)[0], step_s=600)
+        line = refusal(lambda data=data: read("auto", data, first_time=timestamps(1)[0], step_s=600))
         assert re.fullmatch(r"--freq: .* says .*itself.*: drop it", line)
     assert socialx("convert", "npy", "v.npy", "--freq", "90s", "--output-h5", tmp_path / "o.h5").exit_code == 2
 
@@ -201,7 +201,7 @@ def test_a_file_of_ours_is_called_so(tmp_path: Path, name: str, flags: str, kind
     result = socialx("convert", kind, path, "--output-h5", tmp_path / "out.h5")
     assert result.exit_code == 1
     assert f"a socialx file ({name}: " in result.stderr
-    assert f"nothing to convert: socialx backfill '{path}' {flags}".rstrip() + "\n" in result.stderr
+    assert f"nothing to convert.\n  try: socialx backfill '{path}' {flags}".rstrip() + "\n" in result.stderr
 
 
 # ---- which file is written
@@ -216,7 +216,7 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
     inputs = {
         ids: (tmp_path / "v.npy", {**CLOCK, "ids": ids}),
         tmp_path / "METR_LA.geo": (libcity(tmp_path), {}),
-        tmp_path / "mts/data.npz": (tmp_path / "mts", {"start": timestamps(1)[0]}),
+        tmp_path / "mts/data.npz": (tmp_path / "mts", {"first_time": timestamps(1)[0]}),
     }
     for path, (data, request) in inputs.items():
         before = path.read_bytes()

@@ -17,7 +17,7 @@ from tests.array_files import check, contents, fractions, recognised, tiled
 from tests.commands import socialx
 from tests.data_files import refusal, speeds, timestamps
 
-CLOCK = {"start": "2012-03-01 00:00:00", "step_s": 300}
+CLOCK = {"first_time": "2012-03-01 00:00:00", "step_s": 300}
 
 
 def saved(path: Path, packed: bool = False, **named: np.ndarray) -> Path:
@@ -46,7 +46,7 @@ def test_a_frame_saved_as_it_is_converts(tmp_path: Path, name: str) -> None:
     data = saved(tmp_path / "speeds.npz", **{name: np.asfortranarray(values)})
     given = [
         "--first-time",
-        CLOCK["start"],
+        CLOCK["first_time"],
         "--freq",
         "5min",
         "--without-positions",

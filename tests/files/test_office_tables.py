@@ -282,4 +282,4 @@ def test_what_is_no_table_of_readings_says_what_it_is(tmp_path: Path) -> None:
     for command in (["inspect"], ["convert", "auto"]):
         assert f"socialx convert auto READINGS --meta-csv {places}" in run(*command, places).stderr
         assert "a forecast that predict wrote" in run(*command, forecast).stderr
-        assert run(*command, tmp_path / "no.csv").stderr.endswith("no such file: check the path\n")
+        assert run(*command, tmp_path / "no.csv").stderr.endswith("no such file.\n  try: check the path\n")

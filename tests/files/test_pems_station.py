@@ -140,13 +140,16 @@ def without_station(rows: Cells) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Cells], None], str]] = {
-    "cut": (cut, "line 11 has 20 cells, not 52: correct it"),
-    "wide": (widened, "line 5 has 53 cells, not 52: correct it"),
-    "two districts": (of_another_district, "line 8 has the district '12', not 7: use a file of one district"),
+    "cut": (cut, "line 11 has 20 cells, not 52.\n  try: correct it"),
+    "wide": (widened, "line 5 has 53 cells, not 52.\n  try: correct it"),
+    "two districts": (of_another_district, "line 8 has the district '12', not 7.\n  try: use a file of one district"),
     "doubled": (other_reading, "two readings of 715898 at 2024-01-31 00:05:00 (66.5, 12.5)"),
     "word": (no_number, "line 4, column 'Avg Speed [mph]' is 'fast', not a number"),
-    "day first": (day_first, "line 7 has the time '31/01/2024 00:10:00', not written as %m/%d/%Y %H:%M:%S: correct it"),
-    "no station": (without_station, "line 7 has the Station '', no id: correct it"),
+    "day first": (
+        day_first,
+        "line 7 has the time '31/01/2024 00:10:00', not written as %m/%d/%Y %H:%M:%S.\n  try: correct it",
+    ),
+    "no station": (without_station, "line 7 has the Station '', no id.\n  try: correct it"),
 }
 
 
@@ -176,8 +179,8 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert "d12.txt: its district is 12, and that of" in said(day, write(tmp_path / "d12.txt", other))
     assert "its rows are 60 min apart, not 5" in said(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
     (tmp_path / "a.csv").write_text("time,S1\n2024-01-31 00:00,5\n")
-    assert "no rows of pems-station, line 1 is 'time,S1': name files such as" in said(tmp_path / "a.csv")
+    assert "no rows of pems-station, line 1 is 'time,S1'.\n  try: name files such as" in said(tmp_path / "a.csv")
     assert "its times are written in America/Los_Angeles: drop it" in said(day, timezone="Europe/Paris")
     ramp = [row for row in cells("2024-01-31", 6) if row[5] == "OR"]
     alone = said(write(tmp_path / "ramp.txt", ramp))
-    assert "no reading of speed of its 1 sensors: channel='flow'" in alone
+    assert "no reading of speed of its 1 sensors.\n  try: channel='flow'" in alone

@@ -49,7 +49,7 @@ def right(path: Path, parts: dict[str, pd.DataFrame]) -> None:
 
 def city(folder: Path, parts: dict[str, pd.DataFrame]) -> Path:
     path = rows_of(parts, folder / "old.csv")
-    options = {"meta": frames.places_of(frames.IDS, folder / "at.csv"), "units": "km/h"}
+    options = {"meta_csv": frames.places_of(frames.IDS, folder / "at.csv"), "units": "km/h"}
     socialx.convert("auto", path, folder / "city.h5", channel="flow,speed,occupancy", **options)
     return folder / "city.h5"
 
@@ -123,7 +123,7 @@ def test_channels_of_an_array(channel: str, tmp_path: Path) -> None:
     data = np.random.default_rng(1).integers(0, 50, (300, 4, 3)).astype(np.float32)
     np.savez(tmp_path / "p.npz", data=data)
     np.save(tmp_path / "p.npy", data)
-    options = {"start": "2018-01-01 00:00", "freq": "5min", "channel": channel, "without_positions": True}
+    options = {"first_time": "2018-01-01 00:00", "freq": "5min", "channel": channel, "without_positions": True}
     for source in ("p.npz", "p.npy")[: 1 if "=" not in channel else 2]:
         socialx.convert("auto", tmp_path / source, tmp_path / "p.h5", overwrite=True, **options)
         for name, place in (("flow", 0), ("occupancy", 1)):

@@ -168,7 +168,7 @@ def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
     (tmp_path / "at.csv").write_text("id,latitude,longitude\n" + "".join(f"{vdid},25,121\n" for vdid in IDS))
     file, _ = convert(live, meta_csv=tmp_path / "at.csv")
     assert values(file) == SPEEDS
-    refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors: add --meta-csv")
+    refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors.\n  try: add --meta-csv")
     refusal(lambda: convert(live[0], without_positions=True), "no row in it is later than another")
 
 
@@ -216,7 +216,7 @@ def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
     assert "2 rows stand twice with the same reading: read once" in done.stderr
     other = two(TIMES[0], 99.0)[1]
     write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]])
-    found = f"two readings of {IDS[1]}, lane 1 0 at 2024-01-31 00:00:00 (40, 79): remove one"
+    found = f"two readings of {IDS[1]}, lane 1 0 at 2024-01-31 00:00:00 (40, 79).\n  try: remove one"
     refusal(lambda: convert(tmp_path / "other"), found)
 
 
@@ -241,7 +241,7 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for n, entries in enumerate(snapshots):
         entries[1]["DataCollectTime"] = TIMES[n].replace(":00+08", f":{20 + n}+08")
-    closer = "closer than the 5 min between snapshots: --round-times moves each to a whole step"
+    closer = "closer than the 5 min between snapshots.\n  try: --round-times moves each to a whole step"
     refusal(lambda: convert(write(tmp_path / "in", snapshots)), closer)
     file, done = convert(tmp_path / "in", round_times=True)
     assert values(file) == SPEEDS

@@ -134,4 +134,6 @@ def test_locations_of_no_sensor_are_refused_in_a_whole_sentence(folder: Path) ->
     text("sensor_id,latitude,longitude\n1,48,11")(folder / "places.csv")
     result = socialx(*CONVERT)
     assert result.exit_code == 1
-    assert result.stderr.endswith(": name the locations of this dataset, or add --without-positions\n"), result.stderr
+    assert result.stderr.endswith(".\n  try: name the locations of this dataset, or add --without-positions\n"), (
+        result.stderr
+    )

@@ -55,7 +55,7 @@ def test_the_speeds_of_a_city_of_several(tmp_path: Path, suffix: str) -> None:
     output = ["--meta-csv", meta, "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "auto", data, *output)
     assert done.exit_code == 1
-    assert "the detectors of 2 cities (augsburg, essen): choose one of them: --city augsburg" in done.stderr
+    assert "the detectors of 2 cities (augsburg, essen).\n  try: choose one of them: --city augsburg" in done.stderr
     wrong = socialx("convert", "auto", data, *output, "--city", "esen")
     assert (wrong.exit_code, "which has 2 cities (augsburg, essen): --city augsburg" in wrong.stderr) == (2, True)
     done = socialx("convert", "auto", data, *output, "--city", "Essen", "--timezone", "Europe/Berlin", "--validate")
@@ -145,8 +145,8 @@ def spoilt(change: Callable[[list[str]], None]) -> list[str]:
 
 
 BAD: dict[str, tuple[list[str], str]] = {
-    "cut": (spoilt(lambda rows: rows.append(rows[-1][:20])), "line 50 has 3 cells, not 8: correct it"),
-    "wide": (spoilt(lambda rows: rows.insert(30, rows[30] + ",1")), "line 31 has 9 cells, not 8: correct it"),
+    "cut": (spoilt(lambda rows: rows.append(rows[-1][:20])), "line 50 has 3 cells, not 8.\n  try: correct it"),
+    "wide": (spoilt(lambda rows: rows.insert(30, rows[30] + ",1")), "line 31 has 9 cells, not 8.\n  try: correct it"),
     "interval": (
         spoilt(lambda rows: rows.insert(30, rows[30].replace(",900,", ",86400,"))),
         "line 31 has the interval 86400, not whole seconds of a day",
@@ -161,7 +161,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "doubled": (
         spoilt(lambda rows: rows.append(rows[-1][:-4] + "99.5")),
-        "two readings of D2/a.5 at 2017-05-07 00:45:00 (42.5, 99.5): remove one of them",
+        "two readings of D2/a.5 at 2017-05-07 00:45:00 (42.5, 99.5).\n  try: remove one of them",
     ),
     "word": (spoilt(lambda rows: rows.append(rows[-1] + "x")), "line 50, column 'speed' is '42.5x', not a number"),
     "no rows": ([HEADER], "no row after line 1"),

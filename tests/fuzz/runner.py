@@ -19,6 +19,7 @@ from tests.fuzz.corpus import Case, Corpus
 GROWN = 2 << 30
 LINE = 600
 SILENT = "silent: "
+TRY = "  try: "
 TRACES = re.compile(r"Traceback \(most recent call last\)|HDF5-DIAG|Fatal Python error|^\S+:\d+: \w*Warning:", re.M)
 
 
@@ -108,7 +109,7 @@ def _said(case: Case, outcome: child.Outcome) -> list[str]:
     if not errors or (len(errors) > 1 and not several):
         wrong.append(f"{len(errors)} lines of error: {outcome.stderr[-200:]!r}")
     rest = outcome.stderr.split("error: ", 1)[-1].rstrip("\n").split("\n")[1:] if errors else []
-    if others := [line for line in rest if not line.startswith("error: ")]:
+    if others := [line for line in rest if not line.startswith(("error: ", TRY))]:
         wrong.append(f"an error of several lines: {others[0][:100]!r}")
     for line in errors:
         body = line.removeprefix("error: ")
@@ -116,8 +117,8 @@ def _said(case: Case, outcome: child.Outcome) -> list[str]:
             wrong.append(f"{len(line)} characters: {line[:100]!r}")
         if not body.isprintable():
             wrong.append(f"not printable: {line[:200]!r}")
-        if body.count(": ") < (2 if outcome.code == 1 else 1):
-            wrong.append(f"no advice: {line[:200]!r}")
+    if outcome.code == 1 and TRY not in outcome.stderr:
+        wrong.append(f"no advice: {outcome.stderr[:200]!r}")
     words = case.command.words
     quiet = words[0] not in ("inspect", "backfill") or "--json" in words
     if outcome.code in (1, 2) and outcome.stdout and quiet:

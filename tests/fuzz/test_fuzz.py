@@ -70,9 +70,12 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a temporary": (lambda: _write(".out.h5.12.tmp", 0), "litter: .out.h5.12.tmp"),
     "no line of error": (lambda: _say("oh"), "0 lines of error"),
     "an error without advice": (lambda: _say("error: a.csv: broken"), "no advice"),
-    "a long error": (lambda: _say(f"error: a.csv: {'x' * 700}: mend it"), "723 characters"),
-    "an error of two lines": (lambda: _say("error: a.csv: wrong: mend it\nnow"), "an error of several lines"),
-    "what a terminal obeys": (lambda: _say("error: a.csv: \x1b[31m: mend it"), "not printable"),
+    "a long error": (lambda: _say(f"error: a.csv: {'x' * 700}.\n{runner.TRY}mend it"), "715 characters"),
+    "an error of two lines": (
+        lambda: _say(f"error: a.csv: wrong.\n{runner.TRY}mend it\nnow"),
+        "an error of several lines",
+    ),
+    "what a terminal obeys": (lambda: _say(f"error: a.csv: \x1b[31m.\n{runner.TRY}mend it"), "not printable"),
 }
 
 

@@ -13,7 +13,7 @@ from tests.gpu.device import FASTEST
 
 pytestmark = pytest.mark.gpu
 SMALL = ["--device", "cuda", "--backend", FASTEST, "--batch-size", "32"]
-SHAPE = ["--width", "32", "--blocks", "2", "--slstm-at", "1", "--max-epochs", "2"]
+SHAPE = ["--width", "32", "--blocks", "2", "--set", "model.slstm_at=1", "--max-epochs", "2"]
 
 
 @pytest.fixture(scope="module")

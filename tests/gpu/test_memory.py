@@ -134,7 +134,7 @@ def room_for(bytes_: int) -> Iterator[None]:
 def named(stderr: str) -> list[list[str]]:
     """The flags of each remedy in the line of an error."""
     (line,) = [line for line in stderr.splitlines() if line.startswith("error") and "out of memory" in line]
-    return [flags.split() for flags in line.rpartition(": add ")[2].split(", or ")]
+    return [flags.split() for flags in line.rpartition(".\n  try: add ")[2].split(", or ")]
 
 
 def need_of(command: list[Any]) -> int:

@@ -421,7 +421,7 @@ def test_patches_merge_without_conflicts(cases: list[Case]) -> None:
 @pytest.mark.parametrize("name", ["", "loaders", "INPUT-BOUND", "loader.", "fatal"])
 def test_other_names_are_refused(name: str) -> None:
     check_names([*VERDICT_OF, *SEVERITIES, "loader", "sync", "threads", "memory"])
-    with pytest.raises(SettingsError, match="is no finding: one of batch, "):
+    with pytest.raises(SettingsError, match=r"is no finding\.\n  try: one of batch, "):
         check_names(["loader", name])
 
 

@@ -489,8 +489,8 @@ def test_requirements_are_met_or_said() -> None:
     assert missed_requirements(made, parse_requirements(text)) == []
     lines = missed_requirements(made, parse_requirements("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
     assert [str(line) for line in lines[:2]] == [
-        "gpu_busy: 0.6: required >= 0.8",
-        "throughput.windows_per_s: 123.5: required >= 200",
+        "gpu_busy: 0.6, required >= 0.8.",
+        "throughput.windows_per_s: 123.5, required >= 200.",
     ]
     assert len(lines) == 3
 

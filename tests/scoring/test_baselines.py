@@ -237,10 +237,24 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
 def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "own.yaml"
     file.write_text("pooling:\n  kind: mean\n")  # a file may serve several models
-    options = ["-c", file, "--model", "stid", "--width", "8", "--adaptive-adjacency-rank", "0", "--max-epochs", "1"]
+    options = [
+        "-c",
+        file,
+        "--model",
+        "stid",
+        "--width",
+        "8",
+        "--set",
+        "pooling.adaptive_adjacency_rank=0",
+        "--max-epochs",
+        "1",
+    ]
     result = works("train", "--data", data, "--run-dir", run, *options, "--blocks", "1")
     assert (
-        result.stderr.count("these settings have no effect on this model: --blocks, --adaptive-adjacency-rank\n") == 1
+        result.stderr.count(
+            "these settings have no effect on this model: --blocks, --set pooling.adaptive_adjacency_rank.\n"
+        )
+        == 1
     )
 
 

@@ -148,7 +148,7 @@ def test_a_broken_detector_is_named(change: str, says: str, run: Path, tmp_path:
 
 def test_it_is_of_runs_with_intervals(run: Path, tmp_path: Path) -> None:
     data = api.load_run(run).settings.data.path
-    assert "it is of runs" in refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2)
+    assert "--drift needs a trained run." in refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2)
     other = Path(shutil.copytree(run, tmp_path / "run"))
     RunFolder(other).intervals.unlink()
     assert "socialx calibrate" in refused("evaluate", other, "--drift", code=1)

@@ -343,9 +343,9 @@ def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (["--plot", "out.jpg"], 2, "out.jpg: a picture cannot end in '.jpg': name it .png, .svg or .pdf"),
+        (["--plot", "out.jpg"], 2, "out.jpg: a picture cannot end in '.jpg'.\n  try: name it .png, .svg or .pdf"),
         (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
-        (["--split", "tests"], 2, "--split tests: one of train, validation, test"),
+        (["--split", "tests"], 2, "--split tests.\n  try: one of train, validation, test"),
         (["--set", "data.horizon=6"], 2, "was trained with"),
         (["--plot", "folder.png"], 1, "folder.png: a folder, not a file"),
     ],

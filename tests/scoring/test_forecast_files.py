@@ -97,7 +97,7 @@ def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_pat
     found = api.evaluate([run, path], baselines=True, split="test")
     assert found[path].overall().mae == pytest.approx(1, rel=1e-5)
     assert [line for line in verdicts(found) if line.startswith(f"{path} is") and "% better than naive" in line]
-    assert not [line for line in verdicts(found) if "mine.parquet, the best reference" in line]
+    assert not [line for line in verdicts(found) if "best baseline (mine.parquet" in line]
     assert socialx("evaluate", run, path, "--fail-above", "all=0.5").exit_code == 3
     result = works("evaluate", path, "--data", api.load_run(run).settings.data.path, "--fail-above", "all=1.5")
     assert "1.0000" in result.stdout
@@ -130,7 +130,9 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
     found, said = told([run, path], baselines=True)
     windows = len(issues)
     share = f"{path}: {windows - 2} of {windows} windows of the test split have a forecast of every sensor and step"
-    assert [line for line in said if line.startswith(share) and "every model is scored on these alone" in line]
+    assert [
+        line for line in said if line.startswith(f"note: {share}") and "every model is scored on these alone" in line
+    ]
     assert found.protocol.period is not None
     assert found.protocol.period.windows == windows - 2
     assert len({model.overall().count for model in found.models.values()}) == 1
@@ -196,7 +198,7 @@ def test_a_file_that_cannot_be_scored_is_refused(
 
 
 def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path: Path) -> None:
-    assert "it holds readings: name it with --data" in refused("evaluate", data, "--data", data)
+    assert "it holds readings.\n  try: name it with --data" in refused("evaluate", data, "--data", data)
     assert "no such file" in refused("evaluate", tmp_path / "nothing.csv", "--data", data)
     (tmp_path / "text.csv").write_text("")
     (tmp_path / "text.parquet").write_text("a,b")

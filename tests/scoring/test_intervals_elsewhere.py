@@ -74,9 +74,9 @@ def test_what_comes_after_the_issue_changes_no_interval(run: Path, data: Path, t
 
 def test_notes_say_how_many_days_are_known_and_of_what_the_intervals_are(run: Path, data: Path) -> None:
     guess = f"intervals of the errors on metr_la, where {run} was calibrated, as a first guess: {data} has too few"
-    better = "before the first forecast: forecasts are better with 7 or more"
+    better = "of history, and forecasts are better with 7 or more"
     own = (
-        "1 day of it known before the first forecast",
+        "zero-shot forecast with 1 day of history, and forecasts are better with 7 or more",
         better,
         f"intervals of the errors on the last 1 day of {data}",
     )

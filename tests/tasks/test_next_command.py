@@ -26,7 +26,7 @@ def test_convert_ends_with_a_training_for_this_machine(
     monkeypatch.setattr(settings_layers.Path, "glob", lambda self, pattern: iter([]))
     *lines, last = converted(tmp_path)
     assert last == f"next: socialx train --data {tmp_path}/small.h5" + ("" if card else " --preset mlp-small")
-    says = "no card is seen: small is the size for a CPU, and train says after its first steps how long it takes"
+    says = "no GPU was found: --preset mlp-small suits a CPU, and train prints an estimate of its time"
     assert (says in lines) is not card
 
 
@@ -43,14 +43,14 @@ def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
 def test_an_output_that_would_be_called_something_else_is_refused(name: str, tmp_path: Path) -> None:
     csv = cut_csv(tmp_path / "small.csv", 30)
     error = refused("convert", "auto", csv, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / name, code=2)
-    assert error.endswith(f"whose name does not end in '.{name[2:]}': name it {tmp_path / 'x.h5'}\n")
+    assert error.endswith(f"whose name does not end in '.{name[2:]}'.\n  try: name it {tmp_path / 'x.h5'}\n")
     assert not (tmp_path / name).exists()
 
 
 def test_sixteen_bits_on_a_cpu_name_what_measures_them_and_claim_nothing(data: Path, tmp_path: Path) -> None:
     words = ("train", "--data", data, "--max-epochs", "1", "--device", "cpu", *SMALL)
     done = works(*words, "--run-dir", tmp_path / "low", "--precision", "16-mixed")
-    told = "--precision 16-mixed: it may be faster or slower on a CPU: socialx profile --data"
+    told = "--precision 16-mixed may be slower on a CPU.\n  try: socialx profile --data"
     assert done.stderr.count(told) == 1
     assert "6 and 7 times" not in done.stderr
     assert "slower" not in works(*words, "--run-dir", tmp_path / "full").stderr
@@ -62,20 +62,20 @@ def test_settings_of_this_folder_may_end_in_yml(tmp_path: Path, monkeypatch: pyt
     assert "24" in works("config", "--changed").stdout
     assert "socialx.yml" in works("config", "--changed").stdout
     (tmp_path / "socialx.yaml").write_text("model: {width: 32}\n")
-    assert refused("config", code=2) == "error: socialx.yml: socialx.yaml is here too: keep one of them\n"
+    assert refused("config", code=2) == "error: socialx.yml: socialx.yaml is here too.\n  try: keep one of them\n"
 
 
 def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_path: Path) -> None:
-    tied = small_run(small_file(tmp_path), tmp_path / "tied", "--adaptive-adjacency-rank", "2")
+    tied = small_run(small_file(tmp_path), tmp_path / "tied", "--set", "pooling.adaptive_adjacency_rank=2")
     (tmp_path / "more").mkdir()
     more = small_file(tmp_path / "more", sensors=5)
     error = refused("evaluate", tied, "--data", more)
-    assert error.endswith(": name a file of exactly its 4 sensors with --data\n")
+    assert error.endswith(".\n  try: name a file of exactly its 4 sensors with --data\n")
     (tmp_path / "fewer").mkdir()
     fewer = small_file(tmp_path / "fewer", sensors=3)
     error = refused("predict", tied, "--data", fewer)
     remedy = "a run for any is trained with --zero-shot"
-    assert error.endswith(f": name the data of that network; {remedy}\n")
+    assert error.endswith(f".\n  try: name the data of that network; {remedy}\n")
     flags = remedy.partition("with ")[2].split()
     free = small_run(tmp_path / "small.h5", tmp_path / "free", *flags)
     works("predict", free, "--data", fewer)
@@ -93,7 +93,7 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
     monkeypatch.chdir(elsewhere)
     done = works("predict", "../place/runs/a")
     assert done.stdout == here
-    assert f"../place/runs/a: its file is read from {place}/data/small.h5\n" in done.stderr
+    assert f"note: data: {place}/data/small.h5.\n" in done.stderr
     works("evaluate", place / "runs/a")
     assert "read from" not in works("predict", place / "runs/a", "--data", place / "data/small.h5").stderr
     file = place / "data/small.h5"

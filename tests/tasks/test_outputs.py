@@ -106,7 +106,7 @@ def test_data_is_replaced_only_with_overwrite(case: tuple[str, str], there: dict
     path.write_text("mine")
     done = command(*(word for word in typed(case, there, path) if word != "--overwrite"))
     assert (done.exit_code, path.read_text()) == (1, "mine")
-    assert "exists already: add --overwrite" in done.stderr
+    assert "exists already.\n  try: add --overwrite" in done.stderr
 
 
 def test_pages_pictures_and_maps_replace_older_ones(there: dict[str, Path], tmp_path: Path) -> None:

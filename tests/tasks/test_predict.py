@@ -187,18 +187,21 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"at": "2012-05-04 09:02"}, "has no row at that time: its nearest rows are at='2012-05-04 09:00:00' and at="),
+        (
+            {"at": "2012-05-04 09:02"},
+            "has no row at that time.\n  try: its nearest rows are at='2012-05-04 09:00:00' and at=",
+        ),
         (
             {"at": "2030-01-01"},
             f"ends at {LAST}, and a forecast from there reaches 60 min, to 2012-05-04 10:15:00: the latest is at='",
         ),
         (
             {"at": "2012-05-03 00:10"},
-            "fewer than 12 rows until then, and one history is 12: the first is at='2012-05-03 00:55",
+            "fewer than 12 rows until then, and one history is 12.\n  try: the first is at='2012-05-03 00:55",
         ),
-        ({"at": "soon"}, "at='soon': not a time: for example 2012-06-27 17:00"),
-        ({"at": LAST, "start": LAST}, "at: one issue time, and a span of them too"),
-        ({"every": "15min"}, "every='15min': no span of issue times: add start"),
+        ({"at": "soon"}, "at='soon': not a time.\n  try: for example 2012-06-27 17:00"),
+        ({"at": LAST, "start": LAST}, "at cannot be combined with start"),
+        ({"every": "15min"}, "every needs start"),
         (
             {"start": "2012-05-04 00:00", "every": "7min"},
             "every='7min': not a multiple of the 5 minutes between two rows",
@@ -206,15 +209,15 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ({"start": "2012-05-04 00:00", "every": "often"}, "every='often': not a time between rows"),
         ({"start": "2012-05-04 00:02"}, "has no row at 2012-05-04 00:02:00 or any issue time after it"),
         ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "end='2013-01-01 00:00:00'"),
-        ({"sensors": ""}, "sensors: no sensor is named: it has "),
-        ({"sensors": ["1", "773869"]}, "sensors: 2 of 2 sensors are not in the forecast (1, 773869): it has "),
+        ({"sensors": ""}, "sensors: no sensor is named.\n  try: it has "),
+        ({"sensors": ["1", "773869"]}, "sensors: 2 of 2 sensors are not in the forecast (1, 773869).\n  try: it has "),
     ],
 )
 def test_a_time_or_sensor_that_the_file_does_not_have(options: dict[str, object], says: str, run: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         api.predict(run, **options)
     assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).count("\n") <= 1
 
 
 def test_a_span_is_issued_every_so_often(run: Path) -> None:
@@ -252,10 +255,10 @@ def test_what_is_no_run_is_one_line(run: Path, data: Path, tmp_path: Path) -> No
     short = some_rows(data, tmp_path, slice(0, 7))
     result = socialx("predict", run, "--data", short)
     assert result.exit_code == 1
-    assert "7 rows, and one history is 12: use a file with more rows" in result.stderr
+    assert "7 rows, and one history is 12.\n  try: use a file with more rows" in result.stderr
     for done in (socialx("predict", run, "--data", tmp_path / "none.h5"), result):
         assert done.stdout == ""
-        assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+        assert re.fullmatch(r"error: [^\n]+\n  try: [^\n]+\n", done.stderr)
 
 
 def test_only_weights_and_settings_are_needed(run: Path, tmp_path: Path) -> None:
@@ -313,8 +316,8 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     there = tmp_path / "there.csv"
     there.write_text("mine")
     for arguments, code, says in (
-        (["--output", there], 1, "exists already: add --overwrite to replace it"),
-        (["--output", tmp_path / "f.xlsx"], 2, "no format ends in '.xlsx': name it .csv, .parquet, .h5"),
+        (["--output", there], 1, "exists already.\n  try: add --overwrite to replace it"),
+        (["--output", tmp_path / "f.xlsx"], 2, "no format ends in '.xlsx'.\n  try: name it .csv, .parquet, .h5"),
         (["--plot", tmp_path / "f.jpg"], 2, "a picture cannot end in '.jpg'"),
         (["--output", tmp_path], 2, "no format ends in ''"),
     ):
@@ -390,5 +393,8 @@ def test_a_run_whose_data_has_moved_says_so(run: Path, data: Path, tmp_path: Pat
     settings = moved / "settings.yaml"
     settings.write_text(settings.read_text().replace(str(data), "gone.h5"))
     error = refused("predict", moved)
-    assert error == f"error: gone.h5: no such file, on which {moved} was trained: say where it is now: --data FILE\n"
+    assert (
+        error
+        == f"error: gone.h5: no such file, on which {moved} was trained.\n  try: say where it is now: --data FILE\n"
+    )
     works("predict", moved, "--data", data)

@@ -54,7 +54,9 @@ def test_every_task_refuses_a_code_in_a_file(data: Path, run: Path, tmp_path: Pa
     page = ["--output", tmp_path / "page.html"] if task == "report" else []
     line = refused(task, run, "--data", path, *page)
     limit = "avg_speed below 0" if code < 0 else "avg_speed above 124.3 mph"
-    assert line.startswith(f"error: {path}: {limit} ({sensor} has {code:g} at {time}): if {code:g} means no reading")
+    assert line.startswith(
+        f"error: {path}: {limit} ({sensor} has {code:g} at {time}).\n  try: if {code:g} means no reading"
+    )
     assert line.endswith(f"convert again with --missing 0,{code:g}\n")
 
 
@@ -173,7 +175,7 @@ def test_a_code_within_the_range_is_told_where_inspect_tells_it(excerpt: Path, t
     assert any(remark.partition(":")[0].partition(" stands")[0] in line for line in forecast.notes)
     assert any("far from all others" in line for line in told_by(socialx.predict, "zero-shot", path))
     table = table_of(path, tmp_path / "odd.csv")
-    options = {"meta": LOCATIONS, "units": "mph", "overwrite": True}
+    options = {"meta_csv": LOCATIONS, "units": "mph", "overwrite": True}
     done = socialx.convert("auto", table, tmp_path / "again.h5", **options)
     assert any("far from all others" in str(message) for message in done.notes)
     assert socialx.predict("zero-shot", excerpt).notes == ()

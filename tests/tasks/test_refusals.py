@@ -14,7 +14,7 @@ from tests.commands import socialx as command
 
 def test_a_size_is_refused_for_a_run_that_goes_on(run: Path) -> None:
     error = refused("train", "--resume", run, "--preset", "xlstm-large", code=2)
-    assert error == f"error: --preset xlstm-large: {run} goes on with its own settings: leave it out\n"
+    assert error == f"error: --preset xlstm-large: {run} goes on with its own settings.\n  try: leave it out\n"
     with pytest.raises(SettingsError, match="goes on with its own settings"):
         socialx.train(resume=run, preset="mlp-small")
 
@@ -30,11 +30,11 @@ def test_dir_names_what_is_public() -> None:
 
 def test_minutes_that_are_no_step_are_answered_with_those_that_are(run: Path) -> None:
     scores = socialx.evaluate([run])[run]
-    with pytest.raises(SettingsError, match="minutes=17: no step of the horizon: choose 5, 10, 15, 20"):
+    with pytest.raises(SettingsError, match=r"minutes=17: no step of the horizon\.\n  try: choose 5, 10, 15, 20"):
         scores.at(minutes=17)
-    with pytest.raises(SettingsError, match="target='flow': not a target of the model: choose avg_speed"):
+    with pytest.raises(SettingsError, match=r"target='flow': not a target of the model\.\n  try: choose avg_speed"):
         scores.overall("flow")
     assert (
-        "--fail-above 17min=3: no step of the horizon: choose 5"
+        "--fail-above 17min=3: no step of the horizon.\n  try: choose 5"
         in command("evaluate", run, "--fail-above", "17min=3").stderr
     )

@@ -93,7 +93,7 @@ def test_the_command_writes_the_page_and_changes_no_run(social: Path, tmp_path: 
     output = tmp_path / "new" / "report.html"
     for _ in range(2):  # an older page is replaced
         result = works("report", social, "-o", output)
-    assert f"{social} is " in result.stdout
+    assert f"{social}: MAE " in result.stdout
     assert f"wrote {output}: " in result.stdout
     text = output.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
@@ -124,7 +124,7 @@ def test_what_cannot_be_reported_is_refused_before_the_pass(
     monkeypatch.setattr("socialx.tasks.report.report.survey", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "folder.html").mkdir()
     for runs, options, says in (
-        ([], {}, "report: no run: name a run folder"),
+        ([], {}, "report: no run.\n  try: name a run folder"),
         ([social], {"split": "tests"}, "one of train, validation, test"),
         ([social], {"output": tmp_path / "folder.html"}, "a folder, not a file"),
         ([tmp_path], {}, "not a run folder"),

@@ -301,7 +301,7 @@ def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path
     straight = small_run(data, tmp_path / "straight")
     result = socialx("train", "--resume", straight, "--max-epochs", "2", "--distances", moved)
     assert result.exit_code == 1
-    assert f"{straight} was trained without distances: leave --distances out" in result.stderr
+    assert f"{straight} was trained without distances.\n  try: leave --distances out" in result.stderr
 
 
 def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: Path) -> None:
@@ -318,6 +318,6 @@ def test_roads_without_effect_are_not_read(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
     alone = ["--distances", path, "--pooling", "none"]
     result = works("train", "--data", data, "--run-dir", run, *alone, *QUICK)
-    assert "--neighbours, --distances, --adaptive-adjacency-rank\n" in result.stderr
+    assert "--neighbours, --distances, --set pooling.adaptive_adjacency_rank.\n" in result.stderr
     path.unlink()
     works("evaluate", run)

@@ -23,7 +23,7 @@ LAST = "2012-05-04 09:15:00"
 def test_a_time_after_the_data_names_the_reach_and_a_longer_horizon(run: Path, data: Path, tmp_path: Path) -> None:
     error = refused("predict", run, "--at", "2012-05-05 08:00", code=2)
     reach = f"ends at {LAST}, and a forecast from there reaches 60 min, to 2012-05-04 10:15:00"
-    assert f"error: --at '2012-05-05 08:00:00': {data} {reach}: the latest is --at '{LAST}'; " in error
+    assert f"error: --at '2012-05-05 08:00:00': {data} {reach}.\n  try: the latest is --at '{LAST}'; " in error
     _, *words = shlex.split(error.partition("a run that forecasts 24 h is trained with ")[2])
     size = ["--preset", preset_here()] if preset_here() else []
     assert words == ["train", "--data", str(data), *size, "--horizon", "288"]
@@ -46,7 +46,7 @@ def test_times_as_people_write_them(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["7:00", "29.06.12 07:00", "30.02.2012", "2012-06-29 7", "06/29/2012", "1.2.3.4"])
 def test_what_is_no_time_is_refused(run: Path, text: str) -> None:
-    assert "not a time: for example" in refused("predict", run, "--at", text, code=2)
+    assert "not a time.\n  try: for example" in refused("predict", run, "--at", text, code=2)
 
 
 @pytest.mark.parametrize(

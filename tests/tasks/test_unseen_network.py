@@ -119,9 +119,9 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
 @pytest.mark.parametrize(
     "tables",
     [
-        ["--adaptive-adjacency-rank", "0"],
+        ["--set", "pooling.adaptive_adjacency_rank=0"],
         [*WITHOUT_SENSORS, "--per-sensor-output"],
-        [*WITHOUT_SENSORS, "--adaptive-adjacency-rank", "2"],
+        [*WITHOUT_SENSORS, "--set", "pooling.adaptive_adjacency_rank=2"],
         ["--model", "stid"],
     ],
     ids=["identity", "sensor-heads", "pairs", "stid"],
@@ -236,8 +236,12 @@ def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (["--targets", "avg_sped"], 1, "no feature 'avg_sped', it has avg_speed, latitude, longitude: did you mean"),
-        (["--inputs", "avg_speed,flow"], 1, "longitude: forecast it with --targets avg_speed"),
+        (
+            ["--targets", "avg_sped"],
+            1,
+            "no feature 'avg_sped', it has avg_speed, latitude, longitude.\n  try: did you mean",
+        ),
+        (["--inputs", "avg_speed,flow"], 1, "longitude.\n  try: forecast it with --targets avg_speed"),
         (["--targets", ""], 2, "data.targets (--targets): "),
         (["--days", "0"], 2, "data.days (--days): "),
         (["--days", "1.5"], 2, "data.days (--days): "),

@@ -37,7 +37,7 @@ def test_what_the_training_fixed_is_compared(command: str, key: str, run: Path) 
     assert error.startswith(f"error: {key} ({run}/settings.yaml): {run} was trained with ")
     if key != "data.targets":
         (line, then), (_, now) = ((text.strip(), text.partition(": ")[2]) for text in EDITS[key])
-        assert f"was trained with {then}, and the file says {now}: write '{line}' there again" in error
+        assert f"was trained with {then}, and the file says {now}.\n  try: write '{line}' there again" in error
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -79,5 +79,7 @@ def test_a_protocol_without_the_settings_of_its_training_is_refused(run: Path, r
     content = json.loads(path.read_text())
     del content["settings"]
     path.write_text(json.dumps(content | ({} if record is None else {"settings": record})))
-    assert "protocol.json: not as train writes it" in refused("evaluate", run)
-    assert "protocol.json: not as train writes it" in refused("train", "--resume", run, "--max-epochs", "2")
+    assert "protocol.json: its content is not what train writes" in refused("evaluate", run)
+    assert "protocol.json: its content is not what train writes" in refused(
+        "train", "--resume", run, "--max-epochs", "2"
+    )

@@ -335,7 +335,7 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
         ("1\n", "a run folder of format 1, and this socialx knows 2"),
         ("3\n", "a run folder of format 3, and this socialx knows 2"),
         ("two\n", "not the number of a format"),
-        (None, "no format.txt in it, as an older version left it: train again: socialx train --config"),
+        (None, "no format.txt in it, as an older version left it.\n  try: train again.\n  try: socialx train --config"),
     ],
 )
 @pytest.mark.parametrize("command", ["evaluate", "predict", "train --resume"])

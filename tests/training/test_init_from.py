@@ -33,7 +33,11 @@ from tests.commands import (
 )
 
 DAY = 288
-TABLES = ["--adaptive-adjacency-rank", "3", "--per-sensor-output"]  # beside the vectors per sensor, which are on
+TABLES = [
+    "--set",
+    "pooling.adaptive_adjacency_rank=3",
+    "--per-sensor-output",
+]  # beside the vectors per sensor, which are on
 STILL = ["--learning-rate", "1e-30", "--max-epochs", "1"]  # a training that changes nothing
 
 
@@ -208,7 +212,7 @@ def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: 
     one, two = state_of(tmp_path / "whole"), state_of(tmp_path / "half")
     assert all(torch.equal(one[name], two[name]) for name in one)
     error = refused("train", "--resume", tmp_path / "half", "--init-from", first, code=2)
-    assert f"--init-from {first}: {tmp_path / 'half'} goes on with its own weights: leave it out" in error
+    assert f"--init-from {first}: {tmp_path / 'half'} goes on with its own weights.\n  try: leave it out" in error
 
 
 def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path) -> None:
@@ -220,12 +224,12 @@ def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path)
 
 
 OTHERS = {
-    "--width 16": "model.width (--width): the weights of RUN are of 8, got 16: give --width that value",
+    "--width 16": "model.width (--width): the weights of RUN are of 8, got 16.\n  try: give --width that value",
     "--preset xlstm-large": "model.width (size large): the weights of RUN are of 8, got 128",
     "--encoder mlp": "model.encoder (--encoder): the weights of RUN are of xlstm, got mlp",
-    "--patch 2": "model.patch (--patch): the weights of RUN are of 6, got 2: give --patch that value",
+    "--patch 2": "model.patch (--patch): the weights of RUN are of 6, got 2.\n  try: give --patch that value",
     "--no-climatology": "model.climatology (--no-climatology)",
-    "--horizon 6": "data.horizon (--horizon): the weights of RUN are of 12, got 6: give --horizon that value",
+    "--horizon 6": "data.horizon (--horizon): the weights of RUN are of 12, got 6.\n  try: give --horizon that value",
     "--pooling mean": "pooling.kind (--pooling): the weights of RUN are of attention, got mean",
 }
 
@@ -259,7 +263,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     content = json.loads((damaged / "protocol.json").read_text())
     content["settings"]["model.kind"] = "mine:Model"
     (damaged / "protocol.json").write_text(json.dumps(content))
-    assert "its model mine:Model is code that is not of socialx: --init-from takes models of socialx" in error(
+    assert "its model mine:Model is code that is not of socialx.\n  try: --init-from takes models of socialx" in error(
         damaged, code=2
     )
     inside = refused("train", "--init-from", first, "--data", other, "--run-dir", first, "--overwrite", code=2)
@@ -286,7 +290,11 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(-0.3, -0.1, "pays: its error over all steps is smaller"), (-0.1, 0.1, "does not pay yet"), (0.1, 0.3, "harms")],
+    [
+        (-0.3, -0.1, "significantly smaller"),
+        (-0.1, 0.1, "no significant difference"),
+        (0.1, 0.3, "significantly larger"),
+    ],
 )
 def test_the_comparison_says_whether_local_training_pays(low: float, high: float, words: str) -> None:
     from socialx.scoring.difference import Difference, DifferenceAt
@@ -304,5 +312,5 @@ def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path:
     begun(start, data, folder / "long/run", *STILL)
     runs = [folder / "long/run", start]
     said = works("evaluate", *runs, "--compare", "--split", "all").stdout
-    assert f"the training of {runs[0]} from {start} does not pay yet: the interval over all steps holds 0" in said
+    assert f"fine-tuning {runs[0]} from {start}: no significant difference" in said
     assert socialx.evaluate(runs, compare=True, split="all").difference.start == str(start)

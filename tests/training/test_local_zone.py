@@ -24,7 +24,7 @@ from socialx.tasks.trained_model import load_trained
 from tests.commands import edited, refused, small_file, small_run, works
 
 LA = "America/Los_Angeles"
-ASKS = "--local-zone ZONE says by which clock people live"
+ASKS = "--local-zone ZONE"
 
 
 def zones(path: Path) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, renamed, small_file, small_run, works
 from tests.networks import batch
 
-TABLES = ("--adaptive-adjacency-rank", "3", "--per-sensor-output", "--dropout", "0")
+TABLES = ("--set", "pooling.adaptive_adjacency_rank=3", "--per-sensor-output", "--dropout", "0")
 
 
 @pytest.fixture(scope="module")

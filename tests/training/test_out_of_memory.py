@@ -45,7 +45,7 @@ def full_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forecaster, "forward", scored)
 
 
-FOUND = "error: cpu: out of memory with batches of 256 windows x 4 sensors: add "
+FOUND = "error: cpu: out of memory with batches of 256 windows x 4 sensors.\n  try: add "
 HALVED = ["--batch-size", "128", "--accumulate-grad-batches", "2"]
 STEP = f"{FOUND}{' '.join(HALVED)}, or --activation-checkpointing"
 
@@ -111,7 +111,7 @@ def test_what_is_used_up_or_not_of_this_model_is_not_named(
     on_card = replace(experiment(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
     error = out_of_memory(on_card, remedies, on_card.settings.loader.batch_size)
     assert str(error).startswith("cuda:0: out of memory with batches of ")
-    assert str(error).endswith(f" windows x 4 sensors: {helps}")
+    assert str(error).endswith(f" windows x 4 sensors.\n  try: {helps}")
 
 
 def test_what_the_failed_step_held_is_given_up_and_other_errors_stay(data: Path) -> None:

@@ -148,7 +148,7 @@ def test_processes_take_the_steps_of_one(devices: int, one: Path, data: Path, tm
     said = trained(sys.executable, *words(data, tmp_path / "many", *EQUAL, *small))
     assert torch.load(one / "last.pt", weights_only=True)["learner"]["steps"] == 20
     assert furthest(one, tmp_path / "many") < 1e-5
-    assert f"{32 // devices} windows x {devices} processes = 32 windows a batch: the learning rate stays" in said
+    assert f"{32 // devices} windows x {devices} processes = 32 windows a batch, and the learning rate stays" in said
     assert said.count("epoch   1/5") == 1
     assert (one / "intervals.safetensors").exists()
     assert (tmp_path / "many/intervals.safetensors").exists()
@@ -205,7 +205,7 @@ def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
     code, _, said = finished(job)
     assert code == 130, said
     assert "Traceback" not in said
-    assert f"interrupted: socialx train --resume {run} --devices 2, or score it" in said
+    assert f"interrupted.\n  try: socialx train --resume {run} --devices 2, or score it" in said
     code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run))
     assert code == 1
     assert "it was trained by 2 processes, and there are 1" in said
@@ -242,7 +242,7 @@ def test_processes_that_see_other_amounts_of_memory_share_one_order(tmp_path: Pa
     command = [*TORCHRUN, "--nproc-per-node", "2", tmp_path / "train.py", *words(data, tmp_path / "two", *linear)[2:]]
     trained(*command, "--batch-size", "32", "--mode", "sharded")
     first, second = (
-        torch.load(tmp_path / name / "last.pt", weights_only=True)["progress"]["sharded"] for name in ("one", "two")
+        torch.load(tmp_path / name / "last.pt", weights_only=True)["progress"]["shard"] for name in ("one", "two")
     )
     assert first == second == 0
     assert furthest(tmp_path / "one", tmp_path / "two") < 1e-5
@@ -319,7 +319,10 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
     ("progress", "found"),
     [
         (TrainState(batch=9, ranks=2), "batch 9 of 8: it was trained with other batches"),
-        (TrainState(batch=3, ranks=4), "it was trained by 4 processes, and there are 2: start as many as before"),
+        (
+            TrainState(batch=3, ranks=4),
+            "it was trained by 4 processes, and there are 2.\n  try: start as many as before",
+        ),
         (TrainState(epoch=2, best_epoch=1), "it was trained by 1 processes, and there are 2"),
     ],
 )

@@ -61,14 +61,14 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
         "--data",
         data,
         "--zero-shot",
-        "--adaptive-adjacency-rank",
-        "4",
+        "--set",
+        "pooling.adaptive_adjacency_rank=4",
         "--max-epochs",
         "1",
         "--run-dir",
         tmp_path / "n",
     )
-    assert "no effect on this model: --adaptive-adjacency-rank" in " ".join(note.stderr.split())
+    assert "no effect on this model: --set pooling.adaptive_adjacency_rank" in " ".join(note.stderr.split())
 
 
 def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folde
 def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path) -> None:
     for at, days in (("2012-05-03 10:00", "0 days"), ("2012-05-04 10:00", "1 day")):
         said = " ".join(works("predict", run, "--data", data, "--at", at).stderr.split())
-        assert f"{days} of it known before the first forecast: forecasts are better with 7 or more" in said
+        assert f"zero-shot forecast with {days} of history, and forecasts are better with 7 or more" in said
 
 
 # ---- the run that comes with the package
@@ -139,7 +139,7 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     table.to_csv(tmp_path / "a.csv")
     places = "id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n"
     (tmp_path / "at.csv").write_text(places)
-    given = {"meta": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
+    given = {"meta_csv": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
     socialx.convert("auto", tmp_path / "a.csv", wider, **given)
     error = refused("predict", "zero-shot", "--data", wider)
     assert "a step of 30 min, and the run forecasts steps of 5, 10, 15 min" in error
@@ -253,7 +253,7 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
     table = pd.DataFrame(rng.uniform(40, 60, (len(times), 3)), times, ["S1", "S2", "S3"])
     table.to_csv(tmp_path / "a.csv")
     (tmp_path / "at.csv").write_text("id,lat,lon\nS1,34.1,-118.3\nS2,34.2,-118.3\nS3,34.2,-118.2\n")
-    given = {"meta": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
+    given = {"meta_csv": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "a.h5", **given)
     forecast = socialx.predict(run, tmp_path / "a.h5")
     assert forecast.step_minutes == minutes

@@ -267,7 +267,7 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
     own = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: own[key] for vdid, key in recased(contents.ids or (), own).items()}
     if cased:
-        note(Message(request.data, f"ids of sensors are in another case than in {store.path}", sample=cased))
+        note(f"{request.data}: ids of sensors are in another case than in {store.path} ({sample(list(cased))})")
     return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
 
 
@@ -305,7 +305,7 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
         whose = where if contents.timezone else store.path
         raise SettingsError(Argument("timezone", zone), f"{whose} has times of {store.timezone}", "drop it")
     for message in contents.notes:
-        note(message if isinstance(message, Message) else Message("", message))
+        note(message)
     if store.timezone == "UTC" and not contents.timezone and zone is None:
         what = f"its times do not say their zone, and {store.path} is in UTC"
         either = f"{Argument('timezone', store.local_zone or 'ZONE')} says it, or {Argument('timezone', 'UTC')}"
@@ -411,14 +411,14 @@ def _note(done: Appended, change: _Change, table: _Table) -> None:
     grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
     store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:
-        note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already", "left out"))
+        note(f"{where}: {counted(same, 'row is', 'rows are')} in {store.path} already, and left out")
     if done.absent:
         what = f"it lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
-        note(Message(where, what, "their readings are missing", done.absent))
+        note(Message(where, f"{what}, whose readings are missing", sample=done.absent))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
         found = f"{counted(len(gap), 'row is', 'rows are')} neither in it nor in {where} ({ends})"
-        note(Message(store.path, found, "filled with missing readings"))
+        note(Message(store.path, f"{found}, and count as missing readings"))
     zeros = int((values == 0).sum())
     if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
         what = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"

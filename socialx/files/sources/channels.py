@@ -248,7 +248,7 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
         feature,
         units.get(feature),
         others={name: units.get(name) for name in others},
-        notes=(*([split] if shape.split else []), *clock.notes, note),
+        notes=(*([split] if shape.split else []), *clock.notes, Message("", note)),
         paths=(array.path, *([array.path.with_name(shape.split)] if shape.split else [])),
         missing=0.0 if shape.masked and found.names else nan,
     )

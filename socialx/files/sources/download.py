@@ -59,7 +59,7 @@ def fetch(
     try:
         if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
             what = "with the published md5" if published.md5 else "a table of positions"
-            note(Message(target, f"there already, {what}", "kept"))
+            note(f"{target}: there already, {what}: kept")
             return target
         check_output(target, overwrite)
         with atomic_write(target) as temporary:
@@ -83,7 +83,7 @@ def _fault(path: Path, published: PublishedFile) -> str:
     try:
         return "" if read_locations(path) else "no position"
     except SocialxError as error:
-        return str(error).removeprefix(f"{path}: ").replace(": ", ", ")
+        return error.messages[0].what
 
 
 def _receive(path: Path, url: str, timeout_s: float) -> None:
@@ -96,7 +96,7 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
         if failures <= len(WAITS_S):
             wait_s = WAITS_S[failures - 1]
             with work("waiting to try again", None, "B"):
-                note(Message(url, state, f"trying again in {wait_s:g} s"))
+                note(Message(url, f"{state}, and is tried again in {wait_s:g} s"))
                 time.sleep(wait_s)
     raise SocialxError(url, state, f"run the same command again, or {MIRROR}")
 

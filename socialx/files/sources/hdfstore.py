@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from socialx.core.errors import Command, SocialxError, sample
+from socialx.core.errors import Command, Message, SocialxError, sample
 from socialx.core.progress import work
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.request import ConvertOptions
@@ -53,9 +53,10 @@ def _read(request: ConvertOptions) -> Contents:
     if frame.key in SPEED_KEYS:
         return contents
     if FLOW_NAME not in name:
-        note = f"{path}: the frame {frame.key!r} does not say what it holds: taken for {SPEED}"
+        note = Message(path, f"the frame {frame.key!r} does not say what it holds: taken for {SPEED}")
         return replace(contents, notes=(note,))
-    notes = [f"{path}: taken for traffic flow, vehicles per step, because LargeST names such files *{FLOW_NAME}*"]
+    flow = f"taken for traffic flow, vehicles per step, because LargeST names such files *{FLOW_NAME}*"
+    notes: list[Message | str] = [Message(path, flow)]
     if RAW_NAME not in name:
         made = "means over 15 minutes of the counts of 5 minutes, with 0 for what is missing"
         notes.append(f"{path}: LargeST's files without {RAW_NAME} in their name hold {made}")

@@ -115,7 +115,7 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
 
 def _published(
     named: PublishedDataset | None, request: ConvertOptions, ids: tuple[str, ...]
-) -> tuple[PublishedDataset | None, tuple[str, ...]]:
+) -> tuple[PublishedDataset | None, tuple[Message | str, ...]]:
     """The data set that is named, or else the one whose sensors these are, and notes on it."""
     if named:
         return named, _fits(request, named, ids)
@@ -124,7 +124,7 @@ def _published(
     return found, (f"{request.data}: {found.name}, by the ids of its {len(ids)} sensors",) if found else ()
 
 
-def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
+def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[Message, ...]:
     """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
     numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
@@ -137,11 +137,12 @@ def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ..
         raise SocialxError(path, found, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
-        notes.append(f"{path}: {len(foreign)} of its {len(ids)} sensors ({sample(foreign)}) are not of {dataset.name}")
-    if request.published:
         notes.append(
-            f"{path}: no dates in it: its rows begin at {request.first_time}, as {dataset.name} does as published"
+            Message(path, f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}", sample=foreign)
         )
+    if request.published:
+        begin = f"no dates in it: its rows begin at {request.first_time}, as {dataset.name} does as published"
+        notes.append(Message(path, begin))
     return tuple(notes)
 
 
@@ -177,7 +178,7 @@ def in_order(
             wall = in_zone(times, zone)
             if goes_back(wall):
                 twice = f"times that come twice at the end of daylight saving time in {zone}"
-                notes += [Message(path, twice, "all times are written in UTC")]
+                notes += [Message(path, f"{twice}: all times are written in UTC")]
                 readings = replace(readings, timezone="UTC", local_zone=zone)
             else:
                 notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
@@ -288,15 +289,15 @@ def _readings(
     if contents.others:
         if SPEED in units and request.missing is None:
             zero = "a speed of 0 counts as no reading, 0 of another quantity is one"
-            notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is a speed"))
+            notes.append(Message("", f"{zero} ({Argument('missing', 'none')} if 0 is a speed)"))
     elif request.missing is not None:
         missing = request.missing[0] if request.missing else None
     elif missing is None:
-        zero = "0 is a reading, as of all counts"
-        notes.append(Message("", zero, f"{Argument('missing', 0)} if it stands for none"))
+        zero = f"{contents.feature} 0 is treated as a reading ({Argument('missing', 0)} if it stands for none)"
+        notes.append(Message("", zero))
     elif dataset is None:
-        zero = "0 counts as no reading, as in the published data sets"
-        notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is one"))
+        zero = f"{contents.feature} 0 is treated as missing ({Argument('missing', 'none')} to keep zeros)"
+        notes.append(Message("", zero))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
         dataset_name=name,

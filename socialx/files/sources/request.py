@@ -82,7 +82,7 @@ def _time_format(text: str) -> str:
 def _decimal(text: str) -> str:
     """The sign before decimals."""
     if text.strip() not in (".", ","):
-        raise SettingsError(Argument("decimal", text), "no sign of decimals", "choose . or ,")
+        raise SettingsError("", f"{Argument('decimal')} must be . or ,", Argument("decimal", ","))
     return text.strip()
 
 
@@ -90,7 +90,7 @@ def _quantity(text: str) -> str:
     """What readings are, as a feature is called."""
     if quantity := QUANTITIES.get(text.strip().lower()):
         return quantity
-    raise SettingsError(Argument("quantity", text), "no quantity", f"choose {', '.join(QUANTITIES)}")
+    raise SettingsError("", f"unknown quantity {text!r}", f"choose from {', '.join(QUANTITIES)}")
 
 
 def free_unit(text: str) -> str:
@@ -162,7 +162,7 @@ class ConvertOptions:
     ] = None
     step_s: Annotated[
         int | None,
-        Option("time between rows, where the times do not tell", "5min", parse_freq, example="5min", name="freq"),
+        Option("time between rows, where times do not tell: 5min", "TIME", parse_freq, example="5min", name="freq"),
     ] = None
     channel: Annotated[
         str | None,
@@ -188,7 +188,7 @@ class ConvertOptions:
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
     missing: Annotated[
         tuple[float, ...] | None,
-        Option("numbers that stand for no reading", "0|-1,0|none", _missing, "more numbers that stand for no reading"),
+        Option("numbers for no reading: -1,0, or none", "X,X", _missing, "more numbers that stand for no reading"),
     ] = None
     timezone: Annotated[
         str | None,
@@ -197,7 +197,7 @@ class ConvertOptions:
         ),
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
-    resample: Annotated[int | None, Option("average finer rows to steps of this length", "5min", _resample)] = None
+    resample: Annotated[int | None, Option("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
     transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
     time_column: Annotated[
         tuple[str, ...],

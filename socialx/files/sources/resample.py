@@ -84,7 +84,7 @@ def _climatology(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Pa
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
-    note(Message(where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
+    note(f"{where}: {every}: counts are sums, all else are means; a sensor needs half of its rows")
     return step_s / step
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from socialx.core.errors import Argument, SocialxError, counted, in_short, sample
+from socialx.core.errors import Argument, Message, SocialxError, counted, in_short, sample
 from socialx.core.progress import work
 from socialx.data.geo import on_earth
 from socialx.files.sources.contents import Contents, Format
@@ -83,7 +83,7 @@ def _read(request: ConvertOptions) -> Contents:
 
     refuse_zone(request, ZONE)
     heads = [request.head, *map(read_head, request.more)]
-    frames, places, left, notes = dict[Path, Any](), dict[int | str, Location](), list[str](), list[str]()
+    frames, places, left, notes = dict[Path, Any](), dict[int | str, Location](), list[str](), list[Message | str]()
     with work("reading snapshots", sum(len(_inside(head)) for head in heads), "files") as bar:
         for path, text in (found for head in heads for found in _contents(head)):
             name = path.name.lower()
@@ -109,7 +109,7 @@ def _read(request: ConvertOptions) -> Contents:
     return replace(contents, locations=places or None, timezone=ZONE, notes=(*contents.notes, *notes))
 
 
-def _near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple[Any, int]:
+def _near(frame: Any, request: ConvertOptions, notes: list[Message | str]) -> tuple[Any, int]:
     """The rows within a step of the snapshots, and this step in seconds; ``notes`` get a line on the others.
 
     A detector of other times stands still, or its clock is wrong.  The index of ``frame`` begins with the snapshot.
@@ -120,7 +120,7 @@ def _near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple[Any, i
     near = seconds.between(own[0] - step, own[-1] + step)
     far = frame[0][~near].tolist()
     out = f"{counted(len(far), 'row')} of other times than the snapshots ({sample([*dict.fromkeys(far)])}): left out"
-    notes += [f"{request.data}: {out}"] if far else []
+    notes += [Message(request.data, out)] if far else []
     if not request.round_times and (np.diff(np.unique(seconds[near])) < step - 2 * JITTER_S).any():
         what = f"detectors have times that are closer than the {step // 60} min between snapshots"
         raise SocialxError(request.data, what, f"{Argument('round_times', True)} moves each to a whole step")

@@ -94,7 +94,7 @@ def write(path: Path, readings: Readings) -> Summary:
             same = file[FEATURES].shape == (len(seconds), *last.shape)
             same = same and np.array_equal(file[TIMESTAMPS][:], as_timestamps(seconds))
             if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
-                raise SocialxError(path, "the disk does not give back what was written", "check the disk")
+                raise SocialxError(path, "the disk returned other data than was written", "check the disk")
     return Summary(
         rows=len(seconds),
         sensors=len(readings.sensors.ids),
@@ -299,4 +299,4 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
         if file_signature(path) != before:  # by somebody who takes no lock
             raise SocialxError(path, "it was changed meanwhile", "run the command again")
         if not same:
-            raise SocialxError(path, "the disk does not give back what was written", "check the disk")
+            raise SocialxError(path, "the disk returned other data than was written", "check the disk")

@@ -118,7 +118,7 @@ def page(report: RunReport) -> str:
 def _lead(report: RunReport, short: Mapping[str, str]) -> str:
     """Return the verdict about the best run."""
     best, runs = report.explanation.run, report.runs
-    verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best} is ")), None)
+    verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best}: ")), None)
     several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
     return several + (verdict.replace(best, short[best], 1) + "." if verdict else "")
 

@@ -131,7 +131,7 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
     if card is None:
         return None
     if len(names) != 1:
-        raise SettingsError(Argument("card", card), "it is of one run", "name one run folder")
+        raise SettingsError("", f"{Argument('card')} is of one run, and {len(names)} are named", "name one run folder")
     if not LICENCE.fullmatch(card):
         raise SettingsError(Argument("card", card), "no identifier of a licence", "for example mit, or unknown")
     folder = folder_of(Path(names[0])).path

@@ -334,7 +334,7 @@ def missed_requirements(profile: Profile, requirements: Sequence[Requirement]) -
         if value is None:
             share = name.replace("ms_per_step.", "shares.")  # measured or not together
             why = profile.why.get(share) or profile.why.get(name.partition(".")[0]) or "there is none here"
-            lines.append(Message(name, f"not measured ({why})", required))
+            lines.append(Message(name, f"not measured ({why}), {required}"))
         elif not (value >= limit if sign == ">=" else value <= limit):
-            lines.append(Message(name, f"{value:.4g}", required))
+            lines.append(Message(name, f"{value:.4g}, {required}"))
     return lines

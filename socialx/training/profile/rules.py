@@ -51,7 +51,7 @@ FAMILIES = {  # of findings: the verdict where one of them is the first, its sen
     "compute": ("COMPUTE-BOUND", "the {device} could compute with {share:.0%} less time", "fp32 small"),
     "memory": ("MEMORY-BOUND", "the memory of the {device} is the limit", "pressure leak headroom bound"),
     "compile": ("COMPILE-BOUND", "the model is compiled again and again", "recompiles"),
-    "clock": ("CLOCK-BOUND", "the card runs at a lowered clock", "throttled"),
+    "clock": ("CLOCK-BOUND", "the GPU runs at a lowered clock", "throttled"),
     "fluctuation": ("STALLED", "the {device} stalls again and again, {share:.0%} of the time", "periodic"),
 }
 VERDICT_OF = {f"{family}.{name}": word for family, (word, _, names) in FAMILIES.items() for name in names.split()}
@@ -318,7 +318,7 @@ def _launch_bound(p: Profile) -> Finding | None:
     """Find a device that waits for kernel launches."""
     late, kernels = p.number("bubble.launch"), p.number("kernels.per_step")
     evidence = f"the GPU waits {late:.0%} of the time for the host to launch {kernels:,.0f} kernels a step"
-    vain = "loader settings, and a faster card: the host sets the pace"
+    vain = "loader settings, and a faster GPU: the host sets the pace"
     return _fewer_launches(p, "launch.bound", late, evidence, vain, "trainer.cuda_graph", "trainer.compile")
 
 
@@ -422,7 +422,7 @@ def _compute_small(p: Profile) -> Finding | None:
     """Find kernels that leave most GPU processors idle."""
     if p.gpu_busy is None or p.sm_efficiency is None or p.gpu_busy < 0.8 or p.sm_efficiency >= 0.5:
         return None
-    evidence = f"kernels run {p.gpu_busy:.0%} of the time and use {p.sm_efficiency:.0%} of the card's processors"
+    evidence = f"kernels run {p.gpu_busy:.0%} of the time and use {p.sm_efficiency:.0%} of the GPU's processors"
     (patch,) = _twice_the_batch(p) or [{}]
     vain = "trainer.precision alone: smaller numbers do not make more work at a time"
     return _finding("compute.small", p.gpu_busy - p.sm_efficiency, evidence, patch, vain, advice=OTHER)
@@ -467,7 +467,7 @@ def _clock_throttled(p: Profile) -> Finding | None:
     clock, cause = p.value("device.sm_clock_share"), p.value("device.throttled_by")
     if clock is None or cause is None or clock >= 0.85:
         return None
-    evidence = f"the card's clock is at {clock:.0%} of its highest: {cause}"
+    evidence = f"the GPU's clock is at {clock:.0%} of its highest: {cause}"
     return _finding(
         "clock.throttled", 1 - clock, evidence, vain="any setting: power and cooling of the machine decide it"
     )

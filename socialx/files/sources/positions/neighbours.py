@@ -45,7 +45,7 @@ def neighbours_of(
         start, end, km = read_distances(distances, ids)
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
         if alone:
-            fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)})", ALONE)
+            fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)}): {ALONE}")
         return geo.by_road(start, end, km, xy, count, reach)
     lost = [name for name, known in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
     if lost:
@@ -54,7 +54,7 @@ def neighbours_of(
         if require_locations:
             without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
             raise SocialxError(path, what, f"{command}, or train with {without}")
-        fall_back(path, f"{what}; {ALONE}", f"{command} would give them one")
+        fall_back(path, f"{what}; {ALONE}", command)
     return geo.nearest(xy, count, reach)
 
 
@@ -163,6 +163,6 @@ def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[
     if not listed.any():
         raise SocialxError(path, "no distance above 0 in it", OF_NETWORK)
     if zeros := int((off & (metres == 0)).sum()):
-        fall_back(path, f"{zeros} of its distances between two sensors are 0", "these pairs are no neighbours")
+        fall_back(path, f"{zeros} of its distances between two sensors are 0: these pairs are no neighbours")
     start, end = np.nonzero(listed)
     return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])

@@ -159,7 +159,7 @@ def on_axis(
         raise SocialxError(where, "it changed while it was read", AGAIN)
     if again.any():
         found = f"{counted(int(again.sum()), 'row stands', 'rows stand')} twice with the same readings"
-        note(Message(where, found, "read once"))
+        note(f"{where}: {found}: read once")
 
 
 def existing(

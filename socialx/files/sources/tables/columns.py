@@ -273,7 +273,7 @@ def combined(
             yield replace(block, speeds=found[..., 0] if kept == 1 else found)
     if below:
         what = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
-        note(Message(where, what, "no readings, left out of sums and means"))
+        note(Message(where, f"{what}, and are left out of sums and means"))
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from socialx.core.errors import Argument, Message, SocialxError, counted
+from socialx.core.errors import Argument, SocialxError, counted
 from socialx.core.progress import note
 from socialx.files.sources.tables.columns import BETWEEN
 from socialx.files.sources.tables.time_texts import UNKNOWN
@@ -85,7 +85,7 @@ def _placed(table: Table, columns: list[int]) -> Generator[Block, None, None]:
                 again += len(places) - len(first)
         if again:
             what = "readings" if table.joined else "rows"
-            note(Message(table.sheets[0].path, f"{again:,} {what} stand twice with the same reading", "read once"))
+            note(f"{table.sheets[0].path}: {again:,} {what} stand twice with the same reading: read once")
         shape = (len(moments), len(table.ids), features)
         grid, step = (
             values.reshape(shape[: 3 if features > 1 else 2]),

@@ -272,7 +272,7 @@ def _needs(known: KnownTable, path: Path) -> tuple[str, ...]:
 def _read(known: KnownTable, request: ConvertOptions) -> Contents:
     """The sensors that have a reading; a first walk over all rows tells which."""
     refuse_zone(request, known.zone)
-    where, sheets, notes = request.data, _files(known, request), list[str]()
+    where, sheets, notes = request.data, _files(known, request), list[Message | str]()
     if known.city:
         request = replace(request, city=_of_city(sheets, request))
         sheets = [replace(sheet, city=str(request.city)) for sheet in sheets]
@@ -280,7 +280,7 @@ def _read(known: KnownTable, request: ConvertOptions) -> Contents:
     told = _told(sheets)
     if request.channel is None and known.instead and not told[SPEED].sensors:
         request = replace(request, channel=known.instead)
-        notes += [f"{where}: no row has a speed: its {known.instead} is read"]
+        notes += [Message(where, f"no row has a speed: its {known.instead} is read")]
     largest = told["occupancy"].largest
     if no_share := "share" in known.readings.values() and largest > 1:
         sheets = [replace(each, units=tuple("" if unit == "share" else unit for unit in each.units)) for each in sheets]
@@ -292,7 +292,8 @@ def _read(known: KnownTable, request: ConvertOptions) -> Contents:
         if step not in (0, known.step_s):
             raise SocialxError(where, f"its rows are {step // 60} min apart, not {known.step_s // 60}", known.advice)
     if no_share and "occupancy" in (contents.feature, *contents.others):
-        notes += [f"{where}: occupancies up to {largest:g}, which are no parts of 1: their unit is left open"]
+        odd_unit = f"occupancies up to {largest:g}, which are no parts of 1: their unit is left open"
+        notes += [Message(where, odd_unit)]
     if odd := [vdid for vdid in contents.ids or () if _stored(vdid) != vdid]:
         notes += [f"{where}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _"]
     contents = replace(contents, notes=(*notes, *contents.notes), stored=_stored)
@@ -362,10 +363,10 @@ def _reporting(contents: Contents, told: defaultdict[str, Told], where: Path, wh
     notes = list(contents.notes)
     if count := sum(each.marked for each in read):
         every = sum(each.readings for each in read)
-        notes.append(f"{where}: {count:,} of {every:,} readings ({count / every:.1%}) are {what}")
+        notes.append(Message(where, f"{count:,} of {every:,} readings ({count / every:.1%}) are {what}"))
     if silent := [vdid for vdid in ids if vdid not in known]:
         found = f"{len(silent)} of {len(ids)} sensors have no reading of {names} ({sample(silent)})"
-        notes.append(f"{where}: {found}: left out")
+        notes.append(Message(where, f"{found}: left out"))
     return _kept(replace(contents, notes=tuple(notes)), [vdid for vdid in ids if vdid in known])
 
 
@@ -456,7 +457,7 @@ def _libcity(known: KnownTable, request: ConvertOptions) -> Contents:
     present = {*(contents.ids or ())}
     if silent := [vdid for vdid in ids.values() if vdid not in present]:
         found = f"{len(silent)} of {len(ids)} sensors have no rows in {dyna.name} ({sample(silent)})"
-        notes += [f"{geo}: {found}: they are left out"]
+        notes += [Message(geo, f"{found}: they are left out")]
     placed = {key: place for key, place in places.items() if on_earth(place.latitude, place.longitude)}
     contents = replace(_kept(contents, [vdid for vdid in ids.values() if vdid in present]), paths=(geo, dyna))
     return replace(contents, locations=(placed or None) if request.meta_csv is None else None, notes=tuple(notes))

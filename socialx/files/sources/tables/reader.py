@@ -127,7 +127,7 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
     chosen = chosen if first.sensors or table.by_file else []  # else each column is a sensor
     if rest := [first.names[place] for place in first.values if chosen and place not in chosen]:
         taken = ", ".join(first.names[each] for each in chosen)
-        notes.append(f"{request.data}: the readings are those of {taken}, not of {', '.join(rest)}")
+        notes.append(Message(request.data, f"the readings are those of {taken}, not of {', '.join(rest)}"))
     places, known, found = _places(table, request, aside)
     lanes = _lanes(table, known)
     if lanes is None:
@@ -169,21 +169,21 @@ def _left_out(sheets: list[Sheet]) -> list[str]:
     return lines
 
 
-def _told_of_times(table: Table, first: Sheet, request: ConvertOptions) -> list[Message]:
+def _told_of_times(table: Table, first: Sheet, request: ConvertOptions) -> list[Message | str]:
     """A note on how times are read that are not copied as they stand there."""
     if ends := [first.names[place] for place in first.times if ENDS.fullmatch(first.names[place])]:
-        return [Message(request.data, f"times are those of {ends[0]!r}, the ends of intervals, as they stand there")]
+        return [f"{request.data}: times are those of {ends[0]!r}, the ends of intervals, as they stand there"]
     if first.day:
-        return [Message(request.data, f"its times of day are of the date in the name of the file ({first.day})")]
+        return [f"{request.data}: its times of day are of the date in the name of the file ({first.day})"]
     if not table.told and table.times.form in COPIED:
         return []
     if table.times.start is not None:
-        return [Message(request.data, f"times are seconds that are counted from {request.first_time}")]
+        return [f"{request.data}: times are seconds that are counted from {request.first_time}"]
     utc = table.times.zoned and request.timezone in (None, "UTC")
     named = utc and request.timezone is None
-    zone = f"{Argument('timezone', 'ZONE')} writes them as wall times of a zone" if named else ""
     how = f"times are read as {table.times.form or f'{unit_since_1970(first.first)} since 1970'}{table.told}"
-    return [Message(request.data, f"{how}{', and written in UTC' if utc else ''}", zone)]
+    how = f"{how}{', and written in UTC' if utc else ''}"
+    return [Message(request.data, how, Argument("timezone", "ZONE")) if named else f"{request.data}: {how}"]
 
 
 def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
@@ -455,7 +455,7 @@ TABLE = frozenset(
         "time_format",
         "quantity",
         "more",
-        "start",
+        "first_time",
         "transposed",
         "time_column",
         "sensor_column",

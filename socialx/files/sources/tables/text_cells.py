@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from socialx.core.errors import Argument, Message, SocialxError, sample, shortened
+from socialx.core.errors import Argument, SocialxError, sample, shortened
 from socialx.core.progress import note, work
 from socialx.files.sources.tables.json_rows import JsonNumber, json_objects
 from socialx.files.store.head import LINE_BYTES, UNREADABLE, unpacked, whole
@@ -426,7 +426,7 @@ def is_below(cell: str) -> bool:
 
 def tell_below(where: object, rows: list[str]) -> None:
     """A note on the rows below a table."""
-    note(Message(where, f"left out below the table: {sample([shortened(row, 40) for row in rows if row])}"))
+    note(f"{where}: left out below the table: {sample([shortened(row, 40) for row in rows if row])}")
 
 
 def pieces(

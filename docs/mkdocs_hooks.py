@@ -1,0 +1,36 @@
+"""What mkdocs asks when ``make docs`` builds the site: the navigation, and pages as Python-Markdown reads them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+
+
+def on_config(config: Any) -> Any:
+    """Give the navigation the order of README.md: a section for each heading, a page for each link to one."""
+    config["nav"] = [{"Home": "README.md"}]
+    for section in (DOCS / "README.md").read_text("utf-8").split("\n## ")[1:]:
+        pages = re.findall(r"\[([^\]]+)\]\(((?!\.\.)[^)]+\.md)\)", section)
+        config["nav"].append({section.partition("\n")[0]: [{title: path} for title, path in pages]})
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Return the text of a page with paths for links to files outside this folder, and bare bars in code.
+
+    GitHub wants a backslash before a bar in the code of a table, which Python-Markdown would print.
+    """
+    folder = (DOCS / page.file.src_uri).parent
+
+    def named(link: re.Match[str]) -> str:
+        target = (folder / link[2]).resolve()
+        if target.is_relative_to(DOCS):
+            return link[0]
+        path = f"`{target.relative_to(DOCS.parent)}`"
+        return path if link[1].strip("`") == target.name else f"{link[1]} ({path})"
+
+    markdown = re.sub(r"`[^`\n]+`", lambda code: code[0].replace("\\|", "|"), markdown)
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)#]+)[^)]*\)", named, markdown)

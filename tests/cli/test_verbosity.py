@@ -1,0 +1,48 @@
+"""How much a command says beside its result: two lines of notes, nothing with --quiet, details with --verbose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import EXCERPT, LOCATIONS, socialx
+
+SAID = ("--units", "mph", "--timezone", "America/Los_Angeles")
+COMMANDS = {
+    "convert": ("convert", "auto", EXCERPT, "--meta-csv", LOCATIONS, *SAID, "--output-h5", "OUT.h5"),
+    "inspect": ("inspect", "DATA"),
+    "evaluate": ("evaluate", "RUN", "--save-scores", "OUT.csv"),
+    "explain": ("explain", "RUN"),
+    "calibrate": ("calibrate", "RUN"),
+    "predict": ("predict", "RUN"),
+    "zero-shot": ("predict", "zero-shot", "--data", EXCERPT, "--meta-csv", LOCATIONS, *SAID),
+    "export": ("export", "RUN", "OUT.safetensors"),
+    "config": ("config",),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_normal_run_has_two_lines_of_notes_and_a_quiet_one_none(
+    name: str, run: Path, data: Path, tmp_path: Path
+) -> None:
+    said = {}
+    for flag in ("--quiet", "", "--verbose"):
+        names = {"RUN": run, "DATA": data}
+        words = [names.get(str(word), str(word).replace("OUT", f"{tmp_path}/x{flag}")) for word in COMMANDS[name]]
+        result = socialx(*words, *([flag] if flag else []), details=False)
+        assert result.exit_code == 0, result.output
+        said[flag] = result.stderr.splitlines()
+    assert said["--quiet"] == []
+    assert len(said[""]) <= 2, said[""]
+    assert len(said["--verbose"]) >= len(said[""])
+
+
+def test_details_and_errors(tmp_path: Path) -> None:
+    words = ("convert", "auto", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "a.h5")
+    detail = "METR-LA.csv and PEMS-BAY.csv as published"
+    assert detail not in socialx(*words, details=False).stderr
+    assert f"note: {EXCERPT}: {detail}" in socialx(*words, "--overwrite", "-v", details=False).stderr
+    refusal = socialx("inspect", tmp_path / "none.h5", "-q", details=False)
+    assert refusal.stderr.startswith("error: ")
+    assert refusal.exit_code == 1
