@@ -4,9 +4,9 @@ set -eu
 LA=${LA:-data/metr_la.h5} BAY=${BAY:-data/pems_bay_74.h5} to=docs/pictures work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-page() { # FILE PICTURE HEIGHT: the first pixels of a page
-    chromium --headless --no-sandbox --hide-scrollbars --user-data-dir="$work/chromium" --window-size=900,"$3" \
-        --screenshot="$to/$2" "file://$1" 2>"$work/log" || { cat "$work/log" && exit 1; }
+page() { # ADDRESS PICTURE HEIGHT: the first pixels of a page
+    chromium --headless --no-sandbox --hide-scrollbars --virtual-time-budget=5000 --user-data-dir="$work/chromium" --window-size=900,"$3" \
+        --screenshot="$to/$2" "$1" 2>"$work/log" || { cat "$work/log" && exit 1; }
 }
 
 socialx predict metr-la --at "2012-06-27 07:15" --sensors 717610,767573,769430 --plot $to/forecast.png
@@ -21,10 +21,15 @@ socialx train --data "$work/city.h5" --preset mlp-small --max-epochs 4 --run-dir
 (cd "$work" && socialx predict runs/city --at "2017-05-19 16:30" --interval 0.9 --plot tutorial.png)
 mv "$work/tutorial.png" $to
 socialx report "$work/runs/city" -o "$work/report.html"
-page "$work/report.html" report.png 1000
+page "file://$work/report.html" report.png 1000
 
 socialx profile -c examples/slow_on_purpose.yaml --data "$LA" --steps 8 --html "$work/profile.html"
-page "$work/profile.html" profile.png 1200
+page "file://$work/profile.html" profile.png 1200
+
+socialx serve metr-la --interval 0.9 --port 8899 & server=$!
+until curl -fs http://127.0.0.1:8899/health >/dev/null; do sleep 1; done
+page http://127.0.0.1:8899/ serve.png 900
+kill $server
 
 python benchmarks/accuracy.py
 python -c "
