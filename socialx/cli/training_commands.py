@@ -126,7 +126,7 @@ def profile(
     import socialx
     from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
     from socialx.training.process_group import group_from_env
-    from socialx.training.profile.profile import missed_requirements, parse_requirements
+    from socialx.training.profile.profile import missed_limits, parse_limits
     from socialx.training.profile.rules import check_names, matching_findings
 
     group = group_from_env()
@@ -144,7 +144,7 @@ def profile(
     if compare is not None and idle:
         # A file that is not written, or a limit that is not looked at, must not seem to be.
         raise SettingsError("", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one")
-    required = parse_requirements(fail_unless) if fail_unless is not None else []
+    required = parse_limits(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)
     written = ((output, PROFILE), (html, PAGE), (trace, TRACE), (tuned, ADVICE))
@@ -176,7 +176,7 @@ def profile(
             note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
         elif any(each.patch for each in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
-    if failed := missed_requirements(result, required) + matching_findings(result, fatal):
+    if failed := missed_limits(result, required) + matching_findings(result, fatal):
         raise CheckFailedError.together(failed)
 
 

@@ -333,11 +333,7 @@ def test_the_operations_of_a_product_are_counted_for_one_window() -> None:
     ("name", "error", "says"),
     [
         ("count_work", NotImplementedError("no formula\nfor this"), "cannot be counted: no formula"),
-        (
-            "count_work",
-            ValueError("Pointer argument (at 0)"),
-            "cannot be counted: Pointer argument (at 0)",
-        ),  # of Triton
+        ("count_work", ValueError("Pointer argument (at 0)"), "cannot be counted: Pointer argument (at 0)"),
         ("_best", torch.OutOfMemoryError("CUDA out of memory. Tried\nto"), "cannot be measured: CUDA out of memory."),
         ("_best", RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), "cannot be measured: CUBLAS_STATUS_ALLOC_FAILED"),
     ],

@@ -304,7 +304,7 @@ class Requirement(NamedTuple):
     limit: float
 
 
-def parse_requirements(text: str) -> list[Requirement]:
+def parse_limits(text: str) -> list[Requirement]:
     """Parse ``gpu_busy>=0.8,sync.per_step<=0`` into requirements.
 
     Raises SettingsError for an unknown name or sign.
@@ -326,7 +326,7 @@ def parse_requirements(text: str) -> list[Requirement]:
     return requirements
 
 
-def missed_requirements(profile: Profile, requirements: Sequence[Requirement]) -> list[Message]:
+def missed_limits(profile: Profile, requirements: Sequence[Requirement]) -> list[Message]:
     """Return a message per requirement that is missed or unmeasured."""
     lines = []
     for name, sign, limit in requirements:
