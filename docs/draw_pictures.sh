@@ -1,5 +1,5 @@
 # Draws every picture of README and docs at the size at which a page shows it, 900 pixels wide, but for model.png, which
-# make docs draws.  LA and BAY: METR-LA and PEMS-BAY with 74 sensors, converted.  Pages need chromium.  About 5 minutes.
+# make docs draws.  LA and BAY: METR-LA and PEMS-BAY with 74 sensors, converted.  Pages need chromium.  Some minutes.
 set -eu
 LA=${LA:-data/metr_la.h5} BAY=${BAY:-data/pems_bay_74.h5} to=docs/pictures work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -20,7 +20,7 @@ mkdir "$work/runs"
 socialx train --data "$work/city.h5" --preset mlp-small --max-epochs 4 --run-dir "$work/runs/city"
 (cd "$work" && socialx predict runs/city --at "2017-05-19 16:30" --interval 0.9 --plot tutorial.png)
 mv "$work/tutorial.png" $to
-socialx report "$work/runs/city" -o "$work/report.html"
+(cd "$work" && socialx report runs/city -o report.html)
 page "file://$work/report.html" report.png 1000
 
 socialx profile -c examples/slow_on_purpose.yaml --data "$LA" --steps 8 --html "$work/profile.html"
