@@ -492,7 +492,7 @@ def test_what_was_not_measured_is_not_met() -> None:
     for name in (*names, "ms_per_step.bubble", "copy.h2d_bytes_per_step", "device.utilisation_mean"):
         (line,) = missed_limits(measured(), parse_limits(f"{name}<=0"))
         assert str(line).startswith(f"{name}: not measured (no CUDA device")
-        assert str(line).endswith("required <= 0")
+        assert str(line).endswith("required <= 0.")
 
 
 def test_every_number_can_be_required_and_has_its_place_or_a_reason() -> None:
