@@ -18,7 +18,7 @@ COMMA  := ,
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type docs lock wheel fuzz bench-cpu bench-gpu ablation clean
+.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type docs pictures lock wheel fuzz bench-cpu bench-gpu ablation clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
@@ -99,6 +99,9 @@ wheel:             ## build the wheel, install it into a fresh environment outsi
 	cp examples/data/city.csv.gz examples/data/city_sensors.csv $$fresh && cd $$fresh && \
 	venv/bin/socialx predict zero-shot --data city.csv.gz --meta-csv city_sensors.csv --units mph \
 		--timezone America/Los_Angeles --output next_hour.csv && head -n 2 next_hour.csv
+
+pictures: setup    ## every picture of README and docs; LA=metr_la.h5 BAY=pems_bay_74.h5, and chromium
+	PATH="$(BIN):$$PATH" PYTHONPATH=. sh docs/draw_pictures.sh
 
 bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thread, about 6 minutes
 	$(BIN)/python benchmarks/encoder_cpu.py

@@ -18,10 +18,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import socialx
 from benchmarks.common import RESULTS, head, line, parser, write
 from socialx.cli.progress_bars import Show
-from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
+from socialx.drawing.canvas import BLUE, GREY, VERMILION, picture, plain
+from socialx.drawing.map import place_labels
 from socialx.files.store.published import DATASETS
 from socialx.settings.layers import as_tree
 
@@ -97,10 +100,10 @@ def learnt_from(name: str, runs: dict[str, Any]) -> set[str]:
 
 
 def draw(runs: dict[str, Any]) -> None:
-    """The mean MAE at 15, 30 and 60 minutes of every recipe by its core hours; the seeds of one are a point."""
-    with picture(PICTURE, (9.0, 5.2)) as figure:
-        axes = figure.subplots()
-        for key, color, below in ((ENDED, BLUE, 4), ("scores", VERMILION, -12)):
+    """Draw the mean MAE at 15, 30 and 60 minutes of every recipe by its core hours; the seeds of one are a point."""
+    with picture(PICTURE, (9.0, 6.0)) as figure:
+        axes, anchors = figure.subplots(), dict[str, tuple[float, float]]()
+        for key, color in ((ENDED, BLUE), ("scores", VERMILION)):
             points = []
             for name, seeds in several(runs).items():
                 if key == "scores" and ENDED not in runs[name]:  # it reads twelve steps alone
@@ -110,20 +113,25 @@ def draw(runs: dict[str, Any]) -> None:
                 mae = statistics.mean(of[minutes]["mae"] for of in scores for minutes in ("15", "30", "60"))
                 if mae < SHOWN_BELOW:
                     points.append((at, mae))
-                    axes.annotate(name, (at, mae), (5, below), textcoords="offset points", fontsize=SMALL)
+                    anchors[name] = at, mae
             axes.plot(*zip(*points, strict=True), "o", color=color, label=f"socialx, reads {READS[key]}")
         maes = {score.model: statistics.mean(score.mae) for score in DATASETS["metr-la"].scores}
-        places = [(hours, maes[name]) for name, hours in COUNTED.items()]
-        axes.plot(*zip(*places, strict=True), "s", color=GREY, label="published, reads 12 steps; hours counted")
-        for name, place in zip(COUNTED, places, strict=True):
-            axes.annotate(name, place, (5, 4), textcoords="offset points", fontsize=SMALL)
+        published = {name: (hours, maes[name]) for name, hours in COUNTED.items()}
+        axes.plot(
+            *zip(*published.values(), strict=True), "s", color=GREY, label="published, reads 12 steps; hours counted"
+        )
         axes.set_xscale("log")
         axes.set_xticks(HOURS, [f"{hours:g}" for hours in HOURS])
         axes.minorticks_off()
         axes.set_xlabel("hours of one CPU core")
         axes.set_ylabel("mean MAE at 15, 30 and 60 minutes, mph")
+        axes.margins(0.1)
         plain(axes, "both")
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper right")
+        figure.draw_without_rendering()  # the layout is final
+        anchors |= published
+        places = np.array([*anchors.values()])
+        place_labels(axes, [*anchors], places, np.array([xy for line in axes.lines for xy in line.get_xydata()]), [])
 
 
 def table(runs: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from benchmarks.common import head, line, machine, parser
 from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.settings.file import as_yaml
 from socialx.settings.layers import ConfigLayers
-from socialx.training.profile.rules import VERDICT_OF, patch_of, with_findings
+from socialx.training.profile.rules import VERDICT_OF, joint_patch, with_findings
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SEEDS = range(9000, 9400)  # none of them was looked at while the rules were written
@@ -82,7 +82,7 @@ def tour(data: str) -> None:
         layers = ConfigLayers.of(ConfigLayers.read(files), {**(sections or {}), "data": data})
         found = socialx.profile(settings=layers)
         first = next((each for each in found.findings if each.severity != "info"), None)
-        patch = patch_of(found.findings) if sections is None else dict(first.patch) if first else {}
+        patch = joint_patch(found.findings) if sections is None else dict(first.patch) if first else {}
         if first is None or not patch:
             print(line([name, found.verdict, first.rule if first else "none", *"----"]), flush=True)
             continue

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from socialx.training.profile.analysis import partition
-from socialx.training.profile.measure import Lengths, clocked, with_trace
+from socialx.training.profile.measure import Lengths, clock_sections, with_trace
 from socialx.training.profile.profile import Profile, part
 from socialx.training.profile.trace import MARK, WINDOW, Trace, read_trace
 
@@ -231,7 +231,7 @@ def profile_of(loop: Loop) -> Profile:
         facts["prefetch_factor"] = loop.prefetch_factor
     clock: Any = SimpleNamespace(kind="device", cpu_seconds=lambda: None)
     lengths = Lengths(loop.steps - WARMUP_STEPS, WARMUP_STEPS, loop.log_every)
-    made = clocked(clock, partition(outcome.marks), _Loader(outcome.making_s), 1, lengths, facts)  # type: ignore[arg-type]
+    made = clock_sections(clock, partition(outcome.marks), _Loader(outcome.making_s), 1, lengths, facts)  # type: ignore[arg-type]
     made = with_trace(made, trace_of(loop), ["train.py:1"])
     loading = {"mode": mode, "num_workers": facts["num_workers"], "prefetch_factor": loop.prefetch_factor}
     precision = "bf16-mixed" if loop.half else "32-true"

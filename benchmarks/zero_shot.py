@@ -122,7 +122,7 @@ def networks(results: dict[str, dict]) -> Iterator[tuple[str, dict[str, dict[str
 def draw(results: dict[str, dict]) -> None:
     """The MAE over all steps by known days, relative to copying the last reading: a panel for each network."""
     shown = list(networks(results))
-    with picture(PICTURE, (4.2 * len(shown), 3.6)) as figure:
+    with picture(PICTURE, (4.5 * len(shown), 3.8)) as figure:
         panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axes, (name, rows) in zip(panels, shown, strict=True):
             against = {row: 100 * (errors["all"] / rows[COPIED]["all"] - 1) for row, errors in rows.items()}
@@ -132,14 +132,14 @@ def draw(results: dict[str, dict]) -> None:
                 axes.plot(places, values, marker=".", color=color, label=f"{there}, trained on these days")
             axes.axhline(against[AVERAGE], color="tab:green", linewidth=1, linestyle=":", label=AVERAGE)
             values = [against[label(days)] for days in DAYS]
-            axes.plot(range(len(DAYS)), values, marker="o", color=BLUE, label="never trained there")
+            axes.plot(range(len(DAYS)), values, marker="o", color=BLUE, label="zero-shot")
             axes.axhline(0, color="black", linewidth=1)
             axes.set_title(name.replace(" -> ", " \N{RIGHTWARDS ARROW} "))
             axes.set_xticks(range(len(DAYS)), list(map(str, DAYS)))
             axes.set_ylim(-45, 60)
-            axes.set_xlabel("days known of the network")
+            axes.set_xlabel("days of the climatology window")
             plain(axes, "y")
-        panels[0].set_ylabel("MAE against copying the last reading, %")
+        panels[0].set_ylabel("MAE relative to the naive forecast, %")
         panels[0].legend(frameon=False, fontsize=SMALL, loc="upper right")
 
 

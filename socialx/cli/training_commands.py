@@ -85,9 +85,9 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         raise typer.Exit(130)
     best = run.best
     if best is not None and best.validation_mae is not None:
-        from socialx.drawing.terminal import of_unit
+        from socialx.drawing.terminal import unit_suffix
 
-        mae = f"best validation MAE {best.validation_mae:.4f}{of_unit(run.unit)}"
+        mae = f"best validation MAE {best.validation_mae:.4f}{unit_suffix(run.unit)}"
         score = f"{mae} in epoch {best.epoch} of {len(run.epochs)}: {score}"
     typer.echo(f"{run.path}: {score}")
 
@@ -126,8 +126,8 @@ def profile(
     import socialx
     from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
     from socialx.training.process_group import group_from_env
-    from socialx.training.profile.profile import not_met, requirements_of
-    from socialx.training.profile.rules import check_names, failing
+    from socialx.training.profile.profile import missed_limits, parse_limits
+    from socialx.training.profile.rules import check_names, matching_findings
 
     group = group_from_env()
     alone: dict[str, object]
@@ -144,7 +144,7 @@ def profile(
     if compare is not None and idle:
         # A file that is not written, or a limit that is not looked at, must not seem to be.
         raise SettingsError("", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one")
-    required = requirements_of(fail_unless) if fail_unless is not None else []
+    required = parse_limits(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)
     written = ((output, PROFILE), (html, PAGE), (trace, TRACE), (tuned, ADVICE))
@@ -176,15 +176,15 @@ def profile(
             note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
         elif any(each.patch for each in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
-    if failed := not_met(result, required) + failing(result, fatal):
+    if failed := missed_limits(result, required) + matching_findings(result, fatal):
         raise CheckFailedError.together(failed)
 
 
 def _advice(findings: Sequence[Finding]) -> str:
     """The settings that a profile would change, as a file of settings, each with the reason."""
-    from socialx.training.profile.rules import patch_of
+    from socialx.training.profile.rules import joint_patch
 
-    patch = patch_of(findings)
+    patch = joint_patch(findings)
     comments = {key: f"{each.rule}: {each.evidence}" for each in reversed(findings) for key in each.patch}
     return as_yaml(patch, comments) if patch else "# the profile found nothing to change\n"
 

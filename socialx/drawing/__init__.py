@@ -1,1 +1,1 @@
-"""What pictures, pages and terminal tables share."""
+"""Shared parts of pictures, pages and terminal tables."""

@@ -1,6 +1,6 @@
-"""What all pictures share: the figure and its style, titles, and a time axis.
+"""Shared parts of all pictures: the figure with a style, titles, and a time axis.
 
-matplotlib is loaded when a picture is asked for.
+matplotlib is loaded when a picture is drawn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from socialx.core.disk import atomic_write
 from socialx.core.errors import SettingsError, SocialxError
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
-SIZE, DPI = (15.0, 7.2), 100  # inches, pixels per inch
+SIZE, DPI = (9.0, 10.5), 100  # inches, pixels per inch: as wide as a page shows it
 HOUR, DAY = 3_600, 86_400  # seconds
 SMALL, DOT = 10, 6.0  # points
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # in English whatever the locale
@@ -33,21 +35,21 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "socialx",
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # text that can be selected and edited
-    "font.size": 11,
-    "axes.titlesize": 12,
+    "font.size": 10.5,
+    "axes.titlesize": 11.5,
     "axes.titlelocation": "left",
 }
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a name that no picture can have."""
+    """Raise SettingsError for a file name without the suffix of a picture."""
     if path.suffix.lower() not in FORMATS:
         raise SettingsError(path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png, .svg or .pdf")
 
 
 @contextmanager
 def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
-    """An empty figure of so many inches, in the style of all pictures; it is written when the block ends well."""
+    """Yield an empty figure of so many inches in the style of all pictures, and write the file after the block."""
     check_picture(path)
     kind = path.suffix.lower()
     try:
@@ -66,39 +68,54 @@ def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
 
 
 def time_ticks(start: int, length_s: int) -> tuple[list[int], list[str], list[int]]:
-    """Seconds since the start and texts of the labels, and where lines are drawn: at every midnight in between."""
+    """Return positions (seconds since the start) and texts for labels, and positions for lines at midnights."""
     midnights = list(range(-(-start // DAY) * DAY, start + length_s, DAY))
-    lines = [each - start for each in midnights if each > start]
+    lines = [second - start for second in midnights if second > start]
     if length_s > 2 * DAY:
-        return [each - start for each in midnights], [day(each) for each in midnights], lines
+        return [second - start for second in midnights], [day(second) for second in midnights], lines
     step = next(s for s in (300, 900, 1800, HOUR, 3 * HOUR, 6 * HOUR) if length_s / s <= 9)
     moments = list(range(-(-start // step) * step, start + length_s, step)) or [start]
-    texts = [moment(each).strftime("%H:%M") for each in moments]
-    for place, each in enumerate(moments):
-        if place == 0 or each % DAY == 0:
-            texts[place] += f"\n{day(each)}"
-    return [each - start for each in moments], texts, lines
+    texts = [moment(second).strftime("%H:%M") for second in moments]
+    for index, second in enumerate(moments):
+        if index == 0 or second % DAY == 0:
+            texts[index] += f"\n{day(second)}"
+    return [second - start for second in moments], texts, lines
 
 
 def moment(second: int) -> datetime:
-    """A second since 1970 as the wall time that it was read from."""
+    """Return a second since 1970 as the wall time in the file."""
     return datetime.fromtimestamp(second, UTC)
 
 
+def value_limits(values: np.ndarray) -> tuple[float, float]:
+    """Return the ends of an upright axis for values, with 0 as an end where values come close to 0."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    bottom = min(0.0, low) if low < high / 4 else min(low, 0.8 * high)  # what hardly changes looks flat
+    room = 0.05 * (high - bottom or 1.0)
+    return bottom - (room if bottom else 0.0), high + room
+
+
 def day(second: int) -> str:
-    """``Mon 5 Mar``."""
+    """Return a date as ``Mon 5 Mar``."""
     date = moment(second)
     return f"{DAYS[date.weekday()]} {date.day} {MONTHS[date.month - 1]}"
 
 
+def headline(figure: Figure, first: str, second: str) -> None:
+    """Write the heading of a picture, and below, in smaller letters, the data behind the picture."""
+    figure.suptitle(f"{first}\n", x=0.01, ha="left", fontsize=13)
+    figure.text(0.01, 1 - 0.4 / figure.get_figheight(), second, va="top", fontsize=SMALL)
+
+
 def title(axes: Axes, first: str, second: str) -> None:
-    """A heading, and in smaller letters what there is to know before one looks."""
+    """Write the heading of a panel, and below, in smaller letters, a note for readers."""
     axes.set_title(first, pad=22)
     axes.annotate(second, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)
 
 
 def plain(axes: Axes, grid: str) -> None:
-    """No frame where there is nothing, a quiet grid behind the data."""
+    """Remove the frame at the top and at the right, and draw a quiet grid behind the data."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color="0.93")  # type: ignore[arg-type]
     axes.set_axisbelow(True)

@@ -1,6 +1,6 @@
-"""Maps of sensors: pictures with places in km, dots by a value and labels that avoid each other, and GeoJSON.
+"""Maps of sensors: pictures with axes in km, dots by a value and labels that avoid each other, and GeoJSON.
 
-GeoJSON (RFC 7946) is what QGIS and other maps read: degrees, longitude first.
+GeoJSON (RFC 7946) has degrees, longitude first; QGIS and web maps read GeoJSON.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pad": 0.02}  # the colour bars
+ERROR_COLOURS = "OrRd"  # of what is worse the more there is, apart from the scale of speeds
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
@@ -32,14 +33,13 @@ Place = tuple[float, float]  # longitude and latitude
 
 @dataclass(frozen=True, eq=False)
 class SensorMap:
-    """What a map shows.
+    """The contents of a map.
 
-    degrees [N,2]: latitude and longitude, NaN where a position is not known.  values [N]: of the colours, NaN is none.
-    worst: numbers of the sensors with a value, the worst first: it is drawn on top and named.  colours: the scale.
-    sizes [N]: of the dots, 1 is usual.  far [N]: sensors that are not drawn because they would press the others into
-    one dot; None: those that ``astray`` finds.  crossed [N]: sensors that are drawn as a cross.  named: of these the
-    first ones have a label.  notes: what there is to know of some sensors [N].  draw_below: draws what is below the
-    dots, at the places [N,2] in km, and returns a note on it.
+    degrees [N,2]: latitude and longitude, NaN if unknown. values [N]: for colours, NaN if absent. worst: indices of
+    sensors with a value, the worst first, drawn on top. colours: the scale. sizes [N]: dot sizes, 1 is usual. far [N]:
+    sensors to leave out because of their distance; None: chosen by ``far_away``. crossed [N]: sensors drawn as a cross.
+    named: indices, of which the first get a label. notes: text -> sensors [N] with that property. draw_below: draws
+    below the dots, given locations [N,2] in km, and returns a note.
     """
 
     heading: str
@@ -59,11 +59,11 @@ class SensorMap:
 
 
 def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
-    """Draw a map; all other panels of the figure are drawn before, because its layout is final afterwards."""
-    xy, known, far = on_plane(shown.degrees, shown.far)
+    """Draw a map, after all panels of the figure, because the layout is final afterwards."""
+    xy, located, far = plane_locations(shown.degrees, shown.far)
     drawn = np.isfinite(xy).all(axis=1)
-    counts = {"without position": ~known, "far away, not drawn": far, **shown.notes}
-    notes = [f"{flags.sum()} {what}" for what, flags in counts.items() if flags.any()]
+    counts = {"without position": ~located, "far away, not drawn": far, **shown.notes}
+    notes = [f"{flags.sum()} {phrase}" for phrase, flags in counts.items() if flags.any()]
     if not drawn.any():
         title(axes, shown.heading, "; ".join(notes))
         axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
@@ -81,77 +81,78 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
     crossed = np.zeros(len(drawn), bool) if shown.crossed is None else shown.crossed
     size = max(4, DOT**2 * min(1.0, FULL_SIZE / drawn.sum())) * np.broadcast_to(shown.sizes, len(drawn))
 
-    def sizes_of(sensors: np.ndarray) -> np.ndarray:
-        """Of the dots of some sensors; one for all where they are equal, which an SVG writes once."""
+    def dot_sizes(sensors: np.ndarray) -> np.ndarray:
+        """Return the dot sizes for some sensors, a single size where all are equal: an SVG writes that once."""
         return size[sensors][:1] if np.ndim(shown.sizes) == 0 else size[sensors]
 
     east, north = xy.T
     silent, crosses = drawn & np.isnan(shown.values) & ~crossed, drawn & crossed
-    axes.scatter(east[silent], north[silent], s=sizes_of(silent), c="0.8", zorder=3, **EDGE)
+    axes.scatter(east[silent], north[silent], s=dot_sizes(silent), c="0.8", zorder=3, **EDGE)
     axes.scatter(east[crosses], north[crosses], s=2 * DOT**2, c=VERMILION, marker="X", zorder=4, **EDGE)
     valued = shown.worst[drawn[shown.worst]][::-1]  # the worst on top
     if len(valued):
-        places = {"s": sizes_of(valued), "c": shown.values[valued], "zorder": 3}
+        places = {"s": dot_sizes(valued), "c": shown.values[valued], "zorder": 3}
         dots = axes.scatter(east[valued], north[valued], **places, **shown.colours, **EDGE)
         figure.colorbar(dots, ax=axes, **shown.colour_bar, **BAR)
-    arrow = {"arrowstyle": "-|>", "facecolor": "black", "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("N", (0.98, 1.08), (0.98, 1.01), "axes fraction", arrowprops=arrow, ha="center", fontsize=SMALL)
+    above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": SMALL}
+    axes.annotate("\u25b2\nN", (0.98, 1), (0, 3), "axes fraction", linespacing=1, **above)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
-    figure.draw_without_rendering()  # lays the figure out, so that the limits are final
+    figure.draw_without_rendering()  # lays the figure out, and again with the labels of its final limits
+    figure.draw_without_rendering()
     figure.set_layout_engine("none")
     legend, corner = axes.get_legend(), np.asarray(axes.bbox.extents)[[0, 1, 0, 1]]
     full = [(np.asarray(legend.get_window_extent().extents) - corner) * 72 / DPI] if legend else []
-    named = [place for place in shown.named if drawn[place]][:LABELLED]
-    label(axes, [shown.ids[place] for place in named], xy[named], xy[drawn], full)
+    named = [index for index in shown.named if drawn[index]][:LABELLED]
+    place_labels(axes, [shown.ids[index] for index in named], xy[named], xy[drawn], full)
 
 
-def on_plane(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places in km around the centre of those that are drawn [N,2], which have a position, and which are far away.
+def plane_locations(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return locations in km around the centre [N,2], masks of sensors with a location [N] and far away [N].
 
-    degrees [N,2]: latitude and longitude.  far [N]: as known, None asks ``astray``.  What is far away has no place,
-    unless nothing else has one.
+    degrees [N,2]: latitude and longitude. far [N]: the mask if given, None asks ``far_away``. A sensor far away gets
+    the location NaN, unless all are far away.
     """
-    known = np.isfinite(degrees).all(axis=1)
-    if not known.any():
-        return np.full(degrees.shape, np.nan), known, known
-    kept = np.where(known[:, None], degrees, np.nan)
-    far = known & (astray(to_plane(*kept.T)) if far is None else far)
-    far &= (known & ~far).any()
+    located = np.isfinite(degrees).all(axis=1)
+    if not located.any():
+        return np.full(degrees.shape, np.nan), located, located
+    kept = np.where(located[:, None], degrees, np.nan)
+    far = located & (far_away(to_plane(*kept.T)) if far is None else far)
+    far &= (located & ~far).any()
     kept[far] = np.nan
-    return to_plane(*kept.T), known, far
+    return to_plane(*kept.T), located, far
 
 
-def astray(xy: np.ndarray) -> np.ndarray:
-    """Whether a sensor is so far from all others that it would press them into one dot; xy [N,2] in km."""
+def far_away(xy: np.ndarray) -> np.ndarray:
+    """Return a mask of sensors at 20 times the median distance from the centre; xy [N,2] in km."""
     gap = np.hypot(*(xy - np.nanmedian(xy, axis=0)).T)
     return gap > 20 * max(1.0, float(np.nanmedian(gap)))
 
 
 def round_length(most: float) -> float:
-    """The longest of 1, 2 and 5 times a power of ten that is not above a length."""
+    """Return the longest length up to ``most`` among 1, 2 and 5 times a power of ten."""
     power = 10.0 ** np.floor(np.log10(most))
     return float(power * max(factor for factor in (1, 2, 5) if factor * power <= most))
 
 
-def label(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
-    """Write texts beside their anchors [m,2], each where it hides no other text and the fewest of the places [n,2].
+def place_labels(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
+    """Write texts beside their anchors [m,2], where a text hides no text and the fewest dots [n,2].
 
-    Anchors and places in km; the layout is final.  full: the boxes in points that are taken already.
+    Anchors and dots are in km, and the layout is final. full: boxes in points that are taken.
     """
-    dots, size = points(axes, places)
+    dots, size = in_points(axes, places)
     margin = np.array([-4.0, -4.0, 4.0, 4.0])
     turns = np.radians(np.arange(0, 360, 30))
     for text, anchor in zip(texts, anchors, strict=True):
         half = np.array([0.34 * SMALL * len(text) + 2, 0.7 * SMALL])  # of its box; digits are 0.64 of their size wide
-        at = points(axes, anchor[None])[0][0]
+        at = in_points(axes, anchor[None])[0][0]
         choices = []
         for radius in (16, 34, 52, 76):
             for turn in turns:
                 shift = np.array([np.cos(turn), np.sin(turn)]) * (half + radius)
                 box = np.concatenate([at + shift - half, at + shift + half])
-                clashes = overlaps(box, full) + bool((box[:2] < 4).any() or (box[2:] > size - 4).any())
-                choices.append(((clashes, inside(dots, box + margin), radius), shift, box))
+                clashes = count_overlaps(box, full) + bool((box[:2] < 4).any() or (box[2:] > size - 4).any())
+                choices.append(((clashes, count_inside(dots, box + margin), radius), shift, box))
         _, shift, box = min(choices, key=lambda choice: choice[0])
         full = [*full, box]
         axes.annotate(
@@ -168,48 +169,51 @@ def label(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray,
         )
 
 
-def points(axes: Axes, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places [n,2] and the size [2] of the panel in points from its lower left corner; its layout is final."""
+def in_points(axes: Axes, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return locations [n,2] and the panel size [2] in points from the lower left corner, in a final layout."""
     size = np.array(axes.bbox.size) * 72 / DPI
     return axes.transAxes.inverted().transform(axes.transData.transform(xy)) * size, size
 
 
-def inside(dots: np.ndarray, box: np.ndarray) -> int:
-    """How many dots [n,2] lie in a box of left, bottom, right, top."""
+def count_inside(dots: np.ndarray, box: np.ndarray) -> int:
+    """Return the number of dots [n,2] inside a box (left, bottom, right, top)."""
     return int(((dots >= box[:2]) & (dots <= box[2:])).all(axis=1).sum())
 
 
-def overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
-    """With how many other boxes a box overlaps."""
+def count_overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
+    """Return the number of boxes that overlap a box."""
     return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
 
 
-def places(sensors: Sensors, path: Path) -> dict[str, Place]:
-    """Where each sensor of a file is, by id; those without a position are left out.  Refuses a file without any."""
-    known = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
-    if not known.any():
+def sensor_places(sensors: Sensors, path: Path) -> dict[str, Place]:
+    """Return longitude and latitude by sensor id, for sensors with a location.
+
+    Raises SocialxError for a file without any location.
+    """
+    located = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
+    if not located.any():
         raise SocialxError(path, "no sensor has a position", Command("backfill", path, meta_csv="LOCATIONS.csv"))
     return {
-        sensors.ids[place]: (float(sensors.longitude[place]), float(sensors.latitude[place]))
-        for place in np.flatnonzero(known)
+        sensors.ids[index]: (float(sensors.longitude[index]), float(sensors.latitude[index]))
+        for index in np.flatnonzero(located)
     }
 
 
-def points_of(where: Mapping[str, Place], unit: str, **numbers: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    """A point for each sensor: ``id``, these numbers by id, ``unit``."""
+def point_features(where: Mapping[str, Place], unit: str, **by_id: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    """Return a GeoJSON point per sensor with ``id``, ``unit`` and the given numbers by id."""
     return [
-        feature("Point", place, id=vdid, **{name: each[vdid] for name, each in numbers.items()}, unit=unit)
-        for vdid, place in where.items()
+        feature("Point", location, id=vdid, **{name: values[vdid] for name, values in by_id.items()}, unit=unit)
+        for vdid, location in where.items()
     ]
 
 
 def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[str, Any]:
-    """A geometry of a kind with its properties."""
+    """Return a GeoJSON geometry with properties."""
     return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}
 
 
 def write_features(path: Path, features: Iterable[Mapping[str, Any]]) -> None:
-    """Write a feature per line, whole or not at all."""
-    lines = ",\n".join(json.dumps(each, allow_nan=False) for each in features)
+    """Write a GeoJSON file atomically, a feature per line."""
+    lines = ",\n".join(json.dumps(geometry, allow_nan=False) for geometry in features)
     with atomic_write(path) as temporary:
         temporary.write_text(f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n', encoding="utf-8")

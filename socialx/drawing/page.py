@@ -1,7 +1,7 @@
-"""What HTML pages share: templates that escape every text, numbers as texts, and pictures.
+"""Shared parts of HTML pages: templates that escape every text, and pictures.
 
-A page needs no network and no other file: styles and scripts stand in it.  Pictures are SVG by matplotlib, whose
-colours are those of the page, also in the dark.
+A page works offline, in a single file with all styles and scripts. matplotlib draws pictures as SVG in the colours of
+the page, also in dark mode.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import base64
 import hashlib
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from socialx.drawing.canvas import DAY, HOUR
+from socialx.drawing.canvas import DAY, HOUR, value_limits
+from socialx.drawing.terminal import DASH, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DASH, NBSP = "\u2013", "\u00a0"  # a dash stands for what is not known
+NBSP = "\u00a0"
 # These characters are no text, or turn the direction of the text behind them.
 ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 FOLDER = Path(__file__).parent
@@ -53,7 +53,7 @@ LOOK: dict[str, Any] = {
     "xaxis.labellocation": "right",
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "xtick.major.pad": 6,
+    "xtick.major.pad": 8,
     "lines.scale_dashes": False,
     "grid.color": COLOURS["Line"],
     "axes.titlecolor": COLOURS["Soft"],
@@ -71,21 +71,21 @@ PLACES = re.compile(r' (?:d|x|y)="[^"]+"')
 def render(template: str, view: Mapping[str, Any], styles: str, script: str = "", folder: Path = FOLDER) -> str:
     """Return a whole page.
 
-    template: a file of ``folder`` or of this package, which extends ``page.html.j2``.  view: what it shows.  styles,
-    script: the only ones that it has.
+    template: a file in ``folder`` or beside this module that extends ``page.html.j2``. view: names and values for the
+    template. styles, script: texts that the page embeds.
     """
     trusted = {"css": Markup(styles), "script": Markup(script)}  # noqa: S704 - own files
     return environment(folder).get_template(template).render(trusted | dict(view))
 
 
 def files(*names: str, folder: Path = FOLDER) -> str:
-    """Return the texts of style sheets or scripts one after the other; those of this package, or of a folder."""
+    """Return the joined texts of style sheets or scripts, each from this folder if present, else from ``folder``."""
     return "".join((FOLDER / name if (FOLDER / name).exists() else folder / name).read_text("utf-8") for name in names)
 
 
 @cache
 def environment(folder: Path) -> Environment:
-    """Templates of a folder and of this package, in which every text is escaped."""
+    """Return templates from a folder and from this package, with every text escaped."""
     made = Environment(
         loader=FileSystemLoader([folder, FOLDER]),
         autoescape=True,
@@ -100,43 +100,24 @@ def environment(folder: Path) -> Environment:
 
 
 def digest(text: str) -> str:
-    """Return how a content security policy names a script or a style: by its hash."""
+    """Return the hash by which a content security policy names a script or a style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def plain(part: object) -> str:
-    """Return a text without characters that are no text."""
+    """Return a text without control characters."""
     return ODD.sub("\ufffd", str(part))
 
 
-def known(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number."""
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def number(value: float | None, unit: str = "", digits: int | None = None) -> str:
-    """Return a number of about three digits, or of so many after the point, with its unit; a dash if not known."""
-    if not known(value):
-        return DASH
-    if digits is None:
-        digits = sum(abs(value) < least for least in (99.95, 9.995, 0.9995)) if value != int(value) else 0
-    return f"{value:,.{digits}f}{unit}"
-
-
-def percent(share: float | None) -> str:
-    """Return a share as a percentage; a dash if it is not known."""
-    return ("<0.1%" if 0 < share < 0.0005 else f"{share:.1%}") if known(share) else DASH
-
-
 def setting(value: object) -> str:
-    """Return the value of a setting as it is written in a file of settings; a dash if it is not set."""
+    """Return the value of a setting as a settings file writes the value, or a dash if unset."""
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return DASH if value is None or written == "NaN" else written
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a line looks like: the name of its colour on the page, its width and dashes in units of the picture."""
+    """The look of a line: the name of a page colour, a width and dashes in picture units."""
 
     colour: str
     width: float = 2
@@ -144,13 +125,13 @@ class Line:
 
     @property
     def css(self) -> str:
-        """For the sample in a legend."""
+        """Return the style for the sample in a legend."""
         dashes = " ".join(map(str, self.dashes))
         return f"stroke:var(--{self.colour});stroke-width:{self.width};stroke-dasharray:{dashes}"
 
     @property
     def style(self) -> dict[str, Any]:
-        """For matplotlib."""
+        """Return the style for matplotlib."""
         dashes = (0, self.dashes) if self.dashes else "solid"
         return {"color": COLOURS[self.colour], "linewidth": self.width, "linestyle": dashes}
 
@@ -161,9 +142,9 @@ def inline(
     draw: Callable[[Axes], None],
     size: tuple[int, int] = SIZE,
 ) -> Markup:
-    """Draw on axes that have a unit as title and as label -> an SVG element, which can be heard too.
+    """Draw on axes with a unit as title and as label, and return an SVG element that a screen reader can read.
 
-    title: no other picture of the page has it.
+    title: unique on the page.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -192,11 +173,10 @@ def inline(
 
 
 def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> float:
-    """Axes for values over one day, from 0 on where none is below -> the hour at the left."""
-    hours, read = seconds % DAY / HOUR, values[np.isfinite(values)]
+    """Set axes for values over a day, and return the hour at the left."""
+    hours = seconds % DAY / HOUR
     left, right = float(hours[0]), max(float(hours[-1]), float(hours[0]) + 0.1)
-    bottom, top = min(0.0, float(read.min(initial=0))), float(read.max(initial=0)) or 1.0
     ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]
-    axes.set(title=unit, xlim=(left, right), ylim=(bottom, 1.02 * top))
+    axes.set(title=unit, xlim=(left, right), ylim=value_limits(values))
     axes.set_xticks(ticks, [f"{hour:02}:00" for hour in ticks])
     return left

@@ -1,6 +1,9 @@
-"""Small parts of terminal tables: numbers, shares, bars."""
+"""Numbers and shares as texts for terminals and pages, and small parts of terminal tables."""
 
 from __future__ import annotations
+
+import math
+from typing import TypeGuard
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,8 +13,11 @@ from rich.table import Table
 IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
 
 
-def numbers(first: str, *others: str) -> Table:
-    """An empty table of numbers behind a first column of names."""
+DASH = "-"  # stands for what is not known
+
+
+def number_table(first: str, *others: str) -> Table:
+    """Return an empty table with a first column for names and a column for each head of numbers."""
     table = Table(show_edge=False)
     table.add_column(escape(first), no_wrap=True)
     for head in others:
@@ -20,61 +26,70 @@ def numbers(first: str, *others: str) -> Table:
 
 
 def print_table(out: Console, title: str, table: Table) -> None:
-    """A table under a title that may be wider, and an empty line."""
+    """Print a title, which may be wider than the table, then the table and an empty line."""
     out.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
     out.print(table)
     out.print()
 
 
 def print_line(out: Console, line: str) -> None:
-    """A sentence, wrapped between words on a terminal and whole in a pipe or a file."""
+    """Print a sentence, wrapped between words on a terminal and whole in a pipe or a file."""
     out.print(line, highlight=False, markup=False, soft_wrap=not out.is_terminal)
 
 
-def number(value: float | None, digits: int) -> str:
-    """So many digits after the point; ``-`` for what does not exist."""
-    return "-" if value is None else f"{value:.{digits}f}"
+def is_known(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def number(value: float | None, digits: int | None = None, unit: str = "") -> str:
+    """Return a number with so many digits after the point (None: about three in all) and a unit, or a dash."""
+    if not is_known(value):
+        return DASH
+    if digits is None:
+        digits = sum(abs(value) < least for least in (99.95, 9.995, 0.9995)) if value != int(value) else 0
+    return f"{value:,.{digits}f}{unit}"
 
 
 def duration(seconds: float) -> str:
-    """``42 s``, ``12 min`` or ``3.4 h``."""
+    """Return seconds as ``42 s``, ``12 min`` or ``3.4 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def of_unit(unit: str) -> str:
-    """`` mph`` behind a number or a head; nothing for a unit that the file does not say."""
+def unit_suffix(unit: str) -> str:
+    """Return `` mph`` to follow a number or a head, and an empty text where the file has an unknown unit."""
     return "" if unit == "unknown" else f" {unit}"
 
 
-def ahead(minutes: int) -> str:
-    """``15 min`` or ``3 h``: how far ahead a step of a forecast is."""
+def lead_text(minutes: int) -> str:
+    """Return a lead time in minutes as ``15 min`` or ``3 h``."""
     return f"{minutes // 60} h" if minutes > 60 and minutes % 60 == 0 else f"{minutes} min"
 
 
 def step_name(minutes: int | None, horizon: int = 0) -> str:
-    """How far ahead a step is, or ``all 12 steps`` for None."""
-    return f"all {horizon} steps" if minutes is None else ahead(minutes)
+    """Return the lead time of a step as a text, or ``all 12 steps`` for None."""
+    return f"all {horizon} steps" if minutes is None else lead_text(minutes)
 
 
 def reported_minutes(horizon: int, step_minutes: int) -> list[int | None]:
-    """How far ahead the steps are that are reported, and None: all steps.
+    """Return the lead times that tables report, in minutes, then None for all steps.
 
-    These are 15, 30 and 60 minutes, then 3, 6, 12 and 24 hours, as far as they are steps; else the last one, which
-    also ends a horizon that goes on for more than an hour.
+    Lead times of 15, 30 and 60 minutes and 3, 6, 12 and 24 hours are reported where a step has that lead time. The last
+    step is added for a horizon above an hour, or where the list would be empty.
     """
     last = horizon * step_minutes
-    usual = [each for each in (15, 30, 60, 180, 360, 720, 1440) if each % step_minutes == 0 and each <= last]
+    usual = [lead for lead in (15, 30, 60, 180, 360, 720, 1440) if lead % step_minutes == 0 and lead <= last]
     longer = last > 60 and last not in usual
     return [*usual, *([last] if longer or not usual else []), None]
 
 
 def bar(share: float, width: int = 30) -> str:
-    """A share as a bar; plain ASCII."""
+    """Return a share as a bar in plain ASCII."""
     return "#" * round(share * width)
 
 
-def percent(share: float) -> str:
-    """A share with one digit; what is not nothing does not read as nothing."""
-    return f"{share:.1%}" if share >= 0.0005 or share == 0 else "<0.1%"
+def percent(share: float | None) -> str:
+    """Return a share with a digit after the point, ``<0.1%`` for a small share above 0, a dash where unknown."""
+    return ("<0.1%" if 0 < share < 0.0005 else f"{share:.1%}") if is_known(share) else DASH

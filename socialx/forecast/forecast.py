@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.core.disk import as_cell, atomic_write, check_output
-from socialx.core.errors import Argument, SettingsError
+from socialx.core.errors import Argument, SettingsError, counted
 from socialx.core.notebook import ROWS, ResultRepr, names_in
 
 if TYPE_CHECKING:
@@ -261,15 +261,22 @@ class Forecast(ResultRepr):
 
         sensors: None takes the six with the largest expected change.
         """
+        from socialx.drawing.canvas import day, moment
+        from socialx.drawing.terminal import lead_text
         from socialx.forecast.picture import MOST, plot_forecast
 
         check_output(Path(path), True, self.inputs)
-        minutes = self.step_minutes * self.values.shape[1]
+        shown = self.panels(sensors or self.largest_changes(MOST))
+        first, minutes = int(self.origin[0].astype(np.int64)), self.step_minutes * self.values.shape[1]
+        several = f", and {len(self.origin) - 1} later ones" if len(self.origin) > 1 else ""
+        every = counted(len(self.sensors), "sensor")
+        some = every if len(shown) == len(self.sensors) else f"{len(shown)} of {every}"
+        length = "hour" if minutes == 60 else lead_text(minutes)
+        heading = f"{some}, next {length} from {moment(first):%H:%M} on {day(first)} {moment(first).year}{several}"
         zone = f", times of {self.timezone}" if self.timezone else ""
-        heading = f"{self.dataset}: {self.targets[0]} in the next {minutes} minutes, forecast by {self.run}{zone}"
         what = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
-        band = "" if self.interval is None else f"{100 * self.interval:g} % interval"
-        plot_forecast(self.panels(sensors or self.largest_changes(MOST)), heading, what, Path(path), band)
+        band = "" if self.interval is None else f"{100 * self.interval:g} % prediction interval"
+        plot_forecast(shown, heading, f"{self.dataset}, forecast by {self.run}{zone}", what, Path(path), band)
 
 
 def check_suffix(path: Path) -> None:

@@ -1,18 +1,18 @@
-"""A forecast on a terminal, and as a picture: history, forecast and, where it is known, truth of a few sensors."""
+"""A forecast on a terminal and as a picture: observations, forecast and, where known, truth for a few sensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from socialx.drawing.canvas import BLUE, GREY, VERMILION, day, moment, picture, plain, time_ticks, title
+from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, time_ticks, value_limits
 from socialx.drawing.terminal import number, print_line, reported_minutes, step_name
 
 if TYPE_CHECKING:
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 MOST = 6  # panels: more are too small to be read
 COLUMNS = 3
-PANEL = (5.0, 3.3)  # inches
+PANEL = (3.0, 2.5)  # inches
+TICKS = 3  # of a time axis
 SHOWN = 10  # sensors of a table that names none
 STEPS, STEPS_WITH_INTERVALS = 6, 3  # the latest of those that are reported: more do not fit into 80 columns
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One sensor.  seconds int64 [R] and observed [R], NaN where nothing was read; times int64 [W,P], values [W,P].
+    """A sensor in a table or picture.
 
-    issued int64 [W]: when each forecast was made.  mark, remark: a word and words on an incomplete history, else empty.
-    lower, upper [W,P]: the ends of the intervals, None without.
+    seconds int64 [R], observed [R]: NaN where missing. issued int64 [W]: forecast origins. times int64 [W,P], values
+    [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: ends of intervals, or
+    None.
     """
 
     sensor: str
@@ -46,7 +48,7 @@ class Panel:
 
 
 def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, console: Console | None = None) -> None:
-    """The last issue, a row per sensor: its reading and what is forecast at the reported steps, with its interval."""
+    """Print the forecast from the last origin, a row per sensor: observation, forecasts and intervals."""
     out, first = console or Console(), panels[0]
     print_line(out, headline)
     shown = [minutes for minutes in reported_minutes(first.values.shape[1], step_minutes) if minutes]
@@ -57,7 +59,7 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("input", no_wrap=True)
     for panel in panels:
-        now = float(panel.observed[np.searchsorted(panel.seconds, panel.issued[-1])])
+        last = float(panel.observed[np.searchsorted(panel.seconds, panel.issued[-1])])
         cells = []
         for step in (minutes // step_minutes - 1 for minutes in shown):
             cells.append(f"{panel.values[-1, step]:.1f}")
@@ -65,67 +67,68 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
                 low, high = panel.lower[-1, step], panel.upper[-1, step]
                 digits = 0 if high >= 10 else 1
                 cells[-1] += f" ({low:.{digits}f}-{high:.{digits}f})"
-        table.add_row(escape(panel.sensor), number(None if np.isnan(now) else now, 1), *cells, panel.mark)
+        table.add_row(escape(panel.sensor), number(last, 1), *cells, panel.mark)
     out.print(table)
 
 
-def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path, band: str = "") -> None:
-    """Draw one panel per sensor into a .png, .svg or .pdf, atomically.
+def plot_forecast(
+    panels: Sequence[Panel], heading: str, subheading: str, quantity: str, path: Path, band: str = ""
+) -> None:
+    """Draw a panel per sensor into a .png, .svg or .pdf, atomically and equal to the byte in every call.
 
-    what: quantity and unit, the label of the upright axis.  band: the name of the intervals.  Two renders of the same
-    are equal, to the byte.
+    quantity: with the unit, the label on the upright axis. band: the name for intervals.
     """
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    with picture(path, (PANEL[0] * columns, PANEL[1] * rows + 0.8)) as figure:
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
-        figure.suptitle(heading, fontsize=13)
+    with picture(path, (max(PANEL[0] * columns, 2 * PANEL[0]), PANEL[1] * rows + 1.0)) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        headline(figure, heading, subheading)
         # One upright axis for all panels, so that sensors can be compared.
-        parts = [part for each in panels for part in (each.observed, each.values, each.lower, each.upper)]
-        shown = np.concatenate([part.ravel() for part in parts if part is not None])
-        shown = shown[np.isfinite(shown)]
-        low, high = (float(shown.min()), float(shown.max())) if len(shown) else (0.0, 1.0)
-        pad = 0.06 * max(high - low, 1.0) if len(shown) else 0.0
-        low, high = max(0.0, low - pad) if low >= 0 else low - pad, high + pad
-        for place, axes in enumerate(grid.flat):
-            if place >= len(panels):
+        parts = [part for panel in panels for part in (panel.observed, panel.values, panel.lower, panel.upper)]
+        limits = value_limits(np.concatenate([part.ravel() for part in parts if part is not None]))
+        for index, axes in enumerate(grid.flat):
+            if index >= len(panels):
                 axes.set_visible(False)
                 continue
-            _draw(axes, panels[place], place % columns == 0, what, band)
-            axes.set_ylim(low, high)
+            _draw(axes, panels[index], index % columns == 0, quantity, band)
+            axes.set_ylim(limits)
         handles, names = grid.flat[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+        figure.legend(handles, names, loc="outside lower center", ncols=2 * columns, frameon=False, fontsize=SMALL)
 
 
-def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> None:
-    start = int(panel.seconds[0])
+def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) -> None:
+    start, origin = int(panel.seconds[0]), int(panel.issued[-1])
     end = int(max(panel.seconds[-1], panel.times.max()))
-    known = panel.seconds <= panel.issued[-1]
     single = len(panel.issued) == 1
-    x = panel.seconds - start
-    axes.plot(x[known], panel.observed[known], color=GREY, linewidth=1.4, label="reading")
-    if not known.all() and np.isfinite(panel.observed[~known]).any():
-        later = x >= int(panel.issued[-1]) - start
-        axes.plot(
-            x[later], panel.observed[later], color=GREY, linewidth=1.4, linestyle=":", label="reading that came later"
-        )
-    for place, (issued, times, values) in enumerate(zip(panel.issued, panel.times, panel.values, strict=True)):
-        label = ("forecast" if single else "forecasts") if place == 0 else None
-        marker = "o" if single else None
+    _draw_observed(axes, panel, panel.seconds <= origin, label="observed")
+    later = panel.seconds >= origin
+    if np.isfinite(panel.observed[later][1:]).any():
+        _draw_observed(axes, panel, later, linestyle=":", label="observed later")
+    for rank, (times, values) in enumerate(zip(panel.times, panel.values, strict=True)):
         if panel.lower is not None and panel.upper is not None:
-            ends = panel.lower[place], panel.upper[place]
-            name = None if place else band
+            ends = panel.lower[rank], panel.upper[rank]
+            name = None if rank else band
             axes.fill_between(times - start, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=name)
-        axes.plot(times - start, values, color=VERMILION, linewidth=1.8, marker=marker, markersize=3.5, label=label)
-        if single:
-            axes.axvline(int(issued) - start, color=BLUE, linewidth=1, linestyle="--", label="issued")
-    date = moment(int(panel.issued[-1]))
-    when = f"issued {day(int(panel.issued[-1]))} {date:%Y %H:%M}" if single else f"{len(panel.issued)} forecasts"
-    title(axes, f"Sensor {panel.sensor}", f"{when}{f'; {panel.remark}' if panel.remark else ''}")
+        label = None if rank else "forecast" if single else "forecasts"
+        dots: dict[str, Any] = {"marker": "o", "markersize": 2.5} if single else {}
+        axes.plot(times - start, values, color=VERMILION, linewidth=1.8, label=label, **dots)
+    if single:
+        axes.axvline(origin - start, color=BLUE, linewidth=1, linestyle="--", label="forecast origin")
+    axes.set_title(f"Sensor {panel.sensor}{f', {panel.remark}' if panel.remark else ''}", fontsize=SMALL + 1)
     ticks, texts, _ = time_ticks(start, end - start)
-    keep = slice(None, None, 2) if len(ticks) > 6 else slice(None)
+    keep = slice(None, None, -(-len(ticks) // TICKS))
     axes.set_xticks(ticks[keep], texts[keep])
     axes.set_xlim(0, end - start)
+    axes.tick_params(labelsize=SMALL)
     if leftmost:
-        axes.set_ylabel(what)
+        axes.set_ylabel(quantity)
     plain(axes, "y")
+
+
+def _draw_observed(axes: Axes, panel: Panel, rows: np.ndarray, **look: Any) -> None:
+    """Draw observations at some rows [R] as a line, and an observation between two gaps as a dot."""
+    seconds, values = panel.seconds[rows] - panel.seconds[0], panel.observed[rows]
+    axes.plot(seconds, values, color=GREY, linewidth=1.4, **look)
+    gap = np.isnan(np.pad(values, 1, constant_values=np.nan))
+    lonely = ~gap[1:-1] & gap[:-2] & gap[2:]
+    axes.plot(seconds[lonely], values[lonely], color=GREY, marker="o", markersize=3, linestyle="none")

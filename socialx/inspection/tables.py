@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from socialx.core.errors import counted, sample
-from socialx.drawing.canvas import DAY, day, moment, picture, time_ticks, title
-from socialx.drawing.map import BAR, SensorMap, draw_map
+from socialx.drawing.canvas import DAY, day, headline, moment, picture, time_ticks, title
+from socialx.drawing.map import BAR, ERROR_COLOURS, SensorMap, draw_map
 from socialx.drawing.terminal import IMPUTED, percent
 from socialx.files.sources.backfill import Plan
 from socialx.files.sources.positions.locations import near
@@ -133,15 +133,12 @@ def plot_report(store: Store, report: Report, path: Path) -> None:
     report: of the same store.  Two renders of one file are equal, to the byte.  About 2 s.
     """
     with picture(path) as figure:
-        left, right = figure.subplots(1, 2, width_ratios=(2, 3))
+        upper, lower = figure.subplots(2, 1, height_ratios=(1, 1))
         missing = f"{percent(report.missing_share)} missing" if report.missing_share else "nothing missing"
-        times = f"{report.first_timestamp[:16]} to {report.last_timestamp[:16]}"
-        figure.suptitle(
-            f"{report.dataset}: {counted(report.sensors, 'sensor')}, {report.rows:,} rows, {times}, {missing}",
-            fontsize=14,
-        )
-        _draw_week(figure, right, store)
-        _draw_map(figure, left, store, report)
+        times = f"{report.rows:,} rows, {report.first_timestamp[:16]} to {report.last_timestamp[:16]}"
+        headline(figure, f"{report.dataset}: {counted(report.sensors, 'sensor')}, {missing}", times)
+        _draw_week(figure, lower, store)
+        _draw_map(figure, upper, store, report)
 
 
 def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
@@ -162,7 +159,7 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
         colours = {"vmin": mean[alive].min(), "vmax": mean[alive].max(), "cmap": "viridis"}
     else:
         heading, label = "Sensors by share of missing readings", "share of rows without a valid reading"
-        colours = {"vmin": 0.0, "vmax": missing[alive].max(initial=FEW_MISSING), "cmap": "plasma_r"}
+        colours = {"vmin": 0.0, "vmax": missing[alive].max(initial=FEW_MISSING), "cmap": ERROR_COLOURS}
     texts = FuncFormatter(lambda value, _: f"{value:.3g}" if few else f"{100 * value:.3g}%")
     shown = SensorMap(
         heading=heading,

@@ -11,9 +11,17 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain, title
-from socialx.drawing.map import Place, SensorMap, draw_map, feature, points_of, write_features
-from socialx.drawing.terminal import number, numbers, of_unit, print_line, print_table, reported_minutes, step_name
+from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, title
+from socialx.drawing.map import ERROR_COLOURS, Place, SensorMap, draw_map, feature, point_features, write_features
+from socialx.drawing.terminal import (
+    number,
+    number_table,
+    print_line,
+    print_table,
+    reported_minutes,
+    step_name,
+    unit_suffix,
+)
 from socialx.scoring.metrics import ErrorOf, maes_of
 from socialx.scoring.results import Explanation, Layer, SensorErrors
 from socialx.scoring.tables import WORST, key_text
@@ -36,20 +44,20 @@ REFERENCES: tuple[dict[str, Any], ...] = (
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
     """Errors by horizon, hour and sensor, and what each head of each social layer does."""
     out = console or Console()
-    mae, steps = f"MAE{of_unit(explanation.unit)}", explanation.by_horizon
-    table = numbers("at", mae, "forecasts")
+    mae, steps = f"MAE{unit_suffix(explanation.unit)}", explanation.by_horizon
+    table = number_table("at", mae, "forecasts")
     rows = {row.key: row for row in steps} | {None: ErrorOf(None, explanation.mae, explanation.count)}
     for minutes in reported_minutes(len(steps), steps[0].key):
         row = rows[minutes]
         table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
     print_table(out, f"{explanation.run}, {explanation.split} windows, {explanation.target}", table)
     hours = [(key_text("hour", row.key), number(row.mae, 3)) for row in explanation.by_hour]
-    table = numbers(*("from", mae) * 4)
+    table = number_table(*("from", mae) * 4)
     for first in range(6):
         table.add_row(*(cell for hour in hours[first::6] for cell in hour))
     print_table(out, "by the hour of the day that is forecast", table)
     scored = [sensor for sensor in explanation.sensors if sensor.mae is not None][:WORST]
-    table = numbers("sensor", mae, "forecasts", "neighbour", "weight", "km")
+    table = number_table("sensor", mae, "forecasts", "neighbour", "weight", "km")
     for sensor in scored:
         largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
         errors = (number(sensor.mae, 3), f"{sensor.count:,}")
@@ -65,7 +73,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
 
 def _print_layers(layers: Sequence[Layer], out: Console) -> None:
     trained, most = "trained" if any(layer.trained for layer in layers) else "fixed", layers[0].neighbours
-    table = numbers("layer", "head", "radius", "softness", "null key", "entropy", "distance")
+    table = number_table("layer", "head", "radius", "softness", "null key", "entropy", "distance")
     for layer in layers:
         name = layer.name
         for place, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
@@ -90,14 +98,15 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
     Two renders of the same are equal, to the byte.
     """
     radii = [layer for layer in explanation.layers if layer.heads]
-    panels: list[Any] = [["map", "horizon", "radii" if radii else "horizon"], ["map", "hour", "worst"]]
+    panels: list[Any] = [["map", "map"], ["horizon", "radii" if radii else "horizon"], ["hour", "worst"]]
     with picture(path) as figure:
-        axes = figure.subplot_mosaic(panels, width_ratios=(3, 1.4, 1.4))
+        axes = figure.subplot_mosaic(panels, height_ratios=(2, 1, 1))
         count = f"{explanation.count:,} forecasts" if explanation.count else "no valid target"
-        mae = "" if explanation.mae is None else f", MAE {explanation.mae:.3f} {explanation.unit}"
+        mae = "" if explanation.mae is None else f": MAE {explanation.mae:.3f} {explanation.unit}"
         name = f"{Path(explanation.run).name} on {explanation.protocol.dataset}"
         times = "" if explanation.times is None else f", {explanation.times[0][:16]} to {explanation.times[1][:16]}"
-        figure.suptitle(f"{name}: {explanation.target}, {explanation.split} split{times}, {count}{mae}", fontsize=14)
+        target = explanation.target.replace("_", " ")
+        headline(figure, f"{name}{mae}", f"{target}, {explanation.split} windows{times}, {count}")
         _draw_horizon(axes["horizon"], explanation)
         _draw_hours(axes["hour"], explanation)
         _draw_worst(axes["worst"], explanation.sensors, explanation.mae, explanation.unit)
@@ -124,7 +133,7 @@ def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
         degrees=np.array([(sensor.latitude, sensor.longitude) for sensor in explanation.sensors], float),
         values=mae,
         worst=worst,
-        colours={"vmin": low, "vmax": high, "cmap": "plasma_r"},
+        colours={"vmin": low, "vmax": high, "cmap": ERROR_COLOURS},
         colour_bar={
             "label": f"MAE, {explanation.unit}",
             "extend": "max" if (mae[scored] > high).any() else "neither",
@@ -229,7 +238,7 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
     axes.invert_yaxis()
     title(axes, "How far each head reaches", "a head is one set of attention weights")
     axes.set(xlabel="km within which neighbours count", ylabel="head", xlim=(0, None))
-    axes.legend(fontsize=SMALL - 1, loc="upper center", bbox_to_anchor=(0.5, -0.22), frameon=False)
+    axes.legend(fontsize=SMALL - 1, loc="upper center", bbox_to_anchor=(0.5, -0.28), frameon=False)
     plain(axes, "x")
 
 
@@ -248,4 +257,4 @@ def write_explanation(explanation: Explanation, where: Mapping[str, Place], path
         if near.id != sensor.id and {near.id, sensor.id} <= where.keys()
         for ends in ({"from": near.id, "to": sensor.id},)
     ]
-    write_features(path, [*points_of(where, explanation.unit, mae=maes, forecasts=counts), *lines])
+    write_features(path, [*point_features(where, explanation.unit, mae=maes, forecasts=counts), *lines])

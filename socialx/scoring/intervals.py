@@ -11,6 +11,8 @@ speed that is forecast: errors in congestion are several times larger.  With few
 the level 0.99 needs, a sensor has the bounds of all sensors in that group; where these are too few as well, those of
 all groups.
 
+An interval is smooth over the steps of a forecast: what is added at a step is the mean over up to five steps around it.
+
 The stored levels are 0.50, 0.55, ... 0.95, 0.98 and 0.99.  A level between two of them gets the wider one.
 """
 
@@ -43,6 +45,7 @@ from socialx.scoring.scoring_pass import run_metrics
 SCHEMA, TABLES = "socialx.intervals/1", ("lower", "upper", "free_flow")  # of a file of them
 LEVELS = (*range(50, 100, 5), 98, 99)  # percent
 SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: where a group ends and the next one begins
+SMOOTH = 2  # steps before and after one, over which its bounds are averaged
 LEAST = 199  # errors: with fewer of them the level 0.99 has no bounds
 SCORED_LEVELS = (0.5, 0.8, 0.9)
 KEPT_BYTES = 256 << 20  # of errors; a part that has more keeps those of every second, third ... window
@@ -136,7 +139,8 @@ class ConformalIntervals(ResultRepr):
         """
         place, forecast = self.place(level), forecast.float()
         groups = groups_of(forecast, self.free_flow[:-1])
-        ends = [forecast + bounds[place, :, :, :-1].gather(0, groups) for bounds in (self.lower, self.upper)]
+        bounds = (table[place, :, :, :-1].gather(0, groups) for table in (self.lower, self.upper))
+        ends = [forecast + mean_over_steps(part) for part in bounds]
         floor = [0.0 if name in NOT_NEGATIVE else -torch.inf for name in self.protocol.targets]
         low, high = (end.clamp(min=torch.tensor(floor, device=end.device)) for end in ends)
         return low, high
@@ -174,6 +178,14 @@ class ConformalIntervals(ResultRepr):
         tables = (whole.free_flow, whole.lower, whole.upper)
         free_flow, lower, upper = (table.index_select(-2, columns).to(device) for table in tables)
         return replace(self, sensors=tuple(sensors), free_flow=free_flow, lower=lower, upper=upper)
+
+
+def mean_over_steps(bounds: Tensor) -> Tensor:
+    """Return bounds [B,P,N,G] as means over as many steps before as after each, so that the first and the last stay."""
+    steps = torch.arange(bounds.shape[1], device=bounds.device)
+    reach = torch.minimum(steps, steps.flip(0)).clamp(max=SMOOTH)
+    near = ((steps - steps[:, None]).abs() <= reach[:, None]).to(bounds.dtype)
+    return torch.einsum("pq,bqng->bpng", near / near.sum(dim=1, keepdim=True), bounds)
 
 
 def groups_of(forecast: Tensor, free_flow: Tensor) -> Tensor:

@@ -14,12 +14,12 @@ from socialx.core.errors import counted, sample
 from socialx.drawing.terminal import (
     IMPUTED,
     number,
-    numbers,
-    of_unit,
+    number_table,
     print_line,
     print_table,
     reported_minutes,
     step_name,
+    unit_suffix,
 )
 from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.difference import LEAST_DAYS, Difference
@@ -96,7 +96,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
             mae = scores[name][None].mae
             gain = 1 - mae / maes[best]
             than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than the best baseline"
-            line = f"{name}: MAE{of} {mae:.4g}{of_unit(unit)} over all steps, {than} ({best}, {maes[best]:.4g})"
+            line = f"{name}: MAE{of} {mae:.4g}{unit_suffix(unit)} over all steps, {than} ({best}, {maes[best]:.4g})"
             where = worse_at(scores[name], references, protocol) if gain > 0 else ""
             lines.append(f"{line}; worse at {where}" if where else line)
     return lines
@@ -137,7 +137,7 @@ def print_scores(
 
     Horizons beyond P are left out.
     """
-    unit = of_unit(protocol.targets[target])
+    unit = unit_suffix(protocol.targets[target])
     table = Table(title=title, title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
     for head in ("at", f"MAE{unit}", f"RMSE{unit}", "MAPE %", "R2"):
@@ -159,7 +159,7 @@ def print_coverage(
     """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
     table = Table(show_edge=False)
     table.add_column("model", overflow="fold")
-    for head in ("interval", "at", "covered", f"mean width{of_unit(unit)}"):
+    for head in ("interval", "at", "covered", f"mean width{unit_suffix(unit)}"):
         table.add_column(head, no_wrap=True, justify="right")
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
     for name, coverage in rows.items():
@@ -184,12 +184,12 @@ def print_errors(rows: Mapping[str, Sequence[ErrorOf]], what: str, evaluation: E
     """
     protocol, last = evaluation.protocol, list(rows.values())[-1]
     order = [place for place, row in enumerate(last) if row.count]
-    unit = f" in{of_unit(protocol.unit)}" if of_unit(protocol.unit) else ""
+    unit = f" in{unit_suffix(protocol.unit)}" if unit_suffix(protocol.unit) else ""
     title = f"{evaluation.split} windows, {next(iter(protocol.targets))}, MAE{unit} by {what}"
     if what == "sensor":
         order = sorted(order, key=lambda place: -(last[place].mae or 0))[:WORST]
         title += f", the {len(order)} worst of {len(last)}" if len(order) < len(last) else ", the worst first"
-    table = numbers(what)
+    table = number_table(what)
     for name in rows:
         table.add_column(escape(name), justify="right")
     table.add_column("readings", justify="right", no_wrap=True)
@@ -202,7 +202,7 @@ def print_errors(rows: Mapping[str, Sequence[ErrorOf]], what: str, evaluation: E
 def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
     """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
-    table = numbers("at", f"difference{of_unit(protocol.unit)}", "95 % from", "to", "it differs")
+    table = number_table("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "it differs")
     for row in (row for row in difference.rows if row.minutes in shown):
         signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
         differs = "-" if row.differs is None else ("yes" if row.differs else "no")
@@ -213,7 +213,8 @@ def print_difference(difference: Difference, protocol: ScoringProtocol, out: Con
 
 def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console) -> None:
     """The last days of a run: MAE, readings in their intervals, and how many sensors are worse."""
-    table = numbers("day", f"MAE{of_unit(protocol.unit)}", f"in the {LEVEL:.0%} interval", "worse sensors", "readings")
+    inside = f"in the {LEVEL:.0%} interval"
+    table = number_table("day", f"MAE{unit_suffix(protocol.unit)}", inside, "worse sensors", "readings")
     for day in drift.days[-DRIFT_DAYS:]:
         share = "-" if day.covered is None else f"{day.covered:.1%}"
         table.add_row(day.date, number(day.mae, 4), share, str(len(day.worse)), f"{day.count:,}")

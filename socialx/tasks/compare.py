@@ -32,7 +32,7 @@ from socialx.training.clock import clock_for
 from socialx.training.profile.analysis import partition
 from socialx.training.profile.measure import Training
 from socialx.training.profile.profile import Gain
-from socialx.training.profile.trials import gain_of, interleaved_ab
+from socialx.training.profile.trials import interleaved_ab, mean_gain
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
 BLOCK_S, LEAST_STEPS = 1.0, 5  # of each block
@@ -98,7 +98,7 @@ def compare(
                 others += blocks[1]
         mine, theirs = flat(effective), flat(there)
         changes = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
-        return Comparison(gain_of(logs), Side.of(ours), Side.of(others), changes)
+        return Comparison(mean_gain(logs), Side.of(ours), Side.of(others), changes)
 
 
 def one_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:

@@ -21,7 +21,7 @@ from socialx.core.errors import (
 from socialx.core.help import OVERWRITE, Help, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.progress import Callback, note, subscribe, work
-from socialx.drawing.map import places, points_of, write_features
+from socialx.drawing.map import point_features, sensor_places, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
 from socialx.files.sources import download as downloads
@@ -377,11 +377,11 @@ def inspect(
         opened = open_store(path)
         where = None
         if geojson is not None:
-            where = places(opened.sensors, path)
+            where = sensor_places(opened.sensors, path)
         report = inspection.examine(opened)
         if where is not None and geojson is not None:
             missing, mean = report.sensor_missing_share, report.sensor_mean
-            write_features(Path(geojson), points_of(where, report.unit, missing_share=missing, mean=mean))
+            write_features(Path(geojson), point_features(where, report.unit, missing_share=missing, mean=mean))
             note(Message("", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}"))
         if plot is not None:
             from socialx.inspection.tables import plot_report

@@ -12,7 +12,7 @@ import numpy as np
 from socialx.core.errors import Message
 from socialx.core.help import END, RUN, SPLIT, START, Help, with_help
 from socialx.core.progress import Callback, note, subscribe
-from socialx.drawing.map import places
+from socialx.drawing.map import sensor_places
 from socialx.files.store.time_axis import Time, as_text
 from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, sensor_errors
 from socialx.scoring.explanation import plot_explanation, write_explanation
@@ -59,7 +59,7 @@ def explain(
         scored = scored_split([name], layers, split, start, end)
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
         dataset.note_clock(("hour",))
-        where = None if geojson is None else places(dataset.sensors, dataset.store.path)
+        where = None if geojson is None else sensor_places(dataset.sensors, dataset.store.path)
         with when_memory_runs_out(scored.experiment):
             baselines = {each: forecast for each, forecast in scored.baselines().items() if each != ZEROS_COPIED}
             errors, weights = scored.errors(), AttentionWeights(model)

@@ -24,7 +24,7 @@ from socialx.model.pooling import DotAttention, Geometry, Social
 from socialx.model.xlstm.encoder import CPU_CHUNK
 from socialx.settings.conflicts import refuse_conflicts
 from socialx.settings.schema import Settings
-from socialx.training.profile.measure import work_of
+from socialx.training.profile.measure import count_work
 from tests.commands import ROOT, edited, refused, small_file, small_run, works
 from tests.networks import features, positions
 
@@ -128,7 +128,7 @@ def test_a_longer_patch_is_fewer_tokens_and_less_work(encoder: str) -> None:
         model = made(network, patch, encoder).float()
         assert model.tokens.adaptive_embedding is not None
         assert model.tokens.adaptive_embedding.shape == (5, 12 // patch, 16)
-        work.append(work_of(model, example))
+        work.append(count_work(model, example))
         if encoder == "xlstm":
             assert (model.encoder.lookback, model.encoder.cpu_chunk) == (12 // patch, CPU_CHUNK * patch)
     for one, two in pairwise(work):

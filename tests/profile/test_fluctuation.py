@@ -19,8 +19,8 @@ from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.training.clock import HostClock
 from socialx.training.learner import Learner
-from socialx.training.profile.analysis import Partition, bin_seconds, busy_bins, fluctuation, partition, repeats
-from socialx.training.profile.measure import Lengths, clocked, measure
+from socialx.training.profile.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
+from socialx.training.profile.measure import Lengths, clock_sections, measure
 from socialx.training.profile.profile import Section
 from socialx.training.profile.rules import with_findings
 from tests.networks import CPU, forecaster, learner, loader, speeds
@@ -78,7 +78,7 @@ def test_the_period_of_a_wave_is_found_between_two_bins(period: float, phase: fl
     """A straight line below it is no matter."""
     at = np.arange(600)
     signal = 0.5 + 0.5 * np.sin(2 * np.pi * at / period + phase) + at / 300
-    found, strength = repeats(signal)
+    found, strength = find_period(signal)
     assert found == pytest.approx(period, rel=0.02)
     assert strength > 0.9
 
@@ -144,7 +144,7 @@ def test_few_steps_have_no_period(count: int) -> None:
 
 @pytest.mark.parametrize("signal", [[], [0.5], [0.0] * 50, [1.0] * 50, [0.0, 1.0], [0.0, 1.0] * 4])
 def test_signals_without_a_period(signal: list[float]) -> None:
-    assert repeats(np.array(signal)) == (None, 0.0)
+    assert find_period(np.array(signal)) == (None, 0.0)
 
 
 # Bins
@@ -214,7 +214,7 @@ def test_the_cause_has_as_many_steps_as_a_period(every: dict[str, float], cause:
 
 def profiled(parts: Partition, facts: Section, every: int = 50, batches: int = 1) -> Section:
     """What a profile says of these steps."""
-    made = clocked(HostClock(), parts, loader(), batches, Lengths(9, 0, every), facts)
+    made = clock_sections(HostClock(), parts, loader(), batches, Lengths(9, 0, every), facts)
     return made.fluctuation
 
 

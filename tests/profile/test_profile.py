@@ -26,12 +26,12 @@ from socialx.training.cuda_graph import WARMUP
 from socialx.training.gpu_usage import DeviceSamples, sampling
 from socialx.training.learner import Learner
 from socialx.training.profile import measure
-from socialx.training.profile.analysis import grouped, outliers, partition
-from socialx.training.profile.measure import Lengths, device_section, machine, work_of
+from socialx.training.profile.analysis import group_means, outliers, partition
+from socialx.training.profile.measure import Lengths, count_work, device_section, machine
 from socialx.training.profile.page import page
 from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, part
 from socialx.training.profile.rules import with_findings
-from socialx.training.profile.trials import repeated
+from socialx.training.profile.trials import repeat_batch
 from tests.commands import SMALL
 from tests.fake_nvml import fake_nvml
 from tests.fake_time import FakeTime
@@ -81,7 +81,7 @@ def test_even_steps_and_quick_ones_are_not_named(values: list[float]) -> None:
 
 @given(st.lists(st.floats(0, 9), min_size=1, max_size=200), st.integers(1, 50))
 def test_neighbours_are_grouped_into_few_points(values: list[float], most: int) -> None:
-    size, means = grouped(np.array(values), most)
+    size, means = group_means(np.array(values), most)
     assert len(means) <= most
     assert len(means) == -(-len(values) // size)
     assert sum(means[:-1]) * size + means[-1] * (len(values) - size * (len(means) - 1)) == pytest.approx(sum(values))
@@ -320,7 +320,7 @@ class Product(nn.Module):
 def test_the_operations_of_a_product_are_counted_for_one_window() -> None:
     model, made = Product(), loader(batch_size=9)
     before, state = model.weight.detach().clone(), torch.get_rng_state()
-    flops, moved = work_of(model, next(iter(made.epoch(0))))
+    flops, moved = count_work(model, next(iter(made.epoch(0))))
     # 5 sensors; a product forward, and one backward for the matrix alone.
     assert flops == 2 * 2 * 5 * 12 * 7
     assert moved >= 4 * 2 * (5 * 12 + 12 * 7 + 5 * 7)
@@ -332,8 +332,8 @@ def test_the_operations_of_a_product_are_counted_for_one_window() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
-        ("work_of", NotImplementedError("no formula\nfor this"), "cannot be counted: no formula"),
-        ("work_of", ValueError("Pointer argument (at 0)"), "cannot be counted: Pointer argument (at 0)"),  # of Triton
+        ("count_work", NotImplementedError("no formula\nfor this"), "cannot be counted: no formula"),
+        ("count_work", ValueError("Pointer argument (at 0)"), "cannot be counted: Pointer argument (at 0)"),
         ("_best", torch.OutOfMemoryError("CUDA out of memory. Tried\nto"), "cannot be measured: CUDA out of memory."),
         ("_best", RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), "cannot be measured: CUBLAS_STATUS_ALLOC_FAILED"),
     ],
@@ -346,7 +346,7 @@ def test_what_cannot_be_counted_or_has_no_room_is_a_reason(
 
     monkeypatch.setattr(measure, name, fails)
     profile = profiled(monkeypatch, rates=machine)
-    lost = {"work_of": ("throughput.flops_per_step", "throughput.bytes_per_step"), "_best": ("machine",)}[name]
+    lost = {"count_work": ("throughput.flops_per_step", "throughput.bytes_per_step"), "_best": ("machine",)}[name]
     assert {key: profile.why[key].startswith(says) and profile.value(key) is None for key in lost} == dict.fromkeys(
         lost, True
     )
@@ -357,7 +357,7 @@ def test_what_cannot_be_counted_or_has_no_room_is_a_reason(
 
 def test_the_same_windows_several_times_are_a_larger_batch() -> None:
     made = next(iter(loader(batch_size=3).epoch(0)))
-    larger = repeated(made, 4)
+    larger = repeat_batch(made, 4)
     for one, more in zip((*made.batch, *made.target), (*larger.batch, *larger.target), strict=True):
         assert torch.equal(torch.cat([one] * 4).nan_to_num(-1), more.nan_to_num(-1))
 

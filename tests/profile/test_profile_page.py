@@ -136,18 +136,14 @@ def test_the_document_is_well_formed_and_can_be_heard(name: str) -> None:
     text = page(BUILT[name]())
     outline = well_formed(text)
     assert len(outline.named("title")) - len(outline.named("svg")) == 1
-    assert outline.named("svg")
+    assert bool(outline.named("svg")) == (name != "bare")
     assert all(picture["role"] == "img" for picture in outline.named("svg"))
     assert {attributes["scope"] for attributes in outline.named("th")} == {"col", "row"}
     assert not outline.named("script")
     assert len(text.encode()) < 200_000
     refuse_network(text)
     parts = re.findall("<h2>(.*?)</h2>", text)
-    assert name != "bare" or parts == [
-        "Shares of a step",
-        "Time of each step",
-        "Rates",
-    ]  # what was not measured has none
+    assert name != "bare" or parts == ["A step by cause", "Over the measured steps", "Rates"]  # the measured ones
     assert not re.search(r"\b(None|nan|inf|infinity|null)\b", outline.text, re.IGNORECASE)
 
 
@@ -177,7 +173,7 @@ def test_a_number_that_is_none_or_not_a_number_does_not_show() -> None:
     )
     text = page(profile)
     assert not re.search(r"\b(None|null|Infinity)\b|nan\b|NaN", text)
-    assert "low = \u2013" in text
+    assert "low = -" in text
 
 
 def test_texts_of_a_profile_are_no_markup() -> None:
@@ -199,6 +195,8 @@ def test_every_finding_is_told() -> None:
         assert finding.evidence in text
         assert finding.rule in text
         assert finding.severity in text
+    assert "2.15x as fast" in text
+    assert "without that cause: 1,096\u00a0ms" in text
     for said in ("alone 2.15x", "loader.mode = on_device", "loader.pin_memory = true", "loader.num_workers = 11"):
         assert said in text
     assert "Will not help" in text
@@ -208,15 +206,8 @@ def test_every_finding_is_told() -> None:
 
 def test_a_device_is_told_by_its_kernels() -> None:
     text = Outline(page(cuda())).text
-    for said in (
-        "kernels running",
-        "no kernel running",
-        "host late",
-        "nothing asked for",
-        "996.62",
-        "waiting for input",
-        "53.6%",
-    ):
+    names = ("kernels running", "no kernel running", "host late", "nothing asked for", "996.62", "waiting for input")
+    for said in (*names, "53.6%"):
         assert said in text
     assert "training step " not in text.replace("a training step", "")
     assert "not known" not in text  # it took no time
@@ -224,7 +215,7 @@ def test_a_device_is_told_by_its_kernels() -> None:
         assert said in text
     assert "every 9.50 s = 3.90 steps = loader.num_workers (4)" in text
     assert "/code/social x/training/loop.py:212" in text
-    assert "0.1% of 790\u00a0TFLOP/s" in text
+    assert "0.2% of 790\u00a0TFLOP/s in a large matrix product" in text  # in the training step alone
     assert "4.6% of 140\u00a0GiB" in text
     for said in ("slstm_forward", "461,200.4", "1,204", "base.yaml", "loader.batch_size"):
         assert said in text
@@ -232,15 +223,8 @@ def test_a_device_is_told_by_its_kernels() -> None:
 
 def test_a_processor_is_told_by_its_operators() -> None:
     text = Outline(page(cpu())).text
-    for said in (
-        "training step",
-        "aten::mm",
-        "51,200.0",
-        "11.0% of 910\u00a0GFLOP/s",
-        "34.2% of 64\u00a0GB/s",
-        "7.34",
-        "of 16",
-    ):
+    rates = ("51,200.0", "11.1% of 910\u00a0GFLOP/s", "34.4% of 64\u00a0GB/s", "7.34", "of 16")
+    for said in ("training step", "aten::mm", *rates):
         assert said in text
     assert "kernels running" not in text
     for said in ("host.threads = 16", "1.34x", "1.30x to 1.38x", "faster", "no clear difference", "slower"):
@@ -257,10 +241,8 @@ def test_a_step_that_waits_is_no_utilisation() -> None:
     assert "utilisation" not in text.lower()
     for said in ("training step, computing", "36.3%", "training step, waiting", "63.0%"):
         assert said in text
-    assert "whether it computed or waited" in text
     assert "Other programs took 1.6 of 2 cores meanwhile" in text
     assert "cores of other programs" in text
-    assert "training step, waiting" not in Outline(page(cpu())).text
 
 
 @pytest.mark.parametrize(
@@ -299,5 +281,4 @@ def test_a_browser_draws_it_at_any_width(tmp_path: Path) -> None:
     for name, width, seen in drawn({name: page(profile) for name, profile in profiles.items()}, tmp_path):
         assert profiles[name].verdict in seen["text"]
         assert profiles[name].summary in seen["text"]
-        assert seen["svgs"]
         assert uncut(seen["parts"], width), (name, width)

@@ -97,7 +97,8 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     )  # fmt: skip
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
     assert text.startswith("INPUT-BOUND  the CPU waits\n")
-    assert "Without that alone, training would be 2.00x as fast.\n" in text
+    assert "change  loader.mode = on_device, loader.pin_memory = true, alone 2.00x\n" in text
+    assert re.search(r"\nwithout that cause +50.0% ", text)
     assert "1  critical  loader.inline" in text
     for line in (
         "   set  loader.mode = on_device, loader.pin_memory = true, alone 2.00x",
@@ -125,7 +126,7 @@ def test_what_was_tried_together_is_said_first_and_no_bound_below_it(first: int,
     )  # fmt: skip
     findings = [batch, threads] if first == 0 else [threads, batch]
     text = " ".join(printed(replace(measured(), findings=findings, verdict="PYTHON-BOUND"), width).split())
-    assert "With loader.batch_size = 32, trainer.threads = 1, tried: 8.00x as fast (7.20 to 8.80)." in text
+    assert "change loader.batch_size = 32, trainer.threads = 1, tried: 8.00x as fast (7.20 to 8.80)" in text
     assert "set trainer.threads = 1, tried: 1.25x as fast (1.20 to 1.30)" in text
     assert "at most" not in text
     assert "up to" not in text

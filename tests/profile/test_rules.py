@@ -22,8 +22,8 @@ from socialx.training.profile.rules import (
     SEVERITIES,
     VERDICT_OF,
     check_names,
-    failing,
-    patch_of,
+    joint_patch,
+    matching_findings,
     with_findings,
 )
 from tests.profile.sections import loading, section
@@ -207,7 +207,7 @@ def test_a_rule_fires_and_says_what_to_change_and_beside_it_is_quiet(case: Case)
     assert judged.summary
     assert "{" not in judged.summary
     for change in [
-        patch_of(judged.findings),
+        joint_patch(judged.findings),
         *(way for each in judged.findings for way in (each.patch, *each.instead)),
     ]:
         assert set(change) <= set(KEYS)
@@ -257,7 +257,7 @@ def test_the_loss_is_never_read_more_often_than_now() -> None:
         made = with_findings(changed(healthy(), {**changes, "settings.trainer.log_every_n_steps": 100}))
         assert made.findings
         assert changes == {"shares.hooks": 0.2} or any(SITE in finding.advice for finding in made.findings)
-        assert patch_of(made.findings).get("trainer.log_every_n_steps", 100) >= 100
+        assert joint_patch(made.findings).get("trainer.log_every_n_steps", 100) >= 100
 
 
 @pytest.mark.parametrize(("groups", "times"), [(2, 2), (8, 8), (16, 8), (3, 2), (5, 2), (2, 8), (12, 8)])
@@ -294,7 +294,7 @@ ALL_PLANTED = {"loader.batch_size": 32, "trainer.accumulate_grad_batches": 1, "t
 def test_the_patch_has_the_batch_and_the_threads_with_which_it_was_tried(threads: Gain, both: Gain | None) -> None:
     """Whichever is found first, and whether or not the number of threads alone was decided."""
     made = planted(threads, both=both)
-    assert patch_of(made.findings) == ALL_PLANTED
+    assert joint_patch(made.findings) == ALL_PLANTED
     (batch,) = (finding for finding in made.findings if finding.rule == "batch.small")
     assert batch.trial == made.trials[-1 if both and both.low > 1.05 else 1]
     assert batch.gain.startswith(f"tried: {batch.trial.measured}")
@@ -307,7 +307,7 @@ def test_findings_name_one_number_of_threads(better: int) -> None:
     other = Trial("trainer.threads", 3 - better, 30.0, 29.0, 31.0)
     batch = [replace(each, threads=better, threads_before=better) for each in found.trials[1:2]]
     made = with_findings(replace(found, trials=[found.trials[0], other, *batch], findings=[]))
-    assert patch_of(made.findings) == {**ALL_PLANTED, "trainer.threads": better}
+    assert joint_patch(made.findings) == {**ALL_PLANTED, "trainer.threads": better}
 
 
 @pytest.mark.parametrize("both", [Gain(1.0, 0.9, 1.1), Gain(0.7, 0.6, 0.8)])
@@ -404,7 +404,7 @@ def test_lost_time_comes_before_work_that_could_be_less(waiting: float) -> None:
 @given(st.lists(st.sampled_from(CASES), min_size=1, max_size=6))
 def test_patches_merge_without_conflicts(cases: list[Case]) -> None:
     findings = [finding for case in cases if (finding := found(case.profile(), case.rule)) is not None]
-    patch = patch_of(findings)
+    patch = joint_patch(findings)
     assert patch.items() <= {item for finding in findings for item in finding.patch.items()}
     taken: set[str] = set()
     for finding in findings:  # a finding is followed as a whole, or not at all
@@ -441,7 +441,7 @@ def test_other_names_are_refused(name: str) -> None:
 )
 def test_it_fails_on_rules_families_and_severities(names: list[str], fails: list[str]) -> None:
     changes = {**INLINE, "bubble.launch": 0.1, "memory.peak_bytes": GIB, "sm_efficiency": 0.7}
-    messages = failing(with_findings(changed(healthy(), changes)), names)
+    messages = matching_findings(with_findings(changed(healthy(), changes)), names)
     assert [message.where for message in messages] == fails  # the largest share first, and hints last
     assert all(message.what for message in messages)
 
@@ -454,7 +454,7 @@ def said(seed: int) -> tuple[str, str]:
     """The true cause of a random loop, and the family of the first finding that is lost time."""
     loop = draw(Random(seed))
     findings = with_findings(profile_of(loop)).findings
-    for change in (patch_of(findings), *(each for finding in findings for each in finding.instead)):
+    for change in (joint_patch(findings), *(each for finding in findings for each in finding.instead)):
         ConfigLayers().over(change).load()  # what is named can be set
     lost = [f for f in findings if f.severity != "info" and not f.rule.startswith(("compute.", "memory."))]
     return truth(loop)[0], VERDICT_OF[lost[0].rule].removesuffix("-BOUND") if lost else "healthy"

@@ -24,7 +24,7 @@ from socialx.core.errors import SettingsError
 from socialx.training.loop import run_steps
 from socialx.training.profile import collector
 from socialx.training.profile.measure import Lengths, measure, with_trace
-from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, not_met, part, requirements_of
+from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, missed_limits, parse_limits, part
 from socialx.training.profile.trace import (
     MARK,
     WINDOW,
@@ -478,8 +478,8 @@ def test_a_missing_trace_leaves_the_span_whole() -> None:
 def test_requirements_are_met_or_said() -> None:
     made = replace(profile(STEP, []), throughput=section("throughput", 123.456))
     text = "gpu_busy>=0.5, sm_efficiency >= 0.5 ,sync.per_step<=0,shares.input<=.25,kernels.per_step<=1e3"
-    assert not_met(made, requirements_of(text)) == []
-    lines = not_met(made, requirements_of("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
+    assert missed_limits(made, parse_limits(text)) == []
+    lines = missed_limits(made, parse_limits("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
     assert [str(line) for line in lines[:2]] == [
         "gpu_busy: 0.6, required >= 0.8.",
         "throughput.windows_per_s: 123.5, required >= 200.",
@@ -490,9 +490,9 @@ def test_requirements_are_met_or_said() -> None:
 def test_what_was_not_measured_is_not_met() -> None:
     names = ("gpu_busy", "shares.kernel", "sync.per_step", "kernels.launches_per_step")
     for name in (*names, "ms_per_step.bubble", "copy.h2d_bytes_per_step", "device.utilisation_mean"):
-        (line,) = not_met(measured(), requirements_of(f"{name}<=0"))
+        (line,) = missed_limits(measured(), parse_limits(f"{name}<=0"))
         assert str(line).startswith(f"{name}: not measured (no CUDA device")
-        assert str(line).endswith("required <= 0")
+        assert str(line).endswith("required <= 0.")
 
 
 def test_every_number_can_be_required_and_has_its_place_or_a_reason() -> None:
@@ -505,9 +505,9 @@ def test_every_number_can_be_required_and_has_its_place_or_a_reason() -> None:
         for key in name.split("."):
             value = value[key]
         assert value == made.value(name) == (500 if name.startswith("ms_per_step") else 0.5 if "." in name else 7)
-        assert not_met(made, requirements_of(f"{name}>={value},{name}<={value}")) == []
-        assert len(not_met(made, requirements_of(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
-    lines = not_met(measured(), requirements_of(",".join(f"{name}<=0" for name in NAMES)))
+        assert missed_limits(made, parse_limits(f"{name}>={value},{name}<={value}")) == []
+        assert len(missed_limits(made, parse_limits(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
+    lines = missed_limits(measured(), parse_limits(",".join(f"{name}<=0" for name in NAMES)))
     assert {name for name in NAMES if measured().value(name) is None} <= {line.where for line in lines}
     assert [line.where for line in lines if "(None)" in str(line)] == []
 
@@ -525,4 +525,4 @@ def test_every_number_can_be_required_and_has_its_place_or_a_reason() -> None:
 )
 def test_a_requirement_that_is_not_understood_is_refused(text: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        requirements_of(text)
+        parse_limits(text)

@@ -84,7 +84,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def faked(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(trials, "timed", made.timed)
+    monkeypatch.setattr(trials, "time_call", made.timed)
     monkeypatch.setattr(torch, "set_num_threads", made.set_threads)
     monkeypatch.setattr(torch, "get_num_threads", lambda: made.now)
     monkeypatch.setattr(trials, "usable_cores", lambda: CORES)
@@ -388,7 +388,7 @@ def test_a_gain_in_words(found: Gain, words: str) -> None:
     ],
 )
 def test_a_gain_is_decided_where_it_is_worth_a_change_or_is_not(found: Gain, decided: bool) -> None:
-    assert found.decided == decided
+    assert found.is_decided == decided
 
 
 @pytest.mark.parametrize("last", [2, 3, 6])

@@ -402,7 +402,7 @@ def test_the_table_and_the_picture_show_the_range(run: Path, tmp_path: Path) -> 
     for forecast, there in ((found, True), (replace(found, interval=None, lower=None, upper=None), False)):
         forecast.plot(tmp_path / "out.svg", [found.sensors[0]])
         text = (tmp_path / "out.svg").read_text()
-        assert ("90 % interval" in text, "PolyCollection" in text) == (there, there)  # the band
+        assert ("90 % prediction interval" in text, "PolyCollection" in text) == (there, there)  # the band
 
 
 def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
@@ -410,8 +410,8 @@ def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
     assert "prediction intervals" in printed
     rows = json.loads(works("evaluate", run, "--intervals", "--split", "validation", "--json").stdout)["intervals"]
     rows = {(row["level"], row["minutes"]): row for row in rows[str(run)]["avg_speed"]}
-    for level in (0.5, 0.8, 0.9):  # on the errors that they are made of: the level, and a little more
-        assert level <= rows[level, None]["share"] < level + 0.03
+    for level in (0.5, 0.8, 0.9):  # on the errors that they are made of: about the level
+        assert level - 0.01 <= rows[level, None]["share"] < level + 0.03
         assert f"{rows[level, 60]['share']:.1%}" in printed
     assert rows[0.5, None]["width"] < rows[0.8, None]["width"] < rows[0.9, None]["width"]
     assert api.evaluate([run]).coverage == {}

@@ -22,7 +22,7 @@ from socialx.tasks import compare as comparing
 from socialx.tasks.compare import ROUNDS, Block, Side, process_of, serve
 from socialx.training.profile.measure import Training
 from socialx.training.profile.profile import Gain
-from socialx.training.profile.trials import gain_of
+from socialx.training.profile.trials import mean_gain
 from tests.fake_time import FakeTime
 from tests.networks import CPU, forecaster, learner
 from tests.profile.test_fluctuation import SleepingLearner, starved
@@ -189,7 +189,7 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(comparing, "one_round", one_round)
     found = comparing.compare("data.h5", other=Settings())
     assert next(rounds, None) is None
-    assert found.gain == gain_of([math.log(gain) for gain in gains])
+    assert found.gain == mean_gain([math.log(gain) for gain in gains])
     assert found.here.windows_per_s == pytest.approx(1)
     assert found.there.windows_per_s == pytest.approx(6 / sum(1 / gain for gain in gains))
     assert (found.here.input, found.there.peak_bytes) == (0.5, 3)

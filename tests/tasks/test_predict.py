@@ -15,11 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import socialx as api
 from socialx.core.errors import SettingsError, SocialxError
 from socialx.core.progress import Note, Work
 from socialx.forecast.forecast import Forecast
+from socialx.forecast.picture import Panel, _draw_observed
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder
@@ -350,7 +352,7 @@ def test_a_picture_shows_history_forecast_and_truth(suffix: str, run: Path, tmp_
     assert path.read_bytes() == first
     assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
     if suffix == "svg":
-        for text in (f"Sensor {found.sensors[0]}", "forecast", "reading that came later", "issued", "avg speed, mph"):
+        for text in (f"Sensor {found.sensors[0]}", "forecast", "observed later", "origin", "avg speed, mph"):
             assert text in first.decode()
 
 
@@ -358,10 +360,17 @@ def test_a_picture_without_truth_or_with_several_issues(run: Path, tmp_path: Pat
     latest = api.predict(run)
     latest.plot(tmp_path / "latest.svg")
     text = (tmp_path / "latest.svg").read_text()
-    assert "came later" not in text
+    assert "observed later" not in text
     assert text.count(">Sensor ") == 4
     api.predict(run, start="2012-05-04 06:00", every="1h").plot(tmp_path / "several.svg")
-    assert "4 forecasts" in (tmp_path / "several.svg").read_text()
+    assert "and 3 later ones" in (tmp_path / "several.svg").read_text()
+
+
+def test_an_observation_between_two_gaps_is_a_dot() -> None:
+    times, values = np.arange(6), np.array([1, np.nan, 2, np.nan, 3, 4])
+    axes = Figure().subplots()
+    _draw_observed(axes, Panel("1", times, values, times[:0], times[:0], times[:0], "", ""), times < 6)
+    assert axes.lines[1].get_xdata().tolist() == [0, 2]
 
 
 def test_a_sensor_without_readings_is_drawn_too(run: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from markupsafe import escape
 
 from socialx.data.calendar import WEEKDAYS
+from socialx.drawing.canvas import value_limits
 from socialx.drawing.page import ODD
 from socialx.files.store.published import PublishedScore
 from socialx.scoring.metrics import ErrorOf, HorizonScores, Scores
@@ -191,6 +192,9 @@ def test_scores_settings_and_radii_are_told() -> None:
         assert said in text, said
     assert text.count(" differs") == 1
     assert text.index("trainer.seed") < text.index("model.width")  # where runs differ comes first
+    short = replace(report, runs=tuple(replace(run, epochs=run.epochs[:1]) for run in report.runs))
+    assert "1 epoch in 60 s" in page(short)
+    assert "Learning curves of" not in page(short)  # a point is no curve
     assert "No pooling: its kind has no layers." in Outline(page(bare())).text
 
 
@@ -227,7 +231,7 @@ def test_the_map_says_the_error_of_each_sensor_and_the_worst_is_on_top() -> None
     first, *others = report.explanation.sensors
     nothing = replace(first, id="1", mae=None)
     text = page(replace(report, explanation=replace(report.explanation, sensors=(first, *others, nothing))))
-    assert 'class="qn"><title>1, MAE \u2013 mph</title>' in text
+    assert 'class="qn"><title>1, MAE - mph</title>' in text
     found = re.findall(r'class="q(\d)"><title>(\d+), MAE ([\d.]+) mph</title>', text)
     assert [name for _, name, _ in found] == [f"{700_000 + 7 * k}" for k in range(6)][::-1]
     assert [mae for _, _, mae in found] == ["1.83", "2.67", "3.50", "4.33", "5.17", "6.00"]
@@ -272,6 +276,11 @@ def test_every_text_and_mark_can_be_seen(scheme: int) -> None:
 
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+
+
+def test_an_axis_begins_where_values_do() -> None:
+    wanted = {(60, 70): (55.3, 70.7), (3, 70): (0, 73.5), (-5, 5): (-5.5, 5.5), (66, 67): (52.93, 67.67), (): (0, 1.05)}
+    assert all(value_limits(np.array(values, float)) == pytest.approx(ends) for values, ends in wanted.items())
 
 
 @browser

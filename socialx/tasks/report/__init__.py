@@ -1,1 +1,1 @@
-"""One page about some runs, and the model card of one."""
+"""A page about runs, and a model card for a run."""

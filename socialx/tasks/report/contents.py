@@ -1,4 +1,4 @@
-"""What the page of some runs shows, as data: their scores and settings, and days on which one can watch a forecast."""
+"""The contents of a report page as data: scores, settings, and days to compare forecast and truth."""
 
 # Shape letters: W windows, B windows of a batch, R rows of a day, P horizon steps, N sensors, G targets
 
@@ -21,15 +21,16 @@ from socialx.training.run_folder import EpochRow
 
 Ends = Callable[[Tensor], tuple[Tensor, Tensor]]
 MORNING_S, EVENING_S = 6 * 3600, 22 * 3600  # between them a road is used
+LEVEL = 0.9  # of the intervals around the forecasts of a day
 ENOUGH = 0.9  # of the rows of the fullest day: a day with fewer is not chosen
 
 
 @dataclass(frozen=True, eq=False)
 class Day:
-    """Readings of one day, and what was forecast of each of them ``minutes_ahead`` minutes before.
+    """Observations on a day, and the forecasts for each made ``minutes_ahead`` minutes before.
 
-    seconds int64 [R], wall time read as UTC; truth, forecast float32 [R,N] of the first target, truth NaN where there
-    is no reading.  band: the lower and upper ends of an interval around the forecast, float32 [R,N] each; None: none.
+    seconds int64 [R]: wall time read as UTC. truth, forecast float32 [R,N]: the first target, truth NaN if missing.
+    band: lower and upper ends around the forecast, float32 [R,N] each, or None.
     """
 
     minutes_ahead: int
@@ -41,10 +42,10 @@ class Day:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder says of its training.
+    """The record of a training in a run folder.
 
-    settings, origins: by dotted key; a setting whose origin is not known has none.  best_epoch: that of the weights,
-    None: no epoch had ended.
+    settings, origins: by dotted key; origins has known sources only. best_epoch: the epoch behind the weights, None
+    before the first epoch ended.
     """
 
     name: str
@@ -56,11 +57,10 @@ class RunRecord:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunReport(ResultRepr):
-    """Runs and reference forecasts on the same windows, and where the best run errs.
+    """Runs and baselines on the same windows, and the errors of the best run.
 
-    evaluation: with the errors by horizon, hour and weekday.  runs: in the order that they were named in.  defaults: of
-    all settings.  explanation and days are of the run with the smallest MAE over all steps; sensors: the ids of the
-    columns of the days.
+    evaluation: with errors by horizon, hour and weekday. runs: in the order given. defaults: all default settings.
+    explanation, days: for the run with the smallest MAE over all steps. sensors: ids for the columns in days.
     """
 
     evaluation: Evaluation
@@ -71,27 +71,26 @@ class RunReport(ResultRepr):
     days: tuple[Day, ...]
 
     def headline(self) -> str:
-        """The scores."""
+        """Return the scores in a line."""
         return self.evaluation.headline()
 
     def table(self) -> list[dict[str, Any]]:
-        """The scores, a row per model."""
+        """Return the scores, a row per model."""
         return self.evaluation.table()
 
     @property
     def references(self) -> list[str]:
-        """The names of the reference forecasts, the best first."""
+        """Return the names of baselines, the best first."""
         runs = {run.name for run in self.runs}
         names = [name for name in self.evaluation.distinct if name not in runs]
         return sorted(names, key=lambda name: self.evaluation[name].overall().mae)
 
 
 def telling_days(source: RowSource, rows: np.ndarray) -> list[slice]:
-    """Two days to look at: that on which readings vary most, and one in the middle of the others; one if there is one.
+    """Return two days as slices of windows: the day with the largest variation, and a median day; fewer if scarce.
 
-    rows int64 [W], ascending: the forecast row of each window of a part -> which of the windows are of these days, from
-    6:00 to 22:00 where there are any.  A day varies by the standard deviation of each sensor's valid readings of the
-    first target, a mean over the sensors.
+    rows int64 [W], ascending: the forecast row for each window in a split. Days reach from 6:00 to 22:00 where such
+    rows exist. Variation is the standard deviation of the first target per sensor, averaged over sensors.
     """
     local = source.calendar.local(source.seconds[rows])
     second = local % DAY_S
@@ -117,26 +116,27 @@ def telling_days(source: RowSource, rows: np.ndarray) -> list[slice]:
 
 
 class ForecastRecorder:
-    """Forecasts of some windows at one horizon step, kept while a model passes over a part in the order of time."""
+    """Forecasts at a horizon step for some windows, recorded while a model passes over a split in time order."""
 
     def __init__(self, step: int, spans: Sequence[slice], around: Ends | None = None) -> None:
-        """step: of the horizon, the first one is 1.  spans: neighbouring windows of the part, by their number.
+        """Prepare records.
 
-        around: the lower and the upper ends of intervals around forecasts [B,P,N,G]; None: no intervals are kept.
+        step: horizon step, from 1. spans: slices of windows in the split. around: returns lower and upper ends for
+        forecasts [B,P,N,G], or None.
         """
         self.step, self.spans, self.around, self._seen = step - 1, spans, around, 0
         self._kept: list[list[Tensor]] = [[] for _ in spans]
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] in the file's units; of several targets the first one is kept."""
+        """Record a forecast [B,P,N,G] in file units, the first target alone."""
         first, self._seen = self._seen, self._seen + len(forecast)
         for span, kept in zip(self.spans, self._kept, strict=True):
             part = slice(max(0, span.start - first), max(0, span.stop - first))
-            truth, valid = (each[part, self.step, :, 0] for each in (target.values, target.valid))
+            truth, valid = (tensor[part, self.step, :, 0] for tensor in (target.values, target.valid))
             lines = [forecast[part], *(self.around(forecast[part]) if self.around else ())]
             rows = [torch.where(valid, truth, torch.nan), *(line[:, self.step, :, 0] for line in lines)]
-            kept.append(torch.stack([each.float() for each in rows]))
+            kept.append(torch.stack([tensor.float() for tensor in rows]))
 
     def compute(self) -> list[tuple[np.ndarray, ...]]:
-        """Of each span the truth, NaN where nothing is valid, the forecast, and both ends of it: float32 [R,N] each."""
+        """Return per span: truth (NaN if missing), forecast and both ends, float32 [R,N] each."""
         return [tuple(torch.cat(kept, dim=1).cpu().numpy()) for kept in self._kept]

@@ -1,4 +1,4 @@
-"""``report``: runs -> one page with their scores, settings, learning curves, errors and a map."""
+"""``report``: runs -> a page with scores, settings, learning curves, errors and a map."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from socialx.settings.schema import Settings
 from socialx.tasks.explain import explanation_of
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
-from socialx.tasks.report.contents import Day, Ends, ForecastRecorder, RunRecord, RunReport, telling_days
+from socialx.tasks.report.contents import LEVEL, Day, Ends, ForecastRecorder, RunRecord, RunReport, telling_days
 from socialx.tasks.report.page import model_card, page
 from socialx.tasks.scored_split import ScoredSplit, scored_split
 from socialx.tasks.train import Run, names_of
@@ -33,7 +33,6 @@ from socialx.training.run_folder import TRAINED, TrainedRun, folder_of
 
 MINUTES_AHEAD = 30  # of the forecasts that are compared with a day
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,39}")
-LEVEL = 0.9  # of the intervals around them
 DIVIDED = ("horizon", "hour", "weekday")  # by what the page divides errors
 
 
@@ -51,16 +50,15 @@ def report(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> RunReport:
-    """Scores of runs and reference forecasts, settings, learning curves, and where the best run errs.
+    """Return scores for runs and baselines, settings, learning curves, and the errors of the best run.
 
-    output: write it as one HTML page, which needs no network and no other file; an older one is replaced.  A card is
-    of one run, with the licence of its weights by the identifier of hubs.  The other arguments are those of
-    ``evaluate``.
+    output: also write an HTML page, a single file that works offline; an older file is replaced. card: the licence for
+    the weights, by a hub's identifier. Further arguments as in ``evaluate``.
 
-    Every run forecasts the split once; beside published results, a run that reads past days does so a second time, with
-    what was known when training ended.
+    Every run forecasts the split once. Beside published results, a run with a climatology forecasts the split again
+    with the climatology from training.
 
-    Raises SettingsError where no run is named, a card is asked for of several, or they have different windows.
+    Raises SettingsError without a run, for a card with several runs, or for runs with different windows.
     """
     with subscribe(progress):
         if not runs:
@@ -69,19 +67,19 @@ def report(
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD), layers=layers, runs=names)
         scored = scored_split(names, layers, split, start, end)
-        found = _report(scored)
+        result = _report(scored)
         if output is not None:
             with atomic_write(Path(output)) as temporary:
-                temporary.write_text(page(found), encoding="utf-8")
+                temporary.write_text(page(result), encoding="utf-8")
         if readme is not None:
             tied = sensor_tables(scored.experiment.settings)
             with atomic_write(readme) as temporary:
-                temporary.write_text(model_card(found, str(card), tied), encoding="utf-8")
-        return found
+                temporary.write_text(model_card(result, str(card), tied), encoding="utf-8")
+        return result
 
 
 def _report(scored: ScoredSplit) -> RunReport:
-    """One pass of every model over the windows -> what the page shows."""
+    """Pass every model over the windows once, and return the contents of the page."""
     dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
     step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
     rows = dataset.forecast_rows(scored.split, scored.places)[0] + step - 1
@@ -109,7 +107,7 @@ def _report(scored: ScoredSplit) -> RunReport:
         Day(step * minutes, seconds[span], truth, forecast, (band[0], band[1]) if band else None)
         for span, (truth, forecast, *band) in zip(spans, shown.compute(), strict=True)
     )
-    by = {name: {what: each[what] for what in DIVIDED} for name, each in errors.items()}
+    by = {name: {division: tables[division] for division in DIVIDED} for name, tables in errors.items()}
     return RunReport(
         evaluation=Evaluation(scored.split, protocol, scores, results, climatology_days=frozen, by=by),
         runs=tuple(_record(run, scored.trained[name].epoch) for name, run in scored.runs.items()),
@@ -121,7 +119,7 @@ def _report(scored: ScoredSplit) -> RunReport:
 
 
 def _ends(scored: ScoredSplit, name: str) -> Ends | None:
-    """The ends of the intervals around the forecasts of a run; None of what has no such intervals."""
+    """Return a function for the interval ends around a run's forecasts, or None without intervals."""
     if name not in scored.runs or not scored.runs[name].intervals.exists():
         return None
     intervals = scored.intervals(name)
@@ -129,7 +127,7 @@ def _ends(scored: ScoredSplit, name: str) -> Ends | None:
 
 
 def _readme(names: Sequence[str], card: str | None) -> Path | None:
-    """Where a model card goes; SettingsError for several runs, and for what is no identifier of a licence."""
+    """Return the path for a model card; raise SettingsError for several runs or an invalid licence identifier."""
     if card is None:
         return None
     if len(names) != 1:
@@ -143,7 +141,7 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
 
 
 def _record(run: TrainedRun, epoch: int | None) -> RunRecord:
-    """What a run folder says of its training."""
+    """Return the record of a training from a run folder."""
     origins = run.read_json("settings_sources.json") if (run.path / "settings_sources.json").exists() else {}
     settings = flat(own_settings(run.settings, run.own).settings)
     return RunRecord(str(run.named), settings, {k: str(v) for k, v in origins.items()}, tuple(run.rows()), epoch)

@@ -1,1 +1,1 @@
-"""Where the time of a training step goes, and what to change."""
+"""The time in a training step by cause, and the setting to change."""

@@ -1,4 +1,4 @@
-"""Marks -> where the time went, and stalls that repeat.  Pure functions over numbers."""
+"""Marks -> time by cause, and periodic stalls. All functions are pure."""
 
 # Shape letters: n bins
 
@@ -27,9 +27,9 @@ ALIKE = 0.1  # two counts of steps that differ by less are one
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """When each phase of each step began, and the four phases' seconds.  They tile the window exactly.
+    """The beginning of every phase in every step; the phases tile the window exactly.
 
-    at: seconds of the marks, float64 [marks].  kinds: the place of each mark's name in NAMES, int64 [marks].
+    at float64 [marks]: seconds. kinds int64 [marks]: index into NAMES.
     """
 
     at: np.ndarray
@@ -37,42 +37,42 @@ class Partition:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds per phase over the whole window."""
-        return dict(zip(PHASES.values(), self.of_phases(np.diff(self.at)).tolist(), strict=True))
+        """Return seconds per phase over the whole window."""
+        return dict(zip(PHASES.values(), self.per_phase(np.diff(self.at)).tolist(), strict=True))
 
     @property
     def wall(self) -> float:
-        """The window: first fetch to the fetch after the last step."""
+        """Return the length of the window in seconds, from the first fetch to the fetch after the last step."""
         return float(self.at[-1] - self.at[0])
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each phase of the window; they sum to 1."""
+        """Return the share per phase of the window, with the sum 1."""
         return {phase: seconds / self.wall for phase, seconds in self.seconds.items()}
 
     @property
     def step_seconds(self) -> np.ndarray:
-        """Seconds from each fetch to the next, float64 [steps]."""
+        """Return seconds from fetch to fetch, float64 [steps]."""
         return np.diff(self.at[self.kinds == 0])
 
-    def of_phases(self, amounts: np.ndarray) -> np.ndarray:
-        """What passed between marks, float64 [marks - 1], summed per phase, float64 [4]."""
+    def per_phase(self, amounts: np.ndarray) -> np.ndarray:
+        """Return amounts between marks, float64 [marks - 1], summed per phase, float64 [4]."""
         return np.bincount(self.kinds[:-1], amounts, minlength=len(NAMES))
 
     def waits(self) -> np.ndarray:
-        """Seconds that each step waited for its input, float64 [steps]."""
+        """Return seconds that each step waited for input, float64 [steps]."""
         return np.diff(self.at)[self.kinds[:-1] == 0]
 
     def idle(self) -> tuple[np.ndarray, np.ndarray]:
-        """Begin and end of the times without a copy or a training step: waits for input, and hooks."""
-        place = np.flatnonzero((self.kinds[:-1] == NAMES.index("fetch")) | (self.kinds[:-1] == NAMES.index("done")))
-        return self.at[place], self.at[place + 1]
+        """Return begins and ends of times without a copy or a training step: input waits and hooks."""
+        index = np.flatnonzero((self.kinds[:-1] == NAMES.index("fetch")) | (self.kinds[:-1] == NAMES.index("done")))
+        return self.at[index], self.at[index + 1]
 
 
 def partition(marks: Sequence[tuple[str, float]]) -> Partition:
-    """Marks as (name, seconds) in order, from a fetch to a closing fetch -> Partition.
+    """Return a Partition for marks (name, seconds) in order, from a fetch to a closing fetch.
 
-    Raises ValueError for fewer than one whole step, or marks that run backwards.
+    Raises ValueError without a whole step, or for marks that run backwards.
     """
     kinds = np.array([NAMES.index(name) for name, _ in marks], np.int64)
     at = np.array([seconds for _, seconds in marks], np.float64)
@@ -85,48 +85,48 @@ def partition(marks: Sequence[tuple[str, float]]) -> Partition:
 
 
 def outliers(values: np.ndarray, most: int = 10) -> list[int]:
-    """The places of values far above the others, by the modified z-score, the largest first."""
+    """Return indices of values far above the rest by the modified z-score, the largest first."""
     deviation = np.abs(values - np.median(values))
     scale = np.median(deviation) / 0.6745 or np.mean(deviation) * 1.2533  # the mean where more than half are equal
     if not scale:
         return []
-    place = np.flatnonzero((values - np.median(values)) / scale > OUTLIER)
-    return place[np.argsort(-values[place], kind="stable")][:most].tolist()
+    index = np.flatnonzero((values - np.median(values)) / scale > OUTLIER)
+    return index[np.argsort(-values[index], kind="stable")][:most].tolist()
 
 
-def grouped(values: np.ndarray, most: int) -> tuple[int, list[float]]:
-    """Means of neighbouring values, at most ``most`` of them -> how many values each one stands for, and the means."""
+def group_means(values: np.ndarray, most: int) -> tuple[int, list[float]]:
+    """Return a group size and the means over groups of neighbouring values, at most ``most`` means."""
     size = -(-len(values) // most)
     means = [float(values[at : at + size].mean()) for at in range(0, len(values), size)]
     return size, means
 
 
 def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """How much of disjoint intervals in order lies before each moment."""
+    """Return the total length of disjoint intervals, given in order, before each moment."""
     if not len(begin):
         return np.zeros(moments.shape)
     whole = np.concatenate([[0.0], np.cumsum(end - begin)])
-    place = np.searchsorted(begin, moments, side="right")  # of the first interval that begins later
-    overshoot = np.maximum(end[np.maximum(place - 1, 0)] - moments, 0.0)
-    return np.asarray(whole[place] - np.where(place > 0, overshoot, 0.0))
+    index = np.searchsorted(begin, moments, side="right")  # of the first interval that begins later
+    overshoot = np.maximum(end[np.maximum(index - 1, 0)] - moments, 0.0)
+    return np.asarray(whole[index] - np.where(index > 0, overshoot, 0.0))
 
 
 # Stalls that repeat
 
 
 def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
-    """How the busy share changes.
+    """Return the course of the busy share.
 
-    causes: setting or words -> steps after which it comes again; the first one that fits a period within 10 % is named.
+    causes: setting or phrase -> period in steps; the first within 10 % of the found period is named.
     """
     bin_s = bin_seconds(parts)
     busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
-    low, high = (float(each) for each in np.quantile(busy, (0.05, 0.95)))
+    low, high = (float(share) for share in np.quantile(busy, (0.05, 0.95)))
     mean, swing_pp = float(busy.mean()), 100 * (high - low)
     swing = part("fluctuation", bin_s=bin_s, mean=mean, p5=low, p95=high, swing_pp=swing_pp)
     if swing_pp < SWING_PP:
         return swing
-    period, strength = repeats(busy, LEAST_BINS * HOPS)
+    period, strength = find_period(busy, LEAST_BINS * HOPS)
     if period is None or strength < STRENGTH:
         return swing
     period_s = period * bin_s / HOPS
@@ -136,9 +136,9 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
 
 
 def bin_seconds(parts: Partition) -> float:
-    """A bin holds the median step, and where steps are shorter there is time for a tenth of a second in it.
+    """Return a bin length in seconds: at least the median step, and a tenth of a second for shorter steps.
 
-    A window of few seconds gets finer bins, down to a fiftieth of a second.
+    A window of a few seconds gets finer bins, down to a fiftieth of a second.
     """
     step = float(np.median(parts.step_seconds))
     wanted = min(BIN_S, max(FINEST_BIN_S, parts.wall / 500))
@@ -146,25 +146,25 @@ def bin_seconds(parts: Partition) -> float:
 
 
 def busy_bins(parts: Partition, bin_s: float) -> np.ndarray:
-    """Busy share of each whole bin of the window, float64 [n], at least one."""
+    """Return the busy share per whole bin in the window, float64 [n], n >= 1."""
     count = max(1, int(parts.wall / bin_s + 1e-9))
     edges = parts.at[0] + bin_s * np.arange(count + 1)
     idle = np.diff(length_before(*parts.idle(), edges))
     return 1 - np.clip(idle / bin_s, 0, 1)
 
 
-def repeats(signal: np.ndarray, least: int = 4) -> tuple[float | None, float]:
-    """The period of a signal in samples, and its strength; None where no period fits into it 2.5 times.
+def find_period(signal: np.ndarray, least: int = 4) -> tuple[float | None, float]:
+    """Return the period of a signal in samples, and the strength; None for less than 2.5 periods.
 
-    least: samples of a period.  The signal loses its straight line, and its autocorrelation is taken.  Of the local
-    maxima beyond the first zero the first one that is nearly the highest counts, so that no multiple of it is taken.
+    least: samples in a period. After removing a straight line, the autocorrelation is searched beyond the first zero:
+    the first local maximum close to the highest counts, before any multiple.
     """
     n = len(signal)
     longest = int(n / LEAST_PERIODS)
     if longest <= least:
         return None, 0.0
-    place = np.arange(n)
-    rest = signal - np.polyval(np.polyfit(place, signal, 1), place)
+    index = np.arange(n)
+    rest = signal - np.polyval(np.polyfit(index, signal, 1), index)
     # The unbiased autocorrelation up to a lag of twice the longest period.
     lags = np.arange(min(2 * longest, n - 1) + 1)
     correlation = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * n)) ** 2)[: len(lags)] / (n - lags)

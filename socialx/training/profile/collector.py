@@ -1,6 +1,6 @@
-"""Takes a trace of real steps, of kernels or of a CPU's operators, and finds the lines that wait for a CUDA device.
+"""Collect traces of real steps (GPU kernels, CPU operators), and the lines that wait for a CUDA device.
 
-Nothing is timed here: a trace makes steps slower.
+A trace slows steps down, so that times are measured elsewhere.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ WARMUP_STEPS = 2
 
 
 class ProfilerError(RuntimeError):
-    """The profiler itself failed, not what it watched."""
+    """The profiler failed, while the profiled program did well."""
 
 
 class TraceClock(StepClock):
-    """Marks that stand in the trace, so that its steps fall into the same phases as the clock's."""
+    """A clock that marks phases in a trace, for the same phases as in the measured window."""
 
     def mark(self, name: str) -> None:
-        """An annotation of no length."""
+        """Record an annotation without length."""
         with record_function(MARK + name):
             pass
 
 
 def trace_steps(run: Callable[[], object], steps: int, device: torch.device, keep: Path | None = None) -> Trace:
-    """Call ``run``, which takes one step, ``steps`` times under torch.profiler -> what the device did.
+    """Call ``run``, a training step, ``steps`` times under torch.profiler, and return a Trace.
 
-    It is called WARMUP_STEPS times more, before the window.  A launch costs the host more while it is watched, so
-    gpu_busy is if anything too low, and CUPTI stays in the process: take times before traces.  Where nothing can be
-    traced, every metric is None and ``why`` says so; what ``run`` raises is raised.  keep: where the trace is written.
+    WARMUP_STEPS further calls come before the window. A launch takes longer under the profiler, so that gpu_busy is a
+    lower bound, and CUPTI stays in the process: measure times before traces. Without a trace every metric is None, with
+    the reason in ``why``. Errors from ``run`` pass through. keep: a path for the trace.
     """
     if device.type != "cuda":
         return Trace.missing(steps, "no CUDA device")
@@ -65,7 +65,7 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
 def trace_operators(
     run: Callable[[], object], steps: int, keep: Path | None = None
 ) -> tuple[list[dict[str, Any]], str]:
-    """Call ``run`` as often as there are steps -> the longest operators of a CPU, or why there are none."""
+    """Call ``run`` ``steps`` times, and return the longest CPU operators, or the reason for a missing trace."""
     try:
         return read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps), "the trace has no operator"
     except ProfilerError as error:
@@ -80,7 +80,7 @@ def record(
     keep: Path | None = None,
     warmup_steps: int = WARMUP_STEPS,
 ) -> list[dict[str, Any]]:
-    """The events of the Chrome trace of ``steps`` calls; what the profiler prints goes to ``printed``."""
+    """Return Chrome trace events for ``steps`` calls, with the profiler's prints in ``printed``."""
     # Taken down between two profilers, CUPTI may crash where CUDA graphs are used (CUDA 12), and the later profiler may
     # find no kernel (kineto pull request 1554).
     os.environ.setdefault("TEARDOWN_CUPTI", "0")
@@ -114,7 +114,7 @@ def record(
 
 @contextmanager
 def _quiet(printed: list[str]) -> Iterator[None]:
-    """Keep kineto's lines, which no log level stops, from stderr, and turn its errors into ProfilerError."""
+    """Keep messages by kineto, which ignore log levels, off stderr, and raise errors in them as ProfilerError."""
     try:
         with tempfile.TemporaryFile() as aside:
             sys.stderr.flush()
@@ -132,10 +132,10 @@ def _quiet(printed: list[str]) -> Iterator[None]:
 
 
 def sync_sites(run: Callable[[], object], steps: int = 3) -> list[str]:
-    """``file:line`` of what waited for the device in ``steps`` calls of ``run``.
+    """Return ``file:line`` for waits for the device in ``steps`` calls to ``run``.
 
-    torch notices its own synchronising operations, not those of other libraries, and names the Python line; for a wait
-    inside a backward pass that is the line which called it.
+    torch reports synchronising operations in torch alone, by the Python line; a wait inside a backward pass gets the
+    line with the backward call.
     """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:

@@ -1,7 +1,7 @@
-"""Run real training steps under a clock and report where the device's time went.
+"""Run real training steps under a clock, and report the time by cause.
 
-The loop is the one that ``train`` runs, with its own loader, step and logging.  Times first, then traces and trials,
-which change them.
+The loop is the loop in ``train`` with the same loader, step and logging. Times come first, then traces and trials,
+because traces slow steps down.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from socialx.training.profile.analysis import (
     bin_seconds,
     busy_bins,
     fluctuation,
-    grouped,
+    group_means,
     outliers,
     partition,
 )
 from socialx.training.profile.profile import Profile, Section, part
 from socialx.training.profile.trace import Trace
-from socialx.training.profile.trials import step_alone, synchronize, timed, try_settings
+from socialx.training.profile.trials import step_alone, synchronize, time_call, try_settings
 
 TRACE_STEPS = 8
 NO_STEPS = "trace_steps is 0"
@@ -70,9 +70,9 @@ REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "pow
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long a profile measures.  trace_steps: a CPU takes at most two; 0: none.  trials: try settings.
+    """The length of a profile in steps. trace_steps: at most two on a CPU, 0: skipped. trials: try settings.
 
-    max_seconds: after which it takes no more steps than it needs.
+    max_seconds: time after which only required steps follow.
     """
 
     steps: int
@@ -84,10 +84,10 @@ class Lengths:
 
 
 def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, keep: Path | None = None) -> Profile:
-    """Warm up, then measure ``lengths.steps`` optimizer steps, then trace and try a few more.
+    """Warm up, measure ``lengths.steps`` optimizer steps, then trace and try a few more.
 
-    facts: what is known of the loader.  keep: where the trace is written.  The model is trained while it is measured;
-    throw it away afterwards.
+    facts: about the loader. keep: a path for the trace. Discard the model afterwards, because the measured steps train
+    the model.
     """
     device, steps = learner.precision.device, lengths.steps
     if learner.records:  # the recording itself belongs to the warm-up
@@ -101,15 +101,15 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         loader.making_s.clear()
-        clock, compiled, cpu_s, others_s = clock_for(device), _compiled(), time.process_time(), others_cpu_s()
-        with sampling(device) as samples, _collecting() as collected:
+        clock, compiled, cpu_s, others_s = clock_for(device), _compilations(), time.process_time(), others_cpu_s()
+        with sampling(device) as samples, _collection_times() as collected:
             training.take(steps, clock, lengths.max_seconds)
             parts = partition(clock.read())
         cpu_s, later_s = time.process_time() - cpu_s, others_cpu_s()
         if (measured_steps := len(parts.step_seconds)) < steps:
             told = f"{measured_steps} of {steps} steps were measured"
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
-        measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
+        measured = clock_sections(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
         host = {**(measured.host or {}), "cores_used": cpu_s / parts.wall, "gc": sum(collected) / parts.wall}
         if others_s is not None and later_s is not None and learner.group.world_size == 1:
             host["others_used"] = max(0.0, later_s - others_s) / parts.wall
@@ -118,15 +118,15 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
             host=host,
             memory=_memory(device, training.used, measured_steps, learner.records),
             device=device_section(samples),
-            recompiles=_compiled() - compiled,
+            recompiles=_compilations() - compiled,
             why={"device": samples.why} if samples.why else {},
         )
-        measured = _traced(measured, training, lengths.trace_steps, device, keep)
+        measured = _add_trace(measured, training, lengths.trace_steps, device, keep)
     return _with_rates(measured, learner, loader, lengths.trials)
 
 
-def _traced(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
-    """The profile with what a trace of so many more steps says, and the lines that wait for the device."""
+def _add_trace(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
+    """Return the profile with results from a trace, and the lines that wait for the device."""
     trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[dict[str, Any]](), NO_STEPS
     if device.type == "cuda":
         trace, reason = Trace.missing(0, NO_STEPS), "a CPU's operators are not the time of a CUDA device"
@@ -144,10 +144,10 @@ def _traced(measured: Profile, training: Training, steps: int, device: torch.dev
 
 
 def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
-    """What a trace adds to the profile of the clock; sites: the lines that wait for the device.
+    """Return the profile by the clock with a trace added; sites: the lines that wait for the device.
 
-    The clock's window is the truth about time, so the trace only divides its phases: kernel and bubble sum to the span,
-    and the causes of the bubble to the bubble.
+    The clock decides about time, and the trace divides the phases: kernel and bubble sum to the span, and the causes of
+    the bubble to the bubble.
     """
     shares, bubble, idle, sync, kernels = dict(measured.shares), None, None, trace.sync, trace.kernels
     why = {key: reason for key, reason in trace.why.items() if key != "span"}
@@ -175,7 +175,7 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
 
 
 def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section:
-    """The time without a kernel, of the clock's shares of the window and the causes' shares of each phase."""
+    """Return time without a kernel, from the clock's shares of the window and the trace's shares per phase."""
 
     def of_window(cause: str, *names: str) -> float:
         return sum(shares[name] * phases[name][cause] for name in names if name in phases)
@@ -194,7 +194,7 @@ def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section
 
 
 def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: bool) -> Profile:
-    """The profile with trials, the operations and bytes of a step, and what this device does at best."""
+    """Return the profile with trials, operations and bytes per step, and the device's best rates."""
     device, host, step_s = learner.precision.device, measured.host, measured.step_s
     example = next(iter(loader.epoch(0))).to(device)
     trials = trials and learner.group.world_size == 1 and not learner.records  # other steps, or ones to record anew
@@ -207,7 +207,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     flops = moved = None
     why = dict(measured.why)
     try:
-        flops, moved = work_of(learner.model, example)
+        flops, moved = count_work(learner.model, example)
     except (RuntimeError, TypeError, ValueError) as error:  # what cannot be counted or run on a CPU, or no memory
         reason = f"cannot be counted: {in_short(error)}"
         why |= dict.fromkeys(("throughput.flops_per_step", "throughput.bytes_per_step"), reason)
@@ -234,20 +234,20 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     return replace(measured, throughput=throughput, why=why, host=host, machine=rates, trials=tried, overhead=overhead)
 
 
-def clocked(
+def clock_sections(
     clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: Section
 ) -> Profile:
-    """The part of a profile that the clock alone gives; batches: of a step."""
+    """Return the sections of a profile that need the clock alone; batches: per step."""
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
-    facts = _offered(facts, loader, parts, batches) if loader.making_s else facts
+    facts = _loader_supply(facts, loader, parts, batches) if loader.making_s else facts
     waiting = None
     if (cpu_s := clock.cpu_seconds()) is not None:
-        computed = parts.of_phases(np.diff(np.array(cpu_s)))
+        computed = parts.per_phase(np.diff(np.array(cpu_s)))
         waiting = max(0.0, parts.seconds["span"] - float(computed[2])) / parts.wall
     bin_s = bin_seconds(parts)
-    bins, busy = grouped(busy_bins(parts, bin_s), POINTS)
-    steps_per_point, step_ms = grouped(1e3 * parts.step_seconds, POINTS)
+    bins, busy = group_means(busy_bins(parts, bin_s), POINTS)
+    steps_per_point, step_ms = group_means(1e3 * parts.step_seconds, POINTS)
     causes = {  # what comes again after so many steps, the most likely first
         "loader.num_workers": (facts["num_workers"] or 0) / batches if facts["mode"] == "workers" else 0,
         "loader.shard_gb": (facts["batches_per_shard"] or 0) / batches,
@@ -267,8 +267,8 @@ def clocked(
     )
 
 
-def _offered(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
-    """The facts of a loader with what it offers; batches: of a step."""
+def _loader_supply(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
+    """Return loader facts with the measured supply; batches: per step."""
     making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
     computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
     if facts["mode"] == "sharded":
@@ -284,7 +284,7 @@ def _offered(facts: Section, loader: Loader, parts: Partition, batches: int) -> 
 
 
 class Training:
-    """The loop that ``train`` runs, piece by piece: batches and readings of the loss go on from one to the next."""
+    """The loop in ``train``, piece by piece, with batches and loss readings continued between pieces."""
 
     def __init__(
         self, learner: Learner, loader: Loader, log_every_n_steps: int, advance: Callable[[], None] = lambda: None
@@ -299,7 +299,7 @@ class Training:
         self.used: list[int] = []  # bytes that were in use, at equal distances of the steps under a clock
 
     def warm_up(self, steps: int) -> None:
-        """So many steps; of one process on a CPU that compiles nothing two are enough, if they are slow."""
+        """Take so many steps, or two slow steps where a single process on a CPU compiles nothing."""
         learner = self._learner
         brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world_size == 1
         self.take(steps, most_s=WARM_S if brief and not learner.records else math.inf, least=LEAST_WARM)
@@ -307,7 +307,7 @@ class Training:
     def take(
         self, steps: int, clock: StepClock | None = None, most_s: float = math.inf, least: int = LEAST_STEPS
     ) -> None:
-        """``steps`` optimizer steps, the loss read as often as training does; ``least`` where ``most_s`` is over."""
+        """Take ``steps`` optimizer steps, or ``least`` after ``most_s``, reading the loss as often as training does."""
         first, last = self.taken, self.taken + steps
         apart, looked, until = max(1, steps // MEMORY_SAMPLES), 0.0, time.monotonic() + most_s
 
@@ -328,9 +328,9 @@ class Training:
 
 
 def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Section:
-    """The peak, and the slope of what was in use from one tenth of the window on.
+    """Return the peak and the slope of memory in use after the first tenth of the window.
 
-    records: a replayed step allocates nothing: what it needs is in the pool of its recording, which is reserved.
+    records: a replayed step allocates within the reserved pool of the recording.
     """
     later, grown = used[len(used) // 10 :], {}
     if len(later) >= 5:
@@ -350,9 +350,9 @@ def _memory(device: torch.device, used: list[int], steps: int, records: bool = F
 
 
 def device_section(samples: DeviceSamples) -> Section | None:
-    """NVML's samples over the window, None where there is none.
+    """Return NVML samples over the window, or None without samples.
 
-    A clock was lowered for the reason that was there in most samples, if it was in half of them.
+    A lowered clock gets the most frequent reason, if present in half of the samples.
     """
     if samples.mean is None:
         return None
@@ -369,8 +369,8 @@ def device_section(samples: DeviceSamples) -> Section | None:
 
 
 @contextmanager
-def _collecting() -> Iterator[list[float]]:
-    """Seconds of each run of Python's garbage collector until the block ends."""
+def _collection_times() -> Iterator[list[float]]:
+    """Yield a list that receives seconds for every run of Python's garbage collector until the block ends."""
     seconds: list[float] = []
     began = 0.0
 
@@ -388,35 +388,34 @@ def _collecting() -> Iterator[list[float]]:
         gc.callbacks.remove(watch)
 
 
-def _compiled() -> int:
-    """Graphs that torch.compile has made in this process; it is not imported before it is used."""
+def _compilations() -> int:
+    """Return the number of graphs compiled by torch.compile in this process, without importing torch._dynamo."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
 def first_batches(loader: Loader, count: int, device: torch.device) -> float:
-    """Seconds of a batch of a loader, the median of ``count`` after the first one."""
+    """Return the median seconds per batch from a loader, over ``count`` batches after the first."""
     seconds = []
     batches = itertools.islice(itertools.chain.from_iterable(map(loader.epoch, itertools.count())), count + 1)
     began = time.perf_counter()
-    for each in batches:
-        each.to(device)
+    for example in batches:
+        example.to(device)
         synchronize(device)
-        now = time.perf_counter()
-        seconds.append(now - began)
-        began = now
+        moment = time.perf_counter()
+        seconds.append(moment - began)
+        began = moment
     return statistics.median(seconds[1:])
 
 
 # What a step computes and moves, and what this device does at best: counted and measured, not looked up
 
 
-def work_of(model: nn.Module, example: TrainingBatch) -> tuple[float, float]:
-    """Operations and bytes of a forward and a backward pass of one window, counted on the CPU in float32.
+def count_work(model: nn.Module, example: TrainingBatch) -> tuple[float, float]:
+    """Return operations and bytes in a forward and a backward pass over a window, counted on the CPU in float32.
 
-    A multiplication and an addition are two operations (torch's FlopCounterMode, which counts matrix products).  Bytes
-    are those that all operators read and write, views left out, as if nothing stayed in a cache.  An LSTM counts as the
-    products that it consists of, not as one operator of a library.
+    A multiplication and an addition are two operations (torch's FlopCounterMode, matrix products alone). Bytes are all
+    reads and writes by operators except views, as if caches were absent. An LSTM counts as separate matrix products.
     """
     from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes 0.2 s
 
@@ -435,7 +434,7 @@ def work_of(model: nn.Module, example: TrainingBatch) -> tuple[float, float]:
 
 
 class _Bytes(TorchDispatchMode):
-    """Counts the bytes of the tensors that operators read and write."""
+    """A counter for bytes of tensors that operators read and write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -444,12 +443,14 @@ class _Bytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not func.is_view:
-            self.total += sum(each.nbytes for each in tree_leaves((args, kwargs, result)) if isinstance(each, Tensor))
+            self.total += sum(
+                tensor.nbytes for tensor in tree_leaves((args, kwargs, result)) if isinstance(tensor, Tensor)
+            )
         return result
 
 
 def machine(precision: Precision) -> dict[str, float]:
-    """The rates of this device: a large square matrix product in the type of the training, and a large copy."""
+    """Return the device's rates for a large square matrix product in the training type, and for a large copy."""
     device, dtype = precision.device, precision.low or torch.float32
     size, count = MATRIX[device.type], COPY_BYTES[device.type]
     some = torch.randn(size, size, dtype=dtype, device=device)
@@ -462,8 +463,8 @@ def machine(precision: Precision) -> dict[str, float]:
 
 
 def _best(run: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the quickest of some calls."""
+    """Return seconds for the quickest call."""
     seconds: list[float] = []
     while len(seconds) < 4 or sum(seconds) < RATE_S:
-        seconds.append(timed(run, device))
+        seconds.append(time_call(run, device))
     return min(seconds)

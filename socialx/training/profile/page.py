@@ -1,11 +1,10 @@
-"""A profile as one HTML page that needs no network, no script and no other file: what ``profile_page.html.j2`` shows.
+"""A profile as an HTML page, a single file that works offline without scripts, from ``profile_page.html.j2``.
 
-What was not measured is left out, and named with its reason at the end.
+Missing measurements are left out, and listed with reasons at the end.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from socialx.drawing.page import COLOURS, DASH, NBSP, files, inline, known, number, percent, render, setting
+from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
+from socialx.drawing.terminal import DASH, is_known, number, percent
 from socialx.training.profile.profile import WORTH, Profile
-from socialx.training.profile.tables import busy_machine, gain_of, idle_of, phases_of, reasons_of
+from socialx.training.profile.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,6 @@ FOLDER = Path(__file__).parent
 STYLES = files("page.css", "profile_page.css", folder=FOLDER)
 US = "\u00b5s"
 COLOUR_NUMBERS = {"span": 1, "kernel": 1, "bubble": 2, "input": 3, "transfer": 4, "hooks": 5}
-WIDE = (760, 190)  # of a picture over time
 
 
 class Chart(NamedTuple):
@@ -37,71 +36,63 @@ class Chart(NamedTuple):
 
 def page(profile: Profile) -> str:
     """Return the whole document."""
-    remarks = [line for line in (gain_of(profile), busy_machine(profile)) if line]
-    parts = {"title": f"socialx profile {profile.verdict}", "profile": profile, "remarks": remarks}
-    parts |= {
+    parts = {
+        "title": f"socialx profile {profile.verdict}",
+        "profile": profile,
+        "busy_machine": busy_machine(profile),
         "view": ProfileView(profile),
-        "missing": [(why, ", ".join(of)) for why, of in reasons_of(profile).items()],
+        "missing": [(why, ", ".join(keys)) for why, keys in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
 
 
 @dataclass(frozen=True)
 class ProfileView:
-    """What the template asks of a profile: tables as rows of texts, and pictures."""
+    """The contents of the template: tables as rows of texts, and pictures."""
 
     profile: Profile
 
-    def measured(self) -> list[str]:
-        """How many steps were measured, by which clock and on which device."""
+    def window_facts(self) -> list[str]:
+        """Return texts for the measured steps, the clock, the device, the precision and torch."""
         window, about = self.profile.window, self.profile.environment
-        steps = f"{window['steps']:,} steps in {number(window['seconds'], ' s')}"
+        steps = f"{window['steps']:,} steps in {number(window['seconds'], unit=' s')}"
         steps += f" after {window['warmup_steps']:,} warm-up steps"
         torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
         where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
-        return [str(each) for each in (steps, f"{window['clock']} clock", *where) if each]
+        return [str(fact) for fact in (steps, f"{window['clock']} clock", *where) if fact]
 
-    def shares(self) -> tuple[Markup, list[tuple[int, int, str, str, str]]]:
-        """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked.
+    def shares(self) -> list[tuple[int, int, str, str, str, float]]:
+        """Return rows for the phases in a step, then for the time without a kernel by cause.
 
-        A row has its number and its colour, or 0 for what lies across the phases, its name, share and milliseconds.
+        A row has a number and a colour (0 for a cause across phases), name, share, milliseconds, and the width in the
+        bar in percent.
         """
-        rows, parts, words = [], [], []
-        for place, (phase, name, share, ms) in enumerate(phases_of(self.profile), 1):
-            colour = COLOUR_NUMBERS[phase]
-            parts.append((colour, 100 * share if known(share) else 0.0))
-            words.append(f"{place} {name} {percent(share)}")
-            rows.append((place, colour, name, percent(share), number(ms, digits=2)))
-        for name, share, ms in idle_of(self.profile):
-            rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
+        rows = []
+        for rank, (phase, name, share, ms) in enumerate(phase_rows(self.profile), 1):
+            wide = 100 * share if is_known(share) else 0.0
+            rows.append((rank, COLOUR_NUMBERS[phase], name, percent(share), number(ms, 2), wide))
+        for name, share, ms in idle_rows(self.profile):
+            rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, 2), 0.0))
+        return rows
 
-        def draw(axes: Axes) -> None:
-            axes.set(position=(0, 0, 1, 1), xlim=(0, 100), ylim=(0, 1), xticks=[], yticks=[])
-            left = 0.0
-            for place, (colour, wide) in enumerate(parts, 1):
-                axes.barh(0.5, wide, 1, left, color=COLOURS[f"C{colour}"])
-                if wide >= 6:
-                    axes.text(left + wide / 2, 0.5, str(place), color=COLOURS["Card"], ha="center", va="center")
-                left += wide
-
-        return inline("Shares of a step", f"From left to right: {', '.join(words)}.", draw, (300, 60)), rows
+    def after(self) -> tuple[str, str, float] | None:
+        """Return a name, milliseconds and the bar width in percent for a step after the first change."""
+        after = step_after(self.profile)
+        return after and (after[0], number(after[2], unit=f"{NBSP}ms"), min(100.0, 100 * after[1]))
 
     def busy(self) -> Chart | None:
-        """The busy share of each bin as an area, with marks where it repeats."""
+        """Return a chart with the busy share per bin, and the period in words, or None for a flat share."""
         line, seen = self.profile.timeline, self.profile.fluctuation
-        if line is None or not line["busy"]:
+        if line is None or not line["busy"] or seen is None or seen["swing_pp"] < FLAT_PP:
             return None
-        below, bin_s = [], number(line["bin_s"], " s")
-        if seen:
-            mean, low, high = (percent(seen[name]) for name in ("mean", "p5", "p95"))
-            below = [f"Mean {mean}; nine of ten parts of {number(seen['bin_s'], ' s')} are between {low} and {high}."]
-        if seen and known(seen["period_s"]):
-            steps = number(seen["steps_per_period"], " steps") if known(seen["steps_per_period"]) else None
-            parts = (number(seen["period_s"], " s"), steps, seen["cause"])
+        mean, low, high = (percent(seen[name]) for name in ("mean", "p5", "p95"))
+        below = [f"Mean {mean}; nine of ten parts of {number(seen['bin_s'], unit=' s')} are between {low} and {high}."]
+        if is_known(seen["period_s"]):
+            steps = number(seen["steps_per_period"], unit=" steps") if is_known(seen["steps_per_period"]) else None
+            parts = (number(seen["period_s"], unit=" s"), steps, seen["cause"])
             below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
-        remark = (
-            f"Share of each {bin_s} in which a copy or a training step was under way, whether it computed or waited."
-        )
+        bin_s = number(line["bin_s"], unit=" s")
+        remark = f"Share of each {bin_s} in which a copy or a training step was under way, computing or waiting."
 
         def draw(axes: Axes) -> None:
             shares = 100 * np.array(line["busy"], float)
@@ -110,14 +101,14 @@ class ProfileView:
             axes.fill_between(seconds, shares, step="post", facecolor=COLOURS["Area"], edgecolor=COLOURS["C1"])
             axes.set(title="%", xlabel="seconds", xlim=(0, seconds[-1]), ylim=(0, 102), yticks=(0, 50, 100))
 
-        return Chart(remark, inline("Time in training steps", remark, draw, WIDE), below)
+        return Chart(remark, inline("Time in training steps", remark, draw), below)
 
     def steps(self) -> Chart:
-        """The time of each step as a point, with lines of the 50th and the 95th percentile."""
+        """Return a chart with a point per step time, and lines at the 50th and the 95th percentile."""
         times, line, picture = self.profile.step_ms, self.profile.timeline, None
-        p50, p95, p99 = (number(times[name], f"{NBSP}ms") for name in ("p50", "p95", "p99"))
+        p50, p95, p99 = (number(times[name], unit=f"{NBSP}ms") for name in ("p50", "p95", "p99"))
         remark = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
-        if line and any(map(known, line["step_ms"])):
+        if line and any(map(is_known, line["step_ms"])):
             remark += " The solid line is at the half, the dashed line at 95%."
             ms = np.array(line["step_ms"], float)
             places = line["steps_per_point"] * np.arange(len(ms))
@@ -129,29 +120,32 @@ class ProfileView:
                 top = 1.05 * max(times["p95"], float(np.nanmax(ms)))
                 axes.set(title="ms", xlabel="step", xlim=(0, max(int(places[-1]), 5)), ylim=(0, top))
 
-            picture = inline("Step times", remark, draw, WIDE)
+            picture = inline("Step times", remark, draw)
         slowest = ", ".join(map(str, times["outliers"] or ()))
         return Chart(remark, picture, [f"Slowest steps, counted from 0: {slowest}."] if slowest else [])
 
     def rates(self) -> list[tuple[str, str, str]]:
-        """The quantities with what was measured and a remark; what was not measured has no row."""
+        """Return rows for measured quantities: name, value, remark."""
         get, flop, step_s = self.profile.value, "FLOP/s", self.profile.step_s
-        each = 1 / step_s if step_s else math.nan
-        flops, moved = ((get(f"throughput.{name}_per_step") or math.nan) * each for name in ("flops", "bytes"))
+        flops, moved = (self.profile.rate(name) for name in ("flops", "bytes"))
         best, copy = get("machine.matmul_flops_per_s"), get("machine.copy_bytes_per_s")
         memory, most, us = map(get, ("memory.peak_bytes", "memory.capacity_bytes", "overhead.us_per_step"))
         rows = (
-            ("windows", number(get("throughput.windows_per_s"), "/s"), number(each, " steps/s")),
+            ("windows", number(get("throughput.windows_per_s"), unit="/s"), f"{number(1 / step_s)} steps/s"),
             (
                 "sensor steps",
                 _scaled(get("throughput.sensor_steps_per_s"), "/s"),
                 "readings of one sensor in one window",
             ),
-            ("arithmetic", _scaled(flops, flop), _of(flops, best, f"{_scaled(best, flop)} in a large matrix product")),
-            ("reads and writes", _scaled(moved, "B/s"), _of(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
+            (
+                "steps compute",
+                _scaled(flops, flop),
+                _share_text(flops, best, f"{_scaled(best, flop)} in a large matrix product"),
+            ),
+            ("steps move", _scaled(moved, "B/s"), _share_text(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
             ("device busy", percent(self.profile.gpu_busy), f"SM efficiency {percent(self.profile.sm_efficiency)}"),
             ("NVML utilisation", percent(get("device.utilisation_mean")), "share of the time with any kernel"),
-            ("peak memory", _scaled(memory, "B", 1024), _of(memory, most, _scaled(most, "B", 1024))),
+            ("peak memory", _scaled(memory, "B", 1024), _share_text(memory, most, _scaled(most, "B", 1024))),
             (
                 "cores used",
                 number(get("host.cores_used")),
@@ -159,36 +153,39 @@ class ProfileView:
             ),
             ("cores of other programs", number(get("host.others_used"), digits=1), "used by them meanwhile"),
             ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
-            ("overhead of the clock", number(us, f" {US}"), f"{percent(get('overhead.share'))} of a step"),
+            ("overhead of the clock", number(us, unit=f" {US}"), f"{percent(get('overhead.share'))} of a step"),
         )
         return [row for row in rows if row[1] != DASH]
 
     def trials(self) -> list[tuple[str, str, str, str]]:
-        """What was tried: the setting, its gain with the interval, and the result."""
+        """Return a row per trial: setting, gain, 99 % interval, result."""
         rows = []
-        for each in self.profile.trials:
-            unclear = "no clear difference" if each.measured.within(WORTH) else "not decided"
-            word = "faster" if each.low > 1 else "slower" if each.high < 1 else unclear
-            gain, low, high = (number(gain, "x", 2) for gain in (each.gain, each.low, each.high))
-            name = f"{each.setting} = {setting(each.value)}"
-            if each.threads:
-                also = f"trainer.threads = {each.threads}"
-                name += f", {also if each.together else f'both with {also}'}"
+        for trial in self.profile.trials:
+            unclear = "no clear difference" if trial.measured.within(WORTH) else "not decided"
+            word = "faster" if trial.low > 1 else "slower" if trial.high < 1 else unclear
+            gain, low, high = (number(gain, 2, "x") for gain in (trial.gain, trial.low, trial.high))
+            name = f"{trial.setting} = {setting(trial.value)}"
+            if trial.threads:
+                also = f"trainer.threads = {trial.threads}"
+                name += f", {also if trial.together else f'both with {also}'}"
             rows.append((name, gain, f"{low} to {high}", word))
         return rows
 
-    def changed(self) -> list[tuple[str, str, str]]:
-        """The settings that are not the default, and where each came from."""
-        return [(key, setting(self.profile.setting(key)), place) for key, place in self.profile.origin.items()]
+    def changed_settings(self) -> list[tuple[str, str, str]]:
+        """Return a row per setting other than the default: key, value, source."""
+        return [(key, setting(self.profile.setting(key)), source) for key, source in self.profile.origin.items()]
 
 
 def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
-    """Return a number with its unit, in thousands (k, M, G) or in steps of 1,024 (Ki, Mi, Gi)."""
-    if not known(value):
+    """Return a number with a unit, in thousands (k, M, G) or in steps of 1,024 (Ki, Mi, Gi)."""
+    if not is_known(value):
         return DASH
-    place = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
-    return number(value / base**place, f"{NBSP}{'kMGTP'[place - 1 : place]}{'i' * (base > 1000 and place > 0)}{unit}")
+    power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
+    return number(
+        value / base**power, unit=f"{NBSP}{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}{unit}"
+    )
 
 
-def _of(part: float | None, whole: Any, name: str) -> str:
-    return f"{percent(part / whole)} of {name}" if known(part) and known(whole) and whole else DASH
+def _share_text(part: float | None, whole: Any, name: str) -> str:
+    """Return a share of a named whole as a text, or a dash where unknown."""
+    return f"{percent(part / whole)} of {name}" if is_known(part) and is_known(whole) and whole else DASH

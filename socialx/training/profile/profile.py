@@ -1,7 +1,7 @@
-"""A profile as data: where the time of training steps went, and what would make it less.
+"""A profile as data: the time in training steps by cause, and changes that would save time.
 
-Seconds, bytes and shares carry their unit in their name.  None is *not measured*, with its reason in ``why``; 0.0 is a
-measurement.  ``docs/profiling.md`` describes the JSON.
+Names carry units: seconds, bytes, shares. None is *not measured*, with the reason in ``why``; 0.0 is a measurement.
+``docs/profiling.md`` describes the JSON.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ NAMES = [f"{section}.{name}" if name else section for section, names in NUMBERS.
 
 
 def part(section: str, **values: Any) -> Section:
-    """A section with these values, the others of it None; ValueError for a value that it does not have."""
+    """Return a section with the given values, and None for the rest.
+
+    Raises ValueError for a value outside the section.
+    """
     made: Section = dict.fromkeys(f"{FACTS.get(section, '')} {NUMBERS[section]}".split())
     if unknown := values.keys() - made.keys():
         raise ValueError(f"{section} has no {', '.join(unknown)}")
@@ -93,7 +96,7 @@ def part(section: str, **values: Any) -> Section:
 
 @dataclass(frozen=True)
 class Gain:
-    """How many times as fast, with its 99 % interval."""
+    """A ratio of speeds with a 99 % interval."""
 
     gain: float
     low: float
@@ -101,19 +104,20 @@ class Gain:
 
     @property
     def differs(self) -> bool:
-        """Whether the interval leaves 1 out."""
+        """Return whether the interval excludes 1."""
         return self.low > 1 or self.high < 1
 
     def within(self, times: float) -> bool:
-        """Whether both ways are equally fast, up to so many times."""
+        """Return whether both ways are equally fast, up to so many times."""
         return 1 / times <= self.low and self.high <= times
 
     @property
-    def decided(self) -> bool:
-        """Whether one way is faster by what is worth a change, or neither is."""
+    def is_decided(self) -> bool:
+        """Return whether a way is faster by a gain worth a change, or both ways are equally fast."""
         return self.low >= WORTH or self.high <= 1 / WORTH or self.within(WORTH)
 
     def __str__(self) -> str:
+        """Return the gain in words."""
         if not self.differs and not self.within(1.25):
             return f"not decided, from {self.low:.2f}x to {self.high:.2f}x as fast"
         if not self.differs:
@@ -125,10 +129,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting that was tried for a few steps beside the present one: how many times as many windows per second.
+    """A setting tried for a few steps beside the present setting: the ratio of windows per second.
 
-    low, high: the 99 % interval of the gain.  threads: of the trial, threads_before: of what it is compared with; None:
-    the present number.
+    low, high: 99 % interval. threads: in the trial; threads_before: in the comparison; None: the present number.
     """
 
     setting: str
@@ -141,31 +144,31 @@ class Trial:
 
     @property
     def measured(self) -> Gain:
-        """The gain with its interval."""
+        """Return the gain with the interval."""
         return Gain(self.gain, self.low, self.high)
 
     @property
     def together(self) -> bool:
-        """Whether another number of threads is tried with the setting."""
+        """Return whether the trial also changed the number of threads."""
         return self.threads != self.threads_before
 
 
 def best_trial(trials: Iterable[Trial], setting: str) -> Trial | None:
-    """The fastest value of a setting alone that was faster beyond doubt; of batches the smallest that brings most."""
-    faster = [each for each in trials if each.setting == setting and not each.together and each.low > WORTH]
-    best = max(faster, key=lambda each: each.gain, default=None)
+    """Return the fastest clearly faster value for a setting alone, and the smallest near the best for batches."""
+    faster = [trial for trial in trials if trial.setting == setting and not trial.together and trial.low > WORTH]
+    best = max(faster, key=lambda trial: trial.gain, default=None)
     if best is not None and setting == "loader.batch_size":
-        return min((each for each in faster if each.gain >= 0.9 * best.gain), key=lambda each: each.value)
+        return min((trial for trial in faster if trial.gain >= 0.9 * best.gain), key=lambda trial: trial.value)
     return best
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that costs time, and what to do.
+    """A cause that costs time, and the remedy.
 
-    share: of the window, that could be saved.  ceiling: how many times as fast training becomes at most if that alone
-    is saved; None where the patch was tried: trial says what it brought.  patch: the settings to change; instead: other
-    ways.  will_not_help: settings that people would try in vain, with the reason.
+    share: part of the window to save. ceiling: speed-up at most from this cause alone; None with a trial. patch:
+    settings to change; instead: alternatives. will_not_help: popular settings in vain, with the reason. trial: measured
+    gain.
     """
 
     rule: str
@@ -181,12 +184,17 @@ class Finding:
 
     @property
     def family(self) -> str:
-        """The part of the name before the point, such as ``loader``."""
+        """Return the part before the point in the name, such as ``loader``."""
         return self.rule.partition(".")[0]
 
     @property
+    def times(self) -> float | None:
+        """Return the measured speed-up by the patch, or the speed-up at most without a trial."""
+        return self.trial.gain if self.trial is not None else self.ceiling
+
+    @property
     def gain(self) -> str:
-        """What the patch brought where it was tried, or what its share alone can bring; empty where that is nothing."""
+        """Return the measured or possible speed-up in words, empty for a negligible speed-up."""
         if self.trial is not None:
             both = f", both with trainer.threads = {self.trial.threads_before}" if self.trial.threads_before else ""
             return f"tried: {self.trial.measured}{both}"
@@ -195,7 +203,7 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class Profile(ResultRepr):
-    """Everything that ``profile`` measures, in sections.  bubble: the causes of ``shares.bubble``, as in ``Trace``."""
+    """All measurements by ``profile``, in sections. bubble: causes for ``shares.bubble``, as in ``Trace``."""
 
     window: Section
     shares: Section
@@ -228,67 +236,79 @@ class Profile(ResultRepr):
     origin: dict[str, str] = field(default_factory=dict)
 
     def headline(self) -> str:
-        """The verdict and its summary."""
+        """Return the verdict and the summary."""
         return f"{self.verdict}, {self.summary}"
 
     def table(self) -> list[dict[str, Any]]:
-        """Where the time of a step goes."""
+        """Return rows for the parts of a step."""
         return [{"part of a step": name, "share": self.shares[name], "ms": ms} for name, ms in self.ms_per_step.items()]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the profile for JSON."""
         return {"schema": SCHEMA, "ms_per_step": self.ms_per_step, **asdict(self)}
 
     @property
+    def change(self) -> Finding | None:
+        """Return the finding to act on first: the trial with the largest gain, or an untried first finding."""
+        costly = [finding for finding in self.findings if finding.severity != "info"]
+        if not costly or not costly[0].gain:
+            return None
+        tried = [finding for finding in costly if finding.trial is not None]
+        return costly[0] if costly[0].trial is None else max(tried, key=lambda finding: finding.times or 0.0)
+
+    @property
     def step_s(self) -> float:
-        """Mean seconds of a step."""
+        """Return the mean step time in seconds."""
         seconds: float = self.window["seconds"]
         return seconds / self.window["steps"]
 
-    def rate(self, of: str) -> float | None:
-        """``flops`` or ``bytes`` per second of the training steps alone; None where they were not counted."""
-        count = self.throughput[f"{of}_per_step"]
+    def rate(self, name: str) -> float | None:
+        """Return ``flops`` or ``bytes`` per second within training steps alone, or None where uncounted."""
+        count = self.throughput[f"{name}_per_step"]
         return None if count is None else count / (self.step_s * self.shares["span"])
 
     @property
     def ms_per_step(self) -> Section:
-        """The shares in milliseconds of a mean step."""
+        """Return the shares in milliseconds per mean step."""
         return {name: None if share is None else 1e3 * self.step_s * share for name, share in self.shares.items()}
 
     @property
     def others(self) -> str:
-        """What other programs took of the cores, in words where it is much; empty where it is not."""
+        """Return a sentence about cores taken by programs outside, empty for few."""
         used, cores = self.value("host.others_used"), self.number("host.cores")
         if used is None or used < BUSY * cores:
             return ""
         return f"other programs took {used:.1f} of {cores} cores meanwhile"
 
     def value(self, name: str) -> Any:
-        """What a dotted name says, such as ``shares.input``; None where it was not measured."""
+        """Return the value behind a dotted name such as ``shares.input``, or None where unmeasured."""
         section, _, key = name.partition(".")
-        found = getattr(self, section)
-        return found[key] if key and found is not None else found
+        values = getattr(self, section)
+        return values[key] if key and values is not None else values
 
     def number(self, name: str) -> Any:
-        """A number by its dotted name; 0 where it was not measured."""
+        """Return a number by a dotted name, 0 where unmeasured."""
         return self.value(name) or 0
 
     def setting(self, key: str) -> Any:
-        """A setting by its dotted key; None where the settings are not known."""
+        """Return a setting by a dotted key, or None where unknown."""
         section, name = key.split(".")
         return self.settings.get(section, {}).get(name)
 
 
 class Requirement(NamedTuple):
-    """What a number of a profile is asked to reach: at least (>=) or at most (<=) ``limit``."""
+    """A limit for a number in a profile: at least (>=) or at most (<=) ``limit``."""
 
     name: str
     sign: str
     limit: float
 
 
-def requirements_of(text: str) -> list[Requirement]:
-    """``gpu_busy>=0.8,sync.per_step<=0`` -> requirements; a name or sign that is not known is refused."""
+def parse_limits(text: str) -> list[Requirement]:
+    """Parse ``gpu_busy>=0.8,sync.per_step<=0`` into requirements.
+
+    Raises SettingsError for an unknown name or sign.
+    """
     requirements = []
     for piece in text.split(","):
         match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*", piece)
@@ -306,8 +326,8 @@ def requirements_of(text: str) -> list[Requirement]:
     return requirements
 
 
-def not_met(profile: Profile, requirements: Sequence[Requirement]) -> list[Message]:
-    """A message for each that is not met or was not measured."""
+def missed_limits(profile: Profile, requirements: Sequence[Requirement]) -> list[Message]:
+    """Return a message per requirement that is missed or unmeasured."""
     lines = []
     for name, sign, limit in requirements:
         value, required = profile.value(name), f"required {sign} {limit:g}"

@@ -1,8 +1,8 @@
-"""What a profile means: findings, each with what it can bring, the setting to change, and what will not help.
+"""The meaning of a profile: findings with the possible gain, the setting to change, and settings in vain.
 
-Every rule is a pure function of a profile that returns a finding or None.  A rule abstains where a number that it needs
-was not measured.  Shares are of the window; a finding alone brings 1 / (1 - share) at most, unless it was tried: then
-its trial says what it brought.
+A rule is a pure function from a profile to a finding or None, and returns None without the necessary measurements.
+Shares refer to the window; a finding alone brings 1 / (1 - share) at most, except with a trial, which measured the
+gain.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ FAMILIES = {  # of findings: the verdict where one of them is the first, its sen
         "the {device} pauses {share:.0%} of the time between kernels that are launched in time",
         "small",
     ),
-    "threads": ("THREAD-BOUND", "another number of threads would save {share:.0%} of the time", "too_many too_few"),
-    "batch": ("PYTHON-BOUND", "a larger batch would save {share:.0%} of the time of each window", "small"),
+    "threads": ("THREAD-BOUND", "training is faster with another number of threads", "too_many too_few"),
+    "batch": ("PYTHON-BOUND", "a window takes less time in a larger batch", "small"),
     "hooks": ("HOOK-BOUND", "{share:.0%} of the time passes between two steps", "heavy"),
     "step": ("WAIT-BOUND", "a training step waits {share:.0%} of the time without computing", "waits"),
     "compute": ("COMPUTE-BOUND", "the {device} could compute with {share:.0%} less time", "fp32 small"),
@@ -58,18 +58,18 @@ VERDICT_OF = {f"{family}.{name}": word for family, (word, _, names) in FAMILIES.
 
 
 def with_findings(profile: Profile) -> Profile:
-    """The profile with its findings and the verdict: time that is lost comes before work that could be less."""
+    """Return the profile with findings and a verdict, lost time before work that could shrink."""
     findings = [finding for rule in RULES if (finding := rule(profile)) is not None]
     # A finding is information where another one names the same time with its cause.
-    names = {each.rule for each in findings}
+    names = {finding.rule for finding in findings}
     told = {"loader.inline"} if "sync.exposes_loader" in names else set()
     if any(name.startswith(("loader.", "hooks.", "sync.")) for name in names):
         told.add("fluctuation.periodic")
-    findings = [replace(each, severity="info") if each.rule in told else each for each in findings]
+    findings = [replace(finding, severity="info") if finding.rule in told else finding for finding in findings]
 
     def rank(finding: Finding) -> tuple[int, float]:
-        place = 2 if finding.severity == "info" else int(finding.family == "compute")
-        return place, -finding.share
+        group = 2 if finding.severity == "info" else int(finding.family == "compute")
+        return group, -finding.share
 
     findings.sort(key=rank)
     verdict, summary = _verdict(profile, findings)
@@ -77,11 +77,11 @@ def with_findings(profile: Profile) -> Profile:
 
 
 def _verdict(p: Profile, findings: Sequence[Finding]) -> tuple[str, str]:
-    """A word and a sentence: of the first finding, of two that cannot be told apart, or that nothing is in the way."""
-    costly = [each for each in findings if each.severity != "info"]
+    """Return a verdict and a sentence for the first finding, for two close findings, or for a clean profile."""
+    costly = [finding for finding in findings if finding.severity != "info"]
     if not costly:
         busy = p.gpu_busy if p.gpu_busy is not None else p.shares["span"] - p.number("host.waiting")
-        word = "MEMORY-BOUND" if any(each.rule == "memory.bound" for each in findings) else "COMPUTE-BOUND"
+        word = "MEMORY-BOUND" if any(finding.rule == "memory.bound" for finding in findings) else "COMPUTE-BOUND"
         return word, f"the {_device(p)} is busy {busy:.0%} of the time; what is left is the model itself"
 
     def told(finding: Finding) -> tuple[str, str]:
@@ -98,8 +98,8 @@ def _verdict(p: Profile, findings: Sequence[Finding]) -> tuple[str, str]:
     return word, sentence
 
 
-def patch_of(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The settings that the findings change, those of the first one where two do not agree."""
+def joint_patch(findings: Iterable[Finding]) -> dict[str, Any]:
+    """Return the settings changed by all findings, where earlier findings win."""
     patch: dict[str, Any] = {}
     for finding in findings:
         if finding.severity != "info" and all(patch.get(key, value) == value for key, value in finding.patch.items()):
@@ -108,15 +108,15 @@ def patch_of(findings: Iterable[Finding]) -> dict[str, Any]:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise SettingsError for a name that is no rule, no family such as ``loader``, and no severity."""
-    known = {*VERDICT_OF, *FAMILIES, *SEVERITIES}
+    """Raise SettingsError for a name outside rules, families such as ``loader``, and severities."""
+    valid = {*VERDICT_OF, *FAMILIES, *SEVERITIES}
     for name in names:
-        if name not in known:
-            raise SettingsError(Argument("fail_on"), f"{name!a} is no finding", f"one of {', '.join(sorted(known))}")
+        if name not in valid:
+            raise SettingsError(Argument("fail_on"), f"{name!a} is no finding", f"one of {', '.join(sorted(valid))}")
 
 
-def failing(profile: Profile, names: Sequence[str]) -> list[Message]:
-    """A message for each finding that is of one of these rules, families such as ``loader``, or severities."""
+def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:
+    """Return a message per finding among the given rules, families such as ``loader``, or severities."""
     messages = []
     for finding in profile.findings:
         labels = {finding.rule, finding.family, finding.severity}
@@ -132,7 +132,7 @@ def failing(profile: Profile, names: Sequence[str]) -> list[Message]:
 def _finding(
     rule: str, share: float, evidence: str, patch: dict[str, Any] | None = None, vain: str = "", **more: Any
 ) -> Finding:
-    """A finding whose severity follows from the share, unless it is given.  vain: what will not help."""
+    """Return a finding with the severity given or by the share. vain: settings that would be tried in vain."""
     share = min(max(share, 0.0), 0.999)
     severity = more.pop("severity", "critical" if share >= CRITICAL else "warn")
     ceiling = None if more.get("trial") else 1 / (1 - share)
@@ -144,13 +144,13 @@ def _device(p: Profile) -> str:
 
 
 def fits(p: Profile) -> bool:
-    """Whether the whole series has room on the device."""
+    """Return whether the whole series fits on the device."""
     size, free = p.value("loader.series_bytes"), p.value("loader.free_bytes")
     return size is not None and (free is None or size <= ON_DEVICE_SHARE * free)
 
 
 def _without_workers(p: Profile) -> tuple[dict[str, Any], str]:
-    """The loader without workers, and the words for it."""
+    """Return settings for a loader without workers, and the reason in words."""
     if not fits(p):
         return {"loader.mode": "sharded"}, "the series is read in shards while the model trains"
     size = p.number("loader.series_bytes") / GIB
@@ -158,10 +158,9 @@ def _without_workers(p: Profile) -> tuple[dict[str, Any], str]:
 
 
 def _saved_on_device(p: Profile) -> float:
-    """The share that a series on the device would save: all waiting, without the measured time of gathering its
-    batches.
+    """Return the share that a series on the device would save: all waiting minus the measured gathering.
 
-    On a CPU workers take cores from the training step; without them it takes as long as it was measured to take alone.
+    On a CPU workers take cores from the training step; without workers a step takes the time measured alone.
     """
     saved: float = p.shares["input"] - p.number("loader.resident_s") / p.step_s
     alone_s = p.number("host.step_alone_s")
@@ -171,7 +170,7 @@ def _saved_on_device(p: Profile) -> float:
 
 
 def _instead_workers(p: Profile) -> list[dict[str, Any]]:
-    """As many workers as are needed, where this machine has the cores for them."""
+    """Return settings with enough workers, where the machine has the cores."""
     making_s, computing = p.value("loader.making_s"), p.step_s * (1 - p.shares["input"])
     if making_s is None or computing <= 0:
         return []
@@ -187,30 +186,30 @@ def _twice_the_batch(p: Profile) -> list[dict[str, Any]]:
 
 
 def _read_rarely(p: Profile) -> dict[str, Any]:
-    """The setting with which the loss is read rarely; nothing where it is already."""
+    """Return the setting that reads the loss rarely, empty where set already."""
     every = p.setting("trainer.log_every_n_steps")
     return {} if every is None or every >= LOG_EVERY else {"trainer.log_every_n_steps": LOG_EVERY}
 
 
 def _sites(p: Profile) -> str:
-    """The first lines of code that wait for the device."""
+    """Return the first lines that wait for the device, in words."""
     sites = p.value("sync.sites")
     return f"it waits at {', '.join(sites[:2])}" if sites else ""
 
 
 def _hidden_by_sync(p: Profile) -> bool:
-    """Whether the work between steps would be done while the device computes, if the host did not wait for it.
+    """Return whether work between steps would overlap with the device without the host's wait.
 
-    So where it is short, and in every step: then the median step is about as long as the mean.
+    True for short work in every step, where the median step is about as long as the mean.
     """
     even = p.step_ms["p50"] >= 0.9 * 1e3 * p.step_s
     return bool(p.number("sync.per_step") >= 0.5 and even and p.shares["hooks"] < p.number("shares.kernel"))
 
 
 def _larger_batch(p: Profile) -> tuple[Trial | None, Trial | None]:
-    """The best batch that was tried, and its trial together with another number of threads where it has one."""
+    """Return the best larger batch, and the trial of that batch together with a number of threads."""
     best = best_trial(p.trials, "loader.batch_size")
-    with_threads = (each for each in p.trials if best and each.together and each.value == best.value)
+    with_threads = (trial for trial in p.trials if best and trial.together and trial.value == best.value)
     return best, next(with_threads, None)
 
 
@@ -218,7 +217,7 @@ def _larger_batch(p: Profile) -> tuple[Trial | None, Trial | None]:
 
 
 def _sync_exposes_loader(p: Profile) -> Finding | None:
-    """A wait of the host in every step: it makes the next batch after it, while the device has nothing to do."""
+    """Find a host wait in every step that delays the next batch while the device idles."""
     syncs, making_s = p.number("sync.per_step"), p.value("loader.making_s")
     inline = p.value("loader.mode") == "workers" and not p.number("loader.num_workers")
     if not inline or p.shares["input"] < WARN or making_s is None:
@@ -235,7 +234,7 @@ def _sync_exposes_loader(p: Profile) -> Finding | None:
 
 
 def _workers(p: Profile) -> Finding | None:
-    """Batches are made one by one: without workers, by too few, or by enough of them, but not evenly."""
+    """Find batches made without workers, by too few workers, or unevenly."""
     input, workers, supply = p.shares["input"], p.number("loader.num_workers"), p.value("loader.supply")
     saved, instead = _saved_on_device(p), _instead_workers(p)
     patch, words = _without_workers(p)
@@ -258,7 +257,7 @@ def _workers(p: Profile) -> Finding | None:
 
 
 def _loader(p: Profile) -> Finding | None:
-    """Batches come late: workers make them, the next shard is read, or the device gathers them for a small model."""
+    """Find late batches: from workers, from the next shard, or gathered on the device for a small model."""
     input, mode = p.shares["input"], p.value("loader.mode")
     if input < WARN or mode is None:
         return None
@@ -281,7 +280,7 @@ def _loader(p: Profile) -> Finding | None:
 
 
 def _transfer(p: Profile) -> Finding | None:
-    """Copies of batches to the device, from memory that could be pinned, or is already."""
+    """Find costly copies to the device, from pinned or pageable memory."""
     share = p.shares["transfer"]
     if share < WARN or p.window["clock"] != "device":
         return None
@@ -295,7 +294,7 @@ def _transfer(p: Profile) -> Finding | None:
 
 
 def _sync_per_step(p: Profile) -> Finding | None:
-    """The host waits for the device in every step, and launches nothing meanwhile."""
+    """Find a host wait in every step, without launches meanwhile."""
     syncs = p.number("sync.per_step")
     saved = p.number("bubble.sync") + (p.shares["hooks"] if _hidden_by_sync(p) else 0.0)
     if p.bubble is None or syncs < 0.5 or saved < WARN:
@@ -306,7 +305,7 @@ def _sync_per_step(p: Profile) -> Finding | None:
 
 
 def _fewer_launches(p: Profile, rule: str, share: float, evidence: str, vain: str, *keys: str) -> Finding | None:
-    """Fewer and larger kernels, by the first of these settings that is off, else by a larger batch."""
+    """Return settings for fewer and larger kernels: the first that is off, else a larger batch."""
     if share < WARN:
         return None
     on = {"trainer.cuda_graph": "auto", "trainer.compile": "default"}
@@ -316,7 +315,7 @@ def _fewer_launches(p: Profile, rule: str, share: float, evidence: str, vain: st
 
 
 def _launch_bound(p: Profile) -> Finding | None:
-    """The device waits for the host to launch its next kernel."""
+    """Find a device that waits for kernel launches."""
     late, kernels = p.number("bubble.launch"), p.number("kernels.per_step")
     evidence = f"the GPU waits {late:.0%} of the time for the host to launch {kernels:,.0f} kernels a step"
     vain = "loader settings, and a faster GPU: the host sets the pace"
@@ -324,7 +323,7 @@ def _launch_bound(p: Profile) -> Finding | None:
 
 
 def _kernels_small(p: Profile) -> Finding | None:
-    """The device pauses between kernels that the host launched in time: there are too many, and they are too small."""
+    """Find pauses between kernels launched in time: many small kernels."""
     paused, kernels = p.number("bubble.queued"), p.number("kernels.per_step")
     evidence = f"the GPU pauses {paused:.0%} of the time between {kernels:,.0f} kernels a step"
     evidence += " that were launched in time"
@@ -333,32 +332,32 @@ def _kernels_small(p: Profile) -> Finding | None:
 
 
 def _threads(p: Profile) -> Finding | None:
-    """Fewer or more threads were tried, and were faster; of several those with which the best batch was."""
+    """Find a faster number of threads among trials, with the best batch if several are faster."""
     batch, _ = _larger_batch(p)
     named = None if batch is None else batch.threads
-    best = best_trial((each for each in p.trials if named in (None, each.value)), "trainer.threads")
+    best = best_trial((trial for trial in p.trials if named in (None, trial.value)), "trainer.threads")
     if best is None or p.host is None:
         return None
-    now = p.host["threads"]
+    present = p.host["threads"]
     several = f"{counted(best.value, 'thread')} {'is' if best.value == 1 else 'are'}"
-    evidence = f"{several} {best.gain:.2f}x as fast as {now} on {p.host['cores']} cores"
-    name = "threads.too_many" if best.value < now else "threads.too_few"
+    evidence = f"{several} {best.gain:.2f}x as fast as {present} on {p.host['cores']} cores"
+    name = "threads.too_many" if best.value < present else "threads.too_few"
     vain = "loader settings: the step itself becomes faster"
     saved = p.shares["span"] * (1 - 1 / best.gain)
     return _finding(name, saved, evidence, {best.setting: best.value}, vain, trial=best)
 
 
 def _batch_small(p: Profile) -> Finding | None:
-    """A larger batch was tried, and each window was faster in it: a part of a step does not grow with the batch."""
+    """Find a larger batch with faster windows among trials: part of a step is independent of batch size."""
     best, together = _larger_batch(p)
     # On a CUDA device the trace names the cause of it, where there is one.
     if best is None or p.number("bubble.launch") >= WARN or (together and together.gain <= WORTH):
         return None
-    now = p.setting("loader.batch_size") or 1
-    times = best.value // now
+    present = p.setting("loader.batch_size") or 1
+    times = best.value // present
     if times < 2:  # the data has fewer windows than the batch may have
         return None
-    evidence = f"{best.value} windows a batch are {best.gain:.2f}x as fast per window as {now}"
+    evidence = f"{best.value} windows a batch are {best.gain:.2f}x as fast per window as {present}"
     evidence += f", both with {counted(best.threads, 'thread')}" if best.threads else ""
     evidence += ": most of a step is Python and small operators" if best.gain > 2 else ""
     patch: dict[str, Any] = {best.setting: best.value}
@@ -379,7 +378,7 @@ def _batch_small(p: Profile) -> Finding | None:
 
 
 def _hooks_heavy(p: Profile) -> Finding | None:
-    """Work between two steps: reading the loss, logging, Python's garbage collector."""
+    """Find costly work between steps: reading the loss, logging, Python's garbage collector."""
     share = p.shares["hooks"]
     if share < WARN or _hidden_by_sync(p):
         return None
@@ -393,7 +392,7 @@ def _hooks_heavy(p: Profile) -> Finding | None:
 
 
 def _step_waits(p: Profile) -> Finding | None:
-    """On a CPU a training step passes time without computing."""
+    """Find CPU training steps that pass time without computing."""
     waiting = p.number("host.waiting")
     if waiting < WARN or p.number("sync.per_step"):
         return None
@@ -410,7 +409,7 @@ def _step_waits(p: Profile) -> Finding | None:
 
 
 def _compute_fp32(p: Profile) -> Finding | None:
-    """Kernels that run nearly always, in a type of twice the bytes."""
+    """Find kernels that run nearly always, in a type with twice the bytes."""
     running = p.number("shares.kernel")
     if p.window["clock"] != "device" or running < 0.6 or p.setting("trainer.precision") != "32-true":
         return None
@@ -420,7 +419,7 @@ def _compute_fp32(p: Profile) -> Finding | None:
 
 
 def _compute_small(p: Profile) -> Finding | None:
-    """Kernels that leave most of the GPU's processors without work."""
+    """Find kernels that leave most GPU processors idle."""
     if p.gpu_busy is None or p.sm_efficiency is None or p.gpu_busy < 0.8 or p.sm_efficiency >= 0.5:
         return None
     evidence = f"kernels run {p.gpu_busy:.0%} of the time and use {p.sm_efficiency:.0%} of the GPU's processors"
@@ -430,7 +429,7 @@ def _compute_small(p: Profile) -> Finding | None:
 
 
 def _memory_pressure(p: Profile) -> Finding | None:
-    """The allocator of the GPU has to search for memory."""
+    """Find a GPU allocator that searches for memory."""
     reserved, capacity = p.number("memory.reserved_bytes"), p.number("memory.capacity_bytes")
     retries = p.number("memory.alloc_retries")
     if not reserved or not (retries or reserved > 0.92 * capacity):
@@ -445,7 +444,7 @@ def _memory_pressure(p: Profile) -> Finding | None:
 
 
 def _memory_leak(p: Profile) -> Finding | None:
-    """Memory that grows with every step."""
+    """Find memory that grows with every step."""
     growth = p.number("memory.growth_bytes_per_step")
     if growth * p.window["steps"] < LEAK_BYTES or p.number("memory.monotone") < 0.9:
         return None
@@ -455,7 +454,7 @@ def _memory_leak(p: Profile) -> Finding | None:
 
 
 def _compile_recompiles(p: Profile) -> Finding | None:
-    """torch.compile makes the step again and again."""
+    """Find repeated compilation by torch.compile."""
     if p.number("recompiles") <= 3:
         return None
     evidence = f"torch.compile made the model {p.recompiles} times during the measurement"
@@ -464,7 +463,7 @@ def _compile_recompiles(p: Profile) -> Finding | None:
 
 
 def _clock_throttled(p: Profile) -> Finding | None:
-    """The GPU runs at a lower clock than it could."""
+    """Find a GPU with a lowered clock."""
     clock, cause = p.value("device.sm_clock_share"), p.value("device.throttled_by")
     if clock is None or cause is None or clock >= 0.85:
         return None
@@ -475,7 +474,7 @@ def _clock_throttled(p: Profile) -> Finding | None:
 
 
 def _fluctuation_periodic(p: Profile) -> Finding | None:
-    """A stall that repeats."""
+    """Find a periodic stall."""
     f = p.fluctuation
     if f is None or f["period_s"] is None:
         return None
@@ -494,7 +493,7 @@ def _fluctuation_periodic(p: Profile) -> Finding | None:
 
 
 def _memory_headroom(p: Profile) -> Finding | None:
-    """Much of the GPU's memory is free, and its processors are not full."""
+    """Find free GPU memory beside idle processors."""
     peak, capacity = p.number("memory.peak_bytes"), p.number("memory.capacity_bytes")
     if p.value("memory.reserved_bytes") is None or p.sm_efficiency is None:
         return None
@@ -505,7 +504,7 @@ def _memory_headroom(p: Profile) -> Finding | None:
 
 
 def _memory_bound(p: Profile) -> Finding | None:
-    """On a CPU operators move bytes at the rate of a copy, and compute little with them."""
+    """Find CPU operators that move bytes at the rate of a copy, and compute little."""
     moved, computed = p.rate("bytes"), p.rate("flops")
     if p.window["clock"] == "device" or p.machine is None or moved is None or computed is None:
         return None

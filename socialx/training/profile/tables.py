@@ -1,4 +1,4 @@
-"""A profile on a terminal: the verdict, where the time went, what was measured, and what to change."""
+"""A profile on a terminal: the verdict, a step by cause, the change to make, findings, and rates."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from rich.box import ROUNDED
 from rich.console import Console
 from rich.markup import escape
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from socialx.core.errors import counted
 from socialx.dataset import GIB
-from socialx.drawing.terminal import bar, percent
-from socialx.training.profile.analysis import grouped
+from socialx.drawing.terminal import bar, number, percent
+from socialx.training.profile.analysis import group_means
 from socialx.training.profile.profile import Finding, Gain, Profile
 from socialx.training.profile.rules import WARN
 from socialx.training.profile.trace import short_name
 
 WIDTH = 100
+FLAT_PP = 10  # percentage points: a busy share that swings less is told without a chart
 CELLS, NAME = 60, 44  # characters of the busy curve, and of a name
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", " .:-=+*#"
 NEEDS_A_CARD = "kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"
@@ -40,31 +39,31 @@ COLOURS = {"critical": "red", "warn": "yellow", "info": "cyan"}
 
 
 def print_profile(profile: Profile, console: Console | None = None) -> None:
-    """The whole page, at most 100 columns wide."""
+    """Print the whole profile, at most 100 columns wide."""
     out = console or Console()
     out.width = min(out.width, WIDTH)
     _verdict(profile, out)
-    _shares(profile, out)
+    for rank, finding in enumerate(profile.findings, 1):
+        _finding(rank, finding, out)
+    out.print()
     _busy(profile, out)
     _rates(profile, out)
     if profile.kernels:
         _trace(profile, out)
     elif profile.operators:
         _top("operator", profile.operators["top"], out)
-    reasons = reasons_of(profile)
+    reasons = missing_reasons(profile)
     if reasons.pop("no CUDA device", None):
         _line(f"not measured: {NEEDS_A_CARD}", out)
     for reason, keys in reasons.items():
         if profile.window["clock"] == "device" or "operators" not in keys:
             _line(f"not measured: {', '.join(keys)} ({reason})", out)
-    for number, finding in enumerate(profile.findings, 1):
-        _finding(number, finding, out)
 
 
-def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
-    """The parts of a step that are shown: name in ``shares`` and in words, share of the window, ms per step.
+def phase_rows(profile: Profile) -> list[tuple[str, str, float, float]]:
+    """Return the parts of a step: key in ``shares``, name, share of the window, ms per step.
 
-    A training step is told as what it consists of, where that is known.
+    A training step is divided into computing and waiting, or into kernels and pauses, where known.
     """
     shares, step_ms = dict(profile.shares), 1e3 * profile.step_s
     names = {"input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
@@ -79,20 +78,17 @@ def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
     return [(key, name, shares[key], step_ms * shares[key]) for key, name in names.items()]
 
 
-def gain_of(profile: Profile) -> str:
-    """What is to be gained: what the best of the tried settings brought, or what the first finding alone can bring."""
-    costly = [each for each in profile.findings if each.severity != "info"]
-    if not costly or not costly[0].gain:
-        return ""
-    tried = [(each.trial.gain, each.patch, each.gain) for each in costly if each.trial is not None]
-    if costly[0].trial is None:
-        return f"Without that alone, training would be {costly[0].ceiling:.2f}x as fast."
-    _, patch, gain = max(tried, key=lambda each: each[0])
-    return f"With {settings_text(patch)}, {gain}."
+def step_after(profile: Profile) -> tuple[str, float, float] | None:
+    """Return a row for a step's windows after the first change: name, share of the present time, ms."""
+    change = profile.change
+    if change is None or not change.times:
+        return None
+    name = "without that cause" if change.trial is None else "with the change, tried"
+    return name, 1 / change.times, 1e3 * profile.step_s / change.times
 
 
-def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
-    """The time without a kernel by what it lacked: name, share of the window and ms per step, what is 0 left out."""
+def idle_rows(profile: Profile) -> list[tuple[str, float, float]]:
+    """Return the time without a kernel by cause: name, share of the window, ms per step; zeros are left out."""
     idle = profile.idle
     if idle is None or not idle["whole"]:
         return []
@@ -101,12 +97,12 @@ def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
 
 
 def busy_machine(profile: Profile) -> str:
-    """That other programs took many cores, which makes any training slow."""
+    """Return a warning that programs outside took many cores, or an empty text."""
     return f"{profile.others.capitalize()}: measure again when they have ended." if profile.others else ""
 
 
-def reasons_of(profile: Profile) -> dict[str, list[str]]:
-    """Each reason why something was not measured, and the numbers that it is the reason of."""
+def missing_reasons(profile: Profile) -> dict[str, list[str]]:
+    """Return reasons for missing measurements, each with the names of these measurements."""
     reasons: dict[str, list[str]] = {}
     for key, reason in profile.why.items():
         reasons.setdefault(reason, []).append(key)
@@ -114,39 +110,39 @@ def reasons_of(profile: Profile) -> dict[str, list[str]]:
 
 
 def _verdict(p: Profile, out: Console) -> None:
-    lines = [f"{p.verdict}  {p.summary}"] if p.verdict else []
-    lines += [line for line in (gain_of(p), busy_machine(p)) if line]
+    """Print the verdict, a step by cause as bars, and the change with the largest gain."""
+    if p.verdict:
+        _line(f"{p.verdict}  {p.summary}", out, style="bold")
+    table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
+    table.add_column(no_wrap=True)
+    after = step_after(p)
+    for name, share, ms in (row[1:] for row in phase_rows(p)):
+        table.add_row(name, percent(share), number(ms, 2), bar(share))
+    for name, share, ms in idle_rows(p):
+        table.add_row(name, percent(share), number(ms, 2))
+    if after:
+        table.add_section()
+        table.add_row(after[0], percent(after[1]), number(after[2], 2), bar(after[1]))
+    out.print(table)
+    if p.change:
+        change = settings_text(p.change.patch) or p.change.advice
+        _line(f"{change}, {p.change.gain}" if change else p.change.gain, out, "change  ")
+    if text := busy_machine(p):
+        _line(text, out)
     machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
     w = p.window
     window = f"{w['steps']} steps in {w['seconds']:.2f} s after {w['warmup_steps']} warm-up steps"
-    lines.append(", ".join([window, f"{w['clock']} clock", *machine]))
-    if out.is_terminal:
-        text = Text("\n".join(lines))
-        text.highlight_words([p.verdict], "bold")
-        out.print(Panel(text, title="socialx profile", title_align="left", box=ROUNDED))
-        return
-    for line in lines:
-        _line(line, out)
-
-
-def _shares(p: Profile, out: Console) -> None:
-    table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
-    table.add_column(no_wrap=True)
-    for _, name, share, ms in phases_of(p):
-        table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
-    for name, share, ms in idle_of(p):
-        table.add_row(name, f"{share:6.1%}", f"{ms:.2f}")
-    out.print(table)
+    _line(", ".join([window, f"{w['clock']} clock", *machine]), out)
 
 
 def _busy(p: Profile, out: Console) -> None:
-    """How the busy share went over the window, where it changes or repeats."""
+    """Print the course of the busy share over the window, where the share changes."""
     f, t = p.fluctuation, p.timeline
-    if f is None or t is None or f["swing_pp"] < 10:
+    if f is None or t is None or f["swing_pp"] < FLAT_PP:
         return
     shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
     _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
-    group, means = grouped(np.array(t["busy"]), min(CELLS, out.width - 24))
+    group, means = group_means(np.array(t["busy"]), min(CELLS, out.width - 24))
     marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
     curve = "".join(marks[min(len(marks) - 1, int(mean * len(marks)))] for mean in means)
     _line(f"  |{curve}|  {group * t['bin_s']:.2g} s per cell", out)
@@ -161,10 +157,10 @@ def _rates(p: Profile, out: Console) -> None:
     parts = [f"windows/s {t['windows_per_s']:,.1f}", f"step p50 {step['p50']:.1f} ms  p95 {step['p95']:.1f} ms"]
     if p.machine and (rate := p.rate("flops")) is not None:
         best = percent(rate / p.machine["matmul_flops_per_s"])
-        parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
+        parts.append(f"steps compute {rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
     if p.machine and (rate := p.rate("bytes")) is not None:
         best = percent(rate / p.machine["copy_bytes_per_s"])
-        parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {best} of a copy")
+        parts.append(f"steps move {rate / 1e9:,.1f} GB/s = {best} of a copy")
     if (used := get("host.cores_used")) is not None:
         others = get("host.others_used")
         others = "" if others is None else f", {others:.1f} by other programs"
@@ -175,8 +171,8 @@ def _rates(p: Profile, out: Console) -> None:
         parts.append(f"peak memory {peak / GIB:.2f} of {capacity / GIB:.1f} GiB")
     making_s, supply = get("loader.making_s"), get("loader.supply")
     if making_s is not None and supply is not None:
-        what = "worker" if get("loader.num_workers") else "loader"
-        parts.append(f"the {what} needs {1e3 * making_s:.1f} ms a batch, supply {supply:.2f}")
+        maker = "worker" if get("loader.num_workers") else "loader"
+        parts.append(f"the {maker} needs {1e3 * making_s:.1f} ms a batch, supply {supply:.2f}")
     if p.device:
         mean, least, most = (p.device[f"utilisation_{name}"] for name in ("mean", "min", "max"))
         parts.append(f"NVML utilisation mean {mean:.0%} ({least:.0%} to {most:.0%})")
@@ -194,7 +190,7 @@ def _rates(p: Profile, out: Console) -> None:
 
 
 def _table(out: Console, first: str, *numbers: str) -> Table:
-    """A column of names and columns of numbers; with lines on a terminal, columns alone elsewhere."""
+    """Return a table with a column for names and columns for numbers, ruled on a terminal alone."""
     table = Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for head in numbers:
@@ -203,7 +199,7 @@ def _table(out: Console, first: str, *numbers: str) -> Table:
 
 
 def _trace(p: Profile, out: Console) -> None:
-    """What the traced steps emit: how busy the device was, why it was not, and with which kernels it was."""
+    """Print results from traced steps: busy share, causes of idle time, and the longest kernels."""
     k = p.kernels
     if k is None:
         return
@@ -225,16 +221,16 @@ def _trace(p: Profile, out: Console) -> None:
     _top("kernel", k["top"], out)
 
 
-def _top(what: str, tops: list[dict[str, Any]], out: Console) -> None:
-    table = _table(out, what, "share", "us/step", "calls/step")
+def _top(kind: str, tops: list[dict[str, Any]], out: Console) -> None:
+    table = _table(out, kind, "share", "us/step", "calls/step")
     for top in tops[:5]:
         name = short_name(top["name"].removeprefix("aten::"), NAME)
         table.add_row(escape(name), f"{top['share']:.1%}", f"{top['us_per_step']:,.1f}", _count(top["per_step"]))
     out.print(table)
 
 
-def _finding(number: int, f: Finding, out: Console) -> None:
-    head = Text(f"{number}  ")
+def _finding(rank: int, f: Finding, out: Console) -> None:
+    head = Text(f"{rank}  ")
     head.append(f.severity, COLOURS[f.severity])
     head.append(f"  {f.rule}")
     out.print()
@@ -242,8 +238,8 @@ def _finding(number: int, f: Finding, out: Console) -> None:
     _line(f.evidence, out, "   ")
     if f.patch:
         _line(", ".join(part for part in (settings_text(f.patch), f.gain) if part), out, "   set  ")
-    for each in f.instead:
-        _line(settings_text(each), out, "   or   ")
+    for settings in f.instead:
+        _line(settings_text(settings), out, "   or   ")
     if f.advice:
         _line(f.advice, out, "   why  " if f.patch and not f.advice.startswith("it waits") else "   see  ")
     if f.will_not_help:
@@ -251,7 +247,7 @@ def _finding(number: int, f: Finding, out: Console) -> None:
 
 
 def settings_text(changes: Mapping[str, Any]) -> str:
-    """``loader.mode = on_device, loader.batch_size = 32``."""
+    """Return settings as ``loader.mode = on_device, loader.batch_size = 32``."""
     return ", ".join(f"{key} = {_word(value)}" for key, value in changes.items())
 
 
@@ -266,11 +262,11 @@ def print_comparison(
     changes: Mapping[str, Any],
     console: Console | None = None,
 ) -> None:
-    """Two settings in turns: what differs, the rates, and the gain with its interval."""
+    """Print a comparison between two settings: differences, rates, and the gain with an interval."""
     out = console or Console()
     table = _table(out, "", "these", "the others")
     for name, (here, there) in rows.items():
-        table.add_row(name, *(f"{each:.1%}" if "share" in name else f"{each:,.1f}" for each in (here, there)))
+        table.add_row(name, *(f"{value:.1%}" if "share" in name else f"{value:,.1f}" for value in (here, there)))
     out.print(table)
     for key, (here, there) in changes.items():
         _line(f"{key}: {_word(here)} -> {_word(there)}", out)
@@ -279,12 +275,12 @@ def print_comparison(
     _line(f"the others: {gain}, 99 % interval over {rounds} rounds of new processes", out)
 
 
-def _line(text: str, out: Console, before: str = "") -> None:
-    """A text, wrapped at words behind ``before``."""
+def _line(text: str, out: Console, before: str = "", style: str | None = None) -> None:
+    """Print a text, wrapped at words, with ``before`` in front."""
     width = max(20, out.width - 1)
     rest = " " * len(before)
     for line in textwrap.wrap(text, width, initial_indent=before, subsequent_indent=rest):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(line, highlight=False, markup=False, soft_wrap=True, style=style)
 
 
 def _share(value: float | None) -> str:
@@ -292,5 +288,5 @@ def _share(value: float | None) -> str:
 
 
 def _count(value: float | None) -> str:
-    """A count per step; whole where it is large or whole."""
+    """Return a count per step, without digits after the point if large or whole."""
     return "-" if value is None else f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"

@@ -1,15 +1,15 @@
-"""A trace -> what the device did in it.  Pure functions over the events of a Chrome trace; torch is not needed.
+"""A trace -> device activity. All functions are pure over Chrome trace events, without torch.
 
-torch.profiler writes it (``export_chrome_trace``); an event is a dict with ``cat``, ``name``, ``ts`` and ``dur`` in us:
+torch.profiler writes events (``export_chrome_trace``) as dicts with ``cat``, ``name``, ``ts`` and ``dur`` in us:
 
     kernel                     ran on the device; args: grid, correlation
     gpu_memcpy, gpu_memset     ran on the device; args: bytes, correlation; named "Memcpy HtoD (Pageable -> Device)"
-    cuda_runtime, cuda_driver  a call of the host; args: correlation, the same number as in the work that it launched
-    cpu_op                     an operator of torch on a CPU; one that calls others lasts as long as all of them
-    user_annotation            a ``record_function`` of ours: WINDOW around the steps, MARK + phase where the loop marks
+    cuda_runtime, cuda_driver  a host call; args: correlation, the same number as in the launched work
+    cpu_op                     a torch operator on a CPU; a caller lasts as long as all called operators
+    user_annotation            a socialx ``record_function``: WINDOW around the steps, MARK + phase at marks
 
-Kernels of a replayed CUDA graph carry the correlation of their one ``cudaGraphLaunch``.  None is *not measured*, its
-reason is in ``why``; 0.0 is a measurement.
+Kernels in a replayed CUDA graph carry the correlation of a single ``cudaGraphLaunch``. None is *not measured*, with the
+reason in ``why``; 0.0 is a measurement.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Interval = tuple[float, float]
 
 
 class Event(NamedTuple):
-    """begin, end: us.  correlation: None where the trace has none."""
+    """A trace event. begin, end: us. correlation: None where absent."""
 
     cat: str
     name: str
@@ -48,8 +48,8 @@ class Event(NamedTuple):
     args: Mapping[str, Any]
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Event:
-        """From an event of the Chrome trace."""
+    def parse(cls, raw: Mapping[str, Any]) -> Event:
+        """Return an Event for a Chrome trace event."""
         args, begin = raw.get("args") or {}, float(raw["ts"])
         correlation = args.get("correlation") or None
         return cls(raw["cat"], raw.get("name", ""), begin, begin + raw["dur"], str(raw.get("tid")), correlation, args)
@@ -57,20 +57,20 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What ``steps`` steps did on the device in ``wall_us``, from the first to the last one's end.
+    """Device activity during ``steps`` steps in ``wall_us``, from the first step to the end of the last.
 
-    gpu_busy: union of kernels and copies over wall.  sm_efficiency: mean share of the SMs that had a block,
-    sum(dur x min(1, blocks / SMs)) / wall, at most 1 where kernels overlap.  phases: shares of the device time of each
-    phase of the steps, which sum to 1 in each:
+    gpu_busy: union of kernels and copies over wall. sm_efficiency: mean share of SMs with a block, sum(dur x min(1,
+    blocks / SMs)) / wall, at most 1 where kernels overlap. phases: shares of device time per phase, with the sum 1 in
+    each:
 
-        kernel   at least one kernel ran
+        kernel   at least a kernel ran
         copy     only copies ran
-        sync     idle: the next work was launched late, because the host waited for the device
-        launch   idle: the next work was launched late, because the host is slow
-        queued   idle with the next work already launched: the device's own pause between two kernels
-        unknown  idle, and the trace does not say when the next work was launched
+        sync     idle: the next launch was late, because the host waited for the device
+        launch   idle: the next launch was late, because the host is slow
+        queued   idle after the next launch: the device's pause between two kernels
+        unknown  idle, without a launch time in the trace
 
-    kernels, sync, copy: the sections of a profile.
+    kernels, sync, copy: sections of a profile.
     """
 
     steps: int
@@ -85,22 +85,22 @@ class Trace:
 
     @property
     def span(self) -> dict[str, float] | None:
-        """The shares of the training steps alone."""
+        """Return the shares within training steps alone."""
         return self.phases.get("span")
 
     @classmethod
     def missing(cls, steps: int, reason: str) -> Trace:
-        """Nothing was measured, for one reason."""
+        """Return an empty trace with a single reason."""
         return cls(steps, why=dict.fromkeys(("gpu_busy", "sm_efficiency", "span", "kernels", "sync", "copy"), reason))
 
 
 def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None) -> Trace:
-    """The ``traceEvents`` of a Chrome trace of ``steps`` steps -> Trace.
+    """Return a Trace for the ``traceEvents`` in a Chrome trace over ``steps`` steps.
 
-    sms: multiprocessors of the device, None where they are not known.  Without a WINDOW in the trace the window is all
-    of it, without marks in it the span is the window.
+    sms: multiprocessors on the device, or None. Without WINDOW the window is the whole trace; without marks the span is
+    the window.
     """
-    seen = [Event.of(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
+    seen = [Event.parse(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
     window = max((e for e in seen if e.name == WINDOW), default=None, key=lambda e: e.begin)
     if window:
         seen = [e for e in seen if e.begin >= window.begin]
@@ -137,7 +137,7 @@ def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None)
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Intervals in any order -> the same time as disjoint intervals in order."""
+    """Return disjoint intervals in order that cover intervals in any order."""
     merged: list[Interval] = []
     for begin, end in sorted(intervals):
         if merged and begin <= merged[-1][1]:
@@ -148,18 +148,18 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Summed length."""
+    """Return the summed length."""
     return sum(end - begin for begin, end in intervals)
 
 
 def overlap(some: Sequence[Interval], others: Sequence[Interval]) -> float:
-    """Length of the time in both; each is disjoint and in order."""
+    """Return the length of the intersection between two lists of disjoint intervals in order."""
     begin, end = np.array(others, float).reshape(-1, 2).T
     return float(np.diff(length_before(begin, end, np.array(some, float).reshape(-1, 2))).sum())
 
 
 def _lost(calls: Sequence[Event], work: Sequence[Event]) -> str | None:
-    """CUPTI drops the first kernels of a later profiler in one process (pytorch issue 192021): then nothing adds up."""
+    """Return whether CUPTI dropped the first kernels (pytorch issue 192021), so that sums disagree."""
     ran = {e.correlation for e in work}
     if None in ran:
         return None
@@ -171,9 +171,9 @@ def _lost(calls: Sequence[Event], work: Sequence[Event]) -> str | None:
 
 
 def _waits(calls: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event]) -> list[Event]:
-    """The calls in which the host waited: synchronisations, and copies to the host that returned only when done.
+    """Return host calls that waited: synchronisations, and copies to the host that blocked until done.
 
-    A copy followed at once by a synchronisation of its thread, which is what ``.item()`` does, is one wait.
+    A copy and an immediate synchronisation in the same thread, as in ``.item()``, count as a single wait.
     """
     copies = [(e, launches.get(e.correlation)) for e in work if e.cat == "gpu_memcpy" and "DtoH" in e.name]
     blocking = {e.correlation for e, call in copies if call and not LAUNCH.match(call.name) and call.end >= e.end}
@@ -195,9 +195,9 @@ def _idle(
     begin: float,
     end: float,
 ) -> dict[str, list[Interval]]:
-    """The time in which nothing ran on any stream, by cause.
+    """Return idle time on all streams by cause.
 
-    A gap is the host's fault if the call that launched the work behind it began after the device had fallen idle.
+    The host causes a gap if the launch behind the gap began after the device had become idle.
     """
     idle = np.maximum.accumulate([begin, *(e.end for e in work)])  # since when, before each piece of work and at last
     busy = np.array([*(e.begin for e in work), end])
@@ -209,8 +209,8 @@ def _idle(
     causes = np.select(conditions, ["unknown", "queued", "sync"], "launch")
 
     def gaps(cause: str) -> list[Interval]:
-        place = (causes == cause) & (busy > idle)
-        return list(zip(idle[place].tolist(), busy[place].tolist(), strict=True))
+        mask = (causes == cause) & (busy > idle)
+        return list(zip(idle[mask].tolist(), busy[mask].tolist(), strict=True))
 
     return {cause: gaps(cause) for cause in ("sync", "launch", "queued", "unknown")}
 
@@ -218,15 +218,15 @@ def _idle(
 def _phases(
     marks: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event], begin: float, end: float
 ) -> dict[str, list[Interval]]:
-    """Device time of each phase, from its marks to the next ones.
+    """Return device time per phase, from mark to mark.
 
-    The device reaches a mark as it would reach an event in its stream: when the host has made it, and all work that was
-    launched before it is done.  While the device is idle a phase is therefore what the host does.
+    The device reaches a mark like an event in a stream: after the host made the mark, and after all earlier launches
+    finished. While the device is idle, a phase is therefore the host's activity.
     """
     if not marks:
         return {"span": [(begin, end)]}
     calls = sorted((launches.get(e.correlation, e).begin, e.end) for e in work)
-    done = np.maximum.accumulate([begin, *(each for _, each in calls)])
+    done = np.maximum.accumulate([begin, *(ended for _, ended in calls)])
     made = [mark.begin for mark in marks]
     edges = np.maximum(made, done[np.searchsorted([launched for launched, _ in calls], made)]).tolist()
     phases: dict[str, list[Interval]] = {phase: [] for phase in PHASES.values()}
@@ -279,7 +279,7 @@ def _kernels(
         why["kernels.launches_per_step"] = "the trace has no CUDA call"
     top = _longest(list(zip((e.name for e in kernels), durations, strict=True)), steps, 5)
     return {
-        "top": [{**each, "name": short_name(each["name"])} for each in top],
+        "top": [{**entry, "name": short_name(entry["name"])} for entry in top],
         "per_step": len(kernels) / steps,
         "us_p50": float(np.median(durations)),
         "tiny_share": sum(us for us in durations if us < TINY_US) / sum(durations),
@@ -290,7 +290,7 @@ def _kernels(
 
 
 def _longest(calls: Sequence[tuple[str, float]], steps: int, most: int) -> list[dict[str, Any]]:
-    """Those that take most of the time, of names and us: the share of all time, us and calls per step."""
+    """Return the names with the most time: share, us and calls per step."""
     by_name: dict[str, list[float]] = defaultdict(list)
     for name, us in calls:
         by_name[name].append(us)
@@ -329,11 +329,11 @@ def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, A
 
 
 def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict[str, Any]]:
-    """The operators of a CPU that take most of the time themselves, without those that they call; [] where none is.
+    """Return the CPU operators with the most time, called operators excluded; [] without any.
 
-    events: the ``traceEvents`` of a Chrome trace of ``steps`` steps.
+    events: ``traceEvents`` in a Chrome trace over ``steps`` steps.
     """
-    kept = [Event.of(event) for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
+    kept = [Event.parse(event) for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
     begin = max((e.begin for e in kept if e.name == WINDOW), default=0.0)
     threads: dict[str, list[Event]] = defaultdict(list)
     for event in kept:
@@ -342,20 +342,20 @@ def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict
     operators: list[tuple[str, float]] = []
     for calls in threads.values():
         calls.sort(key=lambda e: (e.begin, -e.end))  # outer ones before inner ones
-        own = [e.end - e.begin for e in calls]
+        self_us = [e.end - e.begin for e in calls]
         outer: list[int] = []  # the operators that are not done yet, each called by the one before it
-        for place, call in enumerate(calls):
+        for index, call in enumerate(calls):
             while outer and calls[outer[-1]].end <= call.begin:
                 outer.pop()
             if outer:
-                own[outer[-1]] -= call.end - call.begin
-            outer.append(place)
-        operators += [(call.name, max(0.0, us)) for call, us in zip(calls, own, strict=True)]
+                self_us[outer[-1]] -= call.end - call.begin
+            outer.append(index)
+        operators += [(call.name, max(0.0, us)) for call, us in zip(calls, self_us, strict=True)]
     return _longest(operators, steps, 8) if any(us for _, us in operators) else []
 
 
 def short_name(name: str, most: int = 60) -> str:
-    """``void at::native::fill<4, at::Fill<float>>(int, float*)`` -> ``fill<4, Fill<float>>``, cut to ``most``."""
+    """Shorten ``void at::native::fill<4, at::Fill<float>>(int, float*)`` to ``fill<4, Fill<float>>``, cut."""
     short = re.sub(r"\(anonymous namespace\)::|\b\w+::", "", name.removeprefix("void "))
     if short.endswith(")"):
         depth = 0

@@ -1,8 +1,8 @@
-"""Settings that are tried for a few steps beside the present ones: threads of a CPU, and larger batches.
+"""Settings tried for a few steps beside the present settings: CPU threads and larger batches.
 
-What a larger batch or another number of threads brings depends on caches, operators and neighbours: no formula
-foretells it, and a few steps measure it.  The same windows are used again, so that no loader is timed.  Batches are
-tried with the best number of threads, and both together against the present settings.
+The gain depends on caches, operators and neighbours, so that a few measured steps replace a formula. All trials reuse
+the same windows, without a loader. Batches are tried with the best number of threads, and both together against the
+present settings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3
 
 
 class Way(NamedTuple):
-    """A step with so many threads, and so many times the present batch."""
+    """A training step with a number of threads, and a multiple of the present batch."""
 
     threads: int
     times: int = 1
@@ -49,34 +49,34 @@ class Way(NamedTuple):
 def try_settings(
     learner: Learner, example: TrainingBatch, advance: Callable[[], None], windows: int = MOST_WINDOWS
 ) -> list[Trial]:
-    """Trials of ``trainer.threads`` on a CPU and of ``loader.batch_size``; the learner is trained meanwhile.
+    """Return trials for ``trainer.threads`` on a CPU and for ``loader.batch_size``, while the learner trains on.
 
-    example: a batch on the device.  windows: of the training split, which no batch can have more of.  Nothing is tried
-    where a step is compiled or recorded: each shape would be again.  What decides most comes first, until the time is
-    over.
+    example: a batch on the device. windows: in the training split, an upper limit for a batch. Compiled or recorded
+    steps get an empty list, because each shape would be compiled again. The most decisive trials come first, until the
+    time is over.
     """
-    now, turns, trials = torch.get_num_threads(), _Turns(learner, example, advance), list[Trial]()
-    if turns.step_s(Way(now)) > BUDGET_S / 4:
+    present, turns, trials = torch.get_num_threads(), _Turns(learner, example, advance), list[Trial]()
+    if turns.step_s(Way(present)) > BUDGET_S / 4:
         return []
     try:
-        others, best = _threads(turns, now) if turns.on_cpu else ([], now)
+        others, best = _threads(turns, present) if turns.on_cpu else ([], present)
         if learner.eager:
-            trials += _batches(turns, best, windows, None if best == now else best)
+            trials += _batches(turns, best, windows, None if best == present else best)
         larger = best_trial(trials, "loader.batch_size")
-        if larger and best != now:
-            found = turns.gain(Way(now), Way(best, larger.value // turns.size))
-            trials += [] if found is None else [Trial(larger.setting, larger.value, **vars(found), threads=best)]
+        if larger and best != present:
+            measured = turns.gain(Way(present), Way(best, larger.value // turns.size))
+            trials += [] if measured is None else [Trial(larger.setting, larger.value, **vars(measured), threads=best)]
         for count in others:
-            found = turns.gain(Way(now), Way(count))
-            trials += [] if found is None else [Trial("trainer.threads", count, **vars(found))]
+            measured = turns.gain(Way(present), Way(count))
+            trials += [] if measured is None else [Trial("trainer.threads", count, **vars(measured))]
     finally:
         if turns.on_cpu:
-            torch.set_num_threads(now)
-    return sorted(trials, key=lambda each: (each.together, each.setting != "trainer.threads", each.value))
+            torch.set_num_threads(present)
+    return sorted(trials, key=lambda trial: (trial.together, trial.setting != "trainer.threads", trial.value))
 
 
 class _Turns:
-    """Ways of a step, timed in turns until the time for trials is over."""
+    """Ways to take a step, timed in turns until the time for trials is over."""
 
     def __init__(self, learner: Learner, example: TrainingBatch, advance: Callable[[], None]) -> None:
         self._learner, self._advance = learner, advance
@@ -84,21 +84,21 @@ class _Turns:
         self.batches, self.size = learner.accumulate_grad_batches, len(example.batch.inputs)
         self.bytes = sum(tensor.nbytes for tensor in example.batch)
         self.on_cpu, self.left_s = learner.precision.device.type == "cpu", BUDGET_S
-        self._group, now = self.batches, Way(torch.get_num_threads())
-        if self.quick_s(now) * self.batches > LONG_S and self.batches > MANY:
+        self._group, present = self.batches, Way(torch.get_num_threads())
+        if self.quick_s(present) * self.batches > LONG_S and self.batches > MANY:
             self._group = PART
-            self._steps_s[now] *= self._group / self.batches
+            self._steps_s[present] *= self._group / self.batches
 
     def seconds(self, way: Way, batches: int | None = None) -> float:
-        """Seconds of a present batch: of as many steps as fill a block, at least one.
+        """Return seconds per present batch, from a block with at least a step.
 
-        A step has as many windows as before, where its batches allow that.  batches: so many stand for all of a step.
+        A step keeps the number of windows where the batches allow. batches: so many stand for a whole step.
         """
         self._advance()
         if self.on_cpu:
             torch.set_num_threads(way.threads)
         if way.times not in self._examples:
-            self._examples = {1: self._examples[1], way.times: repeated(self._examples[1], way.times)}
+            self._examples = {1: self._examples[1], way.times: repeat_batch(self._examples[1], way.times)}
         count = max(1, self._group // way.times)
         group = [self._examples[way.times]] * (batches or count)
         step_s, block_s = _step_and_block(self._learner, group)
@@ -106,37 +106,37 @@ class _Turns:
         return step_s / (way.times * len(group))
 
     def quick_s(self, way: Way) -> float:
-        """Seconds of a present batch as a first look: of the quicker of two blocks, where they are short."""
+        """Return seconds per present batch as a first look, from the quicker block of two where blocks are short."""
         one = 1 if self.batches > MANY else None
         first = self.seconds(way, one)
         return first if self._steps_s[way] > LONG_S else min(first, self.seconds(way, one))
 
     def step_s(self, way: Way) -> float:
-        """Seconds of the last step of a way; of a larger batch that has not run yet, as the largest one foretells."""
+        """Return the last measured step in seconds, extrapolated from the largest measured batch where needed."""
         if way.times == 1 and way not in self._steps_s:
             self.seconds(way)
         if way in self._steps_s:
             return self._steps_s[way]
-        most = max(each.times for each in self._steps_s if each.threads == way.threads)
+        most = max(multiple.times for multiple in self._steps_s if multiple.threads == way.threads)
         one_s, most_s = self.step_s(Way(way.threads)), self._steps_s[Way(way.threads, most)]
-        windows, measured = (each * max(1, self._group // each) / self._group for each in (way.times, most))
+        windows, measured = (multiple * max(1, self._group // multiple) / self._group for multiple in (way.times, most))
         slope = (most_s - one_s) / (measured - 1) if measured > 1 else one_s
         return one_s + max(0.0, slope) * (windows - 1)
 
     def pair_s(self, *ways: Way) -> float:
-        """Seconds of a block of each way."""
+        """Return the seconds for a block each way."""
         return sum(BLOCK_S + self.step_s(way) for way in ways)
 
     def has_time(self, way: Way, kept_s: float) -> bool:
-        """Whether a larger batch can be tried in the time that is left but for ``kept_s``.
+        """Return whether a larger batch fits into the time left, minus ``kept_s``.
 
-        Joined batches take far less than is foretold of them: one step must fit.
+        Joined batches take far less time than extrapolated, so that a single step must fit.
         """
         needed_s = LEAST_PAIRS * self.pair_s(Way(way.threads), way) if self.batches == 1 else self.step_s(way)
         return needed_s < self.left_s - kept_s
 
     def gain(self, before: Way, after: Way, kept_s: float = 0.0) -> Gain | None:
-        """How many times as fast the second way is; None where the time is over but for ``kept_s``."""
+        """Return the speed-up from ``before`` to ``after``, or None where the time is over, except ``kept_s``."""
         if after not in self._steps_s and self.step_s(after) < self.left_s - kept_s:
             self.seconds(after)  # warms up
         pair_s = self.pair_s(before, after)
@@ -144,73 +144,77 @@ class _Turns:
         def enough(first: Sequence[float], second: Sequence[float]) -> bool:
             if len(first) < LEAST_PAIRS:
                 return False
-            return self.left_s < 0 or (len(first) * pair_s > SHORT_S and gain(first, second).decided)
+            return self.left_s < 0 or (len(first) * pair_s > SHORT_S and gain(first, second).is_decided)
 
         pairs = min(PAIRS, int((self.left_s - kept_s) / pair_s))
         ways = partial(self.seconds, before), partial(self.seconds, after)
         return interleaved_ab(*ways, pairs, enough) if pairs >= LEAST_PAIRS else None
 
 
-def _threads(turns: _Turns, now: int) -> tuple[list[int], int]:
-    """One thread, and as many as there are cores: those that are not the present number, and the best of all.
+def _threads(turns: _Turns, present: int) -> tuple[list[int], int]:
+    """Return other numbers of threads to try (1 and the number of cores), and the best number.
 
-    The quickest block says which is best.  More threads than cores wait for each other by chance, so they never are.
+    The quickest block decides. A number above the cores is excluded, because such threads wait for each other by
+    chance.
     """
     cores = usable_cores()
-    others = sorted({1, min(now, cores), cores} - {now})
-    quick_s = {count: turns.quick_s(Way(count)) for count in (*others, now)}
+    others = sorted({1, min(present, cores), cores} - {present})
+    quick_s = {count: turns.quick_s(Way(count)) for count in (*others, present)}
     others.sort(key=lambda count: quick_s[count])
-    best = others[0] if others else now
-    return others, now if now <= cores and quick_s[now] <= WORTH * quick_s[best] else best
+    best = others[0] if others else present
+    return others, present if present <= cores and quick_s[present] <= WORTH * quick_s[best] else best
 
 
 def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> list[Trial]:
-    """Larger batches with so many threads, until one is found that brings most of what any can.
+    """Try larger batches, until a batch brings most of the possible gain.
 
-    Several batches of a step are joined.  Other steps get a few times the batch, and what follows from its gain; where
-    that batch decides nothing, the largest that the time allows.  named: the threads, where they are not the present.
+    Batches within a step are joined. Other steps get a few times the batch, then the size that follows from the gain,
+    or the largest that time allows if undecided. named: the threads, where different from the present.
     """
     whole, present = turns.batches, Way(threads)
     # A step keeps its windows, where its batches can be joined.
     allowed = [2**power for power in range(1, LARGEST.bit_length())]
-    allowed = allowed if whole == 1 else [each for each in range(2, whole + 1) if whole % each == 0]
+    allowed = allowed if whole == 1 else [multiple for multiple in range(2, whole + 1) if whole % multiple == 0]
     allowed = [times for times in allowed if times * turns.size <= windows and times * turns.bytes <= MOST_BYTES]
     few = QUICK_TIMES if turns.step_s(Way(threads)) < QUICK_S else 2
     tried, wanted = dict[int, Gain](), LARGEST if whole > 1 else few
-    while len(tried) < MOST_BATCHES and max((each for each in allowed if each <= wanted), default=1) not in tried:
+    while (
+        len(tried) < MOST_BATCHES
+        and max((multiple for multiple in allowed if multiple <= wanted), default=1) not in tried
+    ):
         kept_s = KEPT_S if tried else -KEPT_S  # the first one may take so much longer
         possible = [times for times in allowed if turns.has_time(Way(threads, times), kept_s)]
-        times = max((each for each in possible if each <= wanted), default=min(possible, default=1))
+        times = max((multiple for multiple in possible if multiple <= wanted), default=min(possible, default=1))
         if times == 1 or times in tried:
             break
         try:
-            found = turns.gain(present, Way(threads, times), kept_s)
-            if found is None:
+            measured = turns.gain(present, Way(threads, times), kept_s)
+            if measured is None:
                 break
-            tried[times] = found
+            tried[times] = measured
             many = Way(threads, max(possible))  # where all of a step grows with the batch, a look at many confirms it
-            if whole == 1 and found.within(WORTH) and turns.seconds(present) < WORTH * turns.seconds(many):
+            if whole == 1 and measured.within(WORTH) and turns.seconds(present) < WORTH * turns.seconds(many):
                 break
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            allowed = [each for each in allowed if each < times]
+            allowed = [multiple for multiple in allowed if multiple < times]
             continue
-        if found.low >= WORTH:
-            wanted = LARGEST if whole > 1 else enough(found.gain, times)
+        if measured.low >= WORTH:
+            wanted = LARGEST if whole > 1 else enough(measured.gain, times)
         else:
             wanted = few if whole > 1 else LARGEST
     return [
-        Trial("loader.batch_size", times * turns.size, **vars(found), threads=named, threads_before=named)
-        for times, found in tried.items()
+        Trial("loader.batch_size", times * turns.size, **vars(measured), threads=named, threads_before=named)
+        for times, measured in tried.items()
     ]
 
 
 def enough(gain: float, times: int) -> int:
-    """How many times the batch leaves a tenth of a step to what does not grow with it, a power of two.
+    """Return the smallest power of two by which a larger batch leaves a tenth of a step to fixed cost.
 
-    gain: of ``times`` the batch.  A step takes a + b B; where a share f = a / (a + b B) of it does not grow, k times
-    the batch is 1 / (f / k + 1 - f) times as fast.
+    gain: measured at ``times`` the batch. A step takes a + b B; with the fixed share f = a / (a + b B), k times the
+    batch is 1 / (f / k + 1 - f) times as fast.
     """
     fixed = min(0.98, (1 - 1 / gain) / (1 - 1 / times))
     times_enough = 2
@@ -220,17 +224,17 @@ def enough(gain: float, times: int) -> int:
 
 
 def step_alone(learner: Learner, example: TrainingBatch) -> float:
-    """Seconds of a step of one batch again and again, the median of several."""
+    """Return the median seconds for a step that repeats a single batch."""
     group = [example] * learner.accumulate_grad_batches
     return statistics.median(_step_and_block(learner, group)[0] for _ in range(PAIRS))
 
 
 def _step_and_block(learner: Learner, group: list[TrainingBatch]) -> tuple[float, float]:
-    """Seconds of a step, and of the block: of as many steps as fill it, at least one."""
+    """Return seconds per step, and seconds for the block, which has at least a step."""
     device = learner.precision.device
     steps, total = 0, 0.0
     while total < BLOCK_S:
-        total += timed(lambda: learner.step(group), device)
+        total += time_call(lambda: learner.step(group), device)
         steps += 1
     return total / steps, total
 
@@ -239,12 +243,12 @@ def _step_and_block(learner: Learner, group: list[TrainingBatch]) -> tuple[float
 
 
 def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
-    """Seconds of equal work in paired blocks -> how many times as fast the second way is."""
-    return gain_of(np.log(before) - np.log(after))
+    """Return the speed-up from paired blocks with equal work, in seconds."""
+    return mean_gain(np.log(before) - np.log(after))
 
 
-def gain_of(logs: Sequence[float] | np.ndarray) -> Gain:
-    """Logarithms of gains that do not depend on each other -> the mean gain and its interval."""
+def mean_gain(logs: Sequence[float] | np.ndarray) -> Gain:
+    """Return the mean gain with an interval from logarithms of independent gains."""
     gains = np.asarray(logs)
     mean, error = float(gains.mean()), float(gains.std(ddof=1)) / math.sqrt(len(gains))
     reach = T_99[len(gains) - 2] * error
@@ -257,9 +261,9 @@ def interleaved_ab(
     pairs: int,
     enough: Callable[[Sequence[float], Sequence[float]], bool] = lambda *_: False,
 ) -> Gain:
-    """Run both ways in turns; each call takes one block and returns its seconds per unit of work.
+    """Run two ways in turns, a block per call, and return the gain from seconds per unit of work.
 
-    enough: whether these blocks are enough; asked after each pair.
+    enough: asked after each pair whether the blocks suffice.
     """
     before, after = list[float](), list[float]()
     for pair in range(pairs):
@@ -274,8 +278,8 @@ def interleaved_ab(
     return gain(before, after)
 
 
-def timed(run: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call, the device's work included."""
+def time_call(run: Callable[[], object], device: torch.device) -> float:
+    """Return seconds for a call, including work on the device."""
     synchronize(device)
     began = time.perf_counter()
     run()
@@ -284,13 +288,13 @@ def timed(run: Callable[[], object], device: torch.device) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for a CUDA device; a CPU has nothing to wait for."""
+    """Wait for a CUDA device, and return at once on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def repeated(example: TrainingBatch, times: int) -> TrainingBatch:
-    """The same windows several times in one batch."""
+def repeat_batch(example: TrainingBatch, times: int) -> TrainingBatch:
+    """Return a batch with the same windows several times."""
 
     def whole(tensors: Iterable[Tensor]) -> list[Tensor]:
         return [torch.cat([tensor] * times) for tensor in tensors]
