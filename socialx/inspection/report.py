@@ -31,7 +31,7 @@ from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.store import Store, open_store
 from socialx.files.store.time_axis import JITTER_S, clock_changes, common_step, gaps, irregular, known_zone, skips
 
-ADVICE = "convert it again"
+ADVICE = "convert the original file again"
 WORST = 5  # sensors listed with their share of missing readings
 GAPS_LISTED = 20  # time gaps listed with their ends, the largest ones
 # A sensor is stuck when it repeats one valid value exactly for 6 hours.  Calm nights repeat too, but less: 5.2 h at
@@ -103,8 +103,8 @@ def examine(store: Store) -> Report:
         {
             "file": _file(store),
             "times": _times(store) | _clock(store),
-            "readings": _readings(store) | _doubtful(store),
-            "runs": _runs_of_readings(store),
+            "readings": _readings(store) | _suspect_values(store),
+            "runs": _constant_runs(store),
             "positions": _positions(store.sensors),
         }
     )
@@ -117,8 +117,8 @@ def _file(store: Store) -> dict[str, Any]:
         codes = read_codes(store.path, file)
         number = np.asarray([] if declared is None else declared).ravel()
         if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
-            what = f"its attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
-            raise SocialxError(store.path, what, ADVICE)
+            problem = f"the attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
+            raise SocialxError(store.path, problem, ADVICE)
         info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
         described = {read_text(name) for name in info} if isinstance(info, h5py.Group) else set()
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
@@ -163,15 +163,15 @@ def _file(store: Store) -> dict[str, Any]:
 def _times(store: Store) -> dict[str, Any]:
     """Gaps, repeated times and steps that fit no grid; a crawler's clock may jitter by ``JITTER_S``."""
     common = common_step(store.seconds)
-    places, missing = gaps(store.seconds, store.timezone)
+    rows, missing = gaps(store.seconds, store.timezone)
     listed = np.sort(np.argsort(-missing, kind="stable")[:GAPS_LISTED])
     return {
-        "gaps": len(places),
+        "gaps": len(rows),
         "largest_gap_minutes": float(missing.max(initial=0)) / 60,  # between the two rows around it; 0 without a gap
         "gap_list": [  # the largest ones in order of time, with the rows around them
             {
-                "from": store.timestamps[places[gap]].decode(),
-                "to": store.timestamps[places[gap] + 1].decode(),
+                "from": store.timestamps[rows[gap]].decode(),
+                "to": store.timestamps[rows[gap] + 1].decode(),
                 "missing_rows": int((missing[gap] - 1 - JITTER_S) // common),
             }
             for gap in listed
@@ -210,18 +210,18 @@ def _readings(store: Store) -> dict[str, Any]:
         "zero_share": float((store.values == 0).mean()),
         "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
         "sensor_mean": {vdid: float(total[i] / observed[i]) if observed[i] else None for i, vdid in enumerate(ids)},
-        "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
-        "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],
+        "worst_sensors": {ids[sensor]: float(missing[sensor]) for sensor in worst},
+        "dead_sensors": [ids[sensor] for sensor in np.flatnonzero(observed == 0)],
         "lowest": float(readings.min()) if len(readings) else None,
         "median": float(np.median(readings)) if len(readings) else None,
         "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
         "highest": float(readings.max()) if len(readings) else None,
         "fast_readings": int(fast.sum()),  # 0 for other quantities and unknown units
-        "fast_sensors": [ids[place] for place in np.argsort(-fast, kind="stable") if fast[place]],
+        "fast_sensors": [ids[sensor] for sensor in np.argsort(-fast, kind="stable") if fast[sensor]],
     }
 
 
-def _doubtful(store: Store) -> dict[str, Any]:
+def _suspect_values(store: Store) -> dict[str, Any]:
     """Numbers that may stand for no reading: below 0, or far from all others and frequent."""
     below: Counter[float] = Counter()
     ends: Counter[float] = Counter()  # the largest and smallest numbers of each sensor, and how often they are there
@@ -230,18 +230,18 @@ def _doubtful(store: Store) -> dict[str, Any]:
     columns = list(zip(store.sensors.ids, store.values.T, store.valid.T, strict=True))
     for vdid, values, valid in columns:
         numbers, counts = np.unique(values[valid], return_counts=True)
-        often = list(zip(numbers.tolist(), counts.tolist(), strict=True))
-        most = max(most, len(often))
+        frequencies = list(zip(numbers.tolist(), counts.tolist(), strict=True))
+        most = max(most, len(frequencies))
         if store.feature in NOT_NEGATIVE:
-            below.update({number: count for number, count in often if number < 0})
-        ends.update(dict(often[: ODD_NUMBERS + 1] + often[-ODD_NUMBERS - 1 :]))
-        for place, others in ((-1, numbers[:-1]), (0, numbers[1:])):
-            if len(others) < ODD_OTHERS or counts[place] < ODD_SHARE * counts.sum():
+            below.update({number: count for number, count in frequencies if number < 0})
+        ends.update(dict(frequencies[: ODD_NUMBERS + 1] + frequencies[-ODD_NUMBERS - 1 :]))
+        for index, others in ((-1, numbers[:-1]), (0, numbers[1:])):
+            if len(others) < ODD_OTHERS or counts[index] < ODD_SHARE * counts.sum():
                 continue
-            if np.abs(others - numbers[place]).min() > ODD_GAP * (others[-1] - others[0]):
-                odd[vdid] = float(numbers[place])
+            if np.abs(others - numbers[index]).min() > ODD_GAP * (others[-1] - others[0]):
+                odd[vdid] = float(numbers[index])
                 break
-    for number in _far_off(ends, float(np.median(store.values[store.valid]))) if most > ODD_OTHERS else []:
+    for number in _isolated_numbers(ends, float(np.median(store.values[store.valid]))) if most > ODD_OTHERS else []:
         odd |= {vdid: number for vdid, values, _ in columns if vdid not in odd and (values == number).any()}
     entries = {}
     for vdid, values, valid in columns:
@@ -255,22 +255,22 @@ def _doubtful(store: Store) -> dict[str, Any]:
     }
 
 
-def _far_off(ends: Counter[float], median: float) -> list[float]:
+def _isolated_numbers(ends: Counter[float], median: float) -> list[float]:
     """The numbers of a whole network that may stand for no reading, the most frequent first.
 
     ends: the ``ODD_NUMBERS`` + 1 largest and smallest numbers of each sensor.  median: of all readings.
     """
-    found: list[float] = []
+    isolated: list[float] = []
     for numbers in (sorted(ends, reverse=True), sorted(ends)):
         inner = numbers[-1 - ODD_NUMBERS]  # with other such numbers behind it
-        for many in range(1, ODD_NUMBERS + 1):
-            far, rest = numbers[many - 1], numbers[many]
+        for count in range(1, ODD_NUMBERS + 1):
+            far, rest = numbers[count - 1], numbers[count]
             if abs(far - rest) > max(abs(rest - median), ODD_GAP * abs(rest - inner)):
-                found += [number for number in numbers[:many] if number and ends[number] >= ODD_COUNT]
-    return sorted(set(found), key=lambda number: -ends[number])
+                isolated += [number for number in numbers[:count] if number and ends[number] >= ODD_COUNT]
+    return sorted(set(isolated), key=lambda number: -ends[number])
 
 
-def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _true_runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every run of neighbouring True values in the columns of a bool [T,N]: sensor, first row, rows; each [runs].
 
     Sensor by sensor in order of time.  The columns stand in one line with a False between them: O(T N) bytes.
@@ -283,10 +283,10 @@ def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return sensor, first, edges[1::2] - edges[::2]
 
 
-def _runs_of_readings(store: Store) -> dict[str, Any]:
+def _constant_runs(store: Store) -> dict[str, Any]:
     """Outages of all sensors and of one, and sensors that repeat one value."""
     dark = np.logical_not(store.valid.any(axis=1))
-    sensor, first, rows = _runs(~store.valid)
+    sensor, first, rows = _true_runs(~store.valid)
     worst = None
     if len(rows):
         run = int(rows.argmax())
@@ -294,7 +294,7 @@ def _runs_of_readings(store: Store) -> dict[str, Any]:
         worst = {"sensor": store.sensors.ids[sensor[run]], "steps": int(rows[run]), "first_timestamp": timestamp}
     return {
         "all_missing_rows": int(dark.sum()),
-        "longest_outage_steps": int(_runs(dark[:, None])[2].max(initial=0)),
+        "longest_outage_steps": int(_true_runs(dark[:, None])[2].max(initial=0)),
         "sensor_longest_outage": worst,
         "stuck_sensors": stuck_sensors(store),
         "unusual_days": _unusual_days(store),
@@ -317,16 +317,16 @@ def _unusual_days(store: Store) -> dict[str, str]:
     courses = (totals / np.maximum(counts, 1)).reshape(-1, HOURS)[whole]
     dates = first + np.flatnonzero(whole)
     kinds = np.array([kind_of(weekday) for weekday in ((dates + 3) % 7).tolist()])
-    found = {}
-    for place in np.flatnonzero(kinds == 0):
-        others = [courses[(kinds == kind) & (np.arange(len(kinds)) != place)] for kind in range(KINDS_OF_DAY)]
+    unusual = {}
+    for index in np.flatnonzero(kinds == 0):
+        others = [courses[(kinds == kind) & (np.arange(len(kinds)) != index)] for kind in range(KINDS_OF_DAY)]
         if min(map(len, others)) < DAYS_OF_A_KIND:
             break
-        far = [np.abs(courses[place] - np.median(other, axis=0)).mean() for other in others]
+        far = [np.abs(courses[index] - np.median(other, axis=0)).mean() for other in others]
         like = int(np.argmin(far))
         if far[like] < UNUSUAL * far[0]:
-            found[str(np.datetime64(int(dates[place]), "D"))] = WEEKDAYS[4 + like]
-    return found
+            unusual[str(np.datetime64(int(dates[index]), "D"))] = WEEKDAYS[4 + like]
+    return unusual
 
 
 def stuck_sensors(store: Store) -> dict[str, float]:
@@ -334,7 +334,7 @@ def stuck_sensors(store: Store) -> dict[str, float]:
     values, valid = store.values, store.valid
     same = (values[1:] == values[:-1]) & valid[1:] & valid[:-1]
     same &= (np.abs(np.diff(store.seconds) - common_step(store.seconds)) <= JITTER_S)[:, None]
-    sensor, first, repeats = _runs(same)
+    sensor, first, repeats = _true_runs(same)
     hours = (repeats + 1) * store.step_minutes / 60
     at_cap = values[first, sensor] == values.max(where=valid, initial=-np.inf)
     long = np.flatnonzero(hours >= np.where(at_cap, STUCK_AT_CAP_HOURS, STUCK_HOURS))
@@ -352,18 +352,18 @@ def _positions(sensors: Sensors) -> dict[str, Any]:
     """
     ids = np.array(sensors.ids)
     degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
-    known = np.isfinite(degrees).all(axis=1)
-    places, place, count = np.unique(degrees[known], axis=0, return_inverse=True, return_counts=True)
-    xy = to_plane(*places.T)
+    is_located = np.isfinite(degrees).all(axis=1)
+    locations, index, count = np.unique(degrees[is_located], axis=0, return_inverse=True, return_counts=True)
+    xy = to_plane(*locations.T)
     gap = nearest(xy, 1).distance[:, 0]
     far = (gap > FAR_KM) & (gap > FAR_RATIO * np.median(gap)) if len(xy) else np.zeros(0, bool)
     if len(xy):
-        far |= np.hypot(*(xy - np.median(xy[place], axis=0)).T) > ASTRAY_KM
+        far |= np.hypot(*(xy - np.median(xy[index], axis=0)).T) > ASTRAY_KM
     middle = centre(sensors.latitude, sensors.longitude)
     return {
         "centre": None if middle is None else list(middle),  # latitude and longitude
-        "without_position": ids[~known].tolist(),
-        "duplicate_positions": [ids[known][place == shared].tolist() for shared in np.flatnonzero(count > 1)],
-        "outlier_sensors": ids[known][far[place]].tolist(),
+        "without_position": ids[~is_located].tolist(),
+        "duplicate_positions": [ids[is_located][index == shared].tolist() for shared in np.flatnonzero(count > 1)],
+        "outlier_sensors": ids[is_located][far[index]].tolist(),
         "extent_km": np.ptp(xy, axis=0).tolist() if len(xy) else None,  # width and height
     }

@@ -174,7 +174,7 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
         colour_bar={"label": label, "ticks": MaxNLocator(6), "format": texts},
         far=np.isin(ids, report.outlier_sensors),
         crossed=dead,
-        named=[*np.flatnonzero(dead), *(place for place in worst if few or missing[place])],
+        named=[*np.flatnonzero(dead), *(sensor for sensor in worst if few or missing[sensor])],
         notes={"without any reading (X)": dead},
         otherwise="every sensor has a position and readings",
     )

@@ -50,7 +50,7 @@ class Scores:
     undivided: int = 0  # of these, truths so near to 0 that mape leaves them out
 
     @classmethod
-    def of(cls, sums: Sequence[float]) -> Scores:
+    def from_sums(cls, sums: Sequence[float]) -> Scores:
         """The measures of one column of ``SUMS``; NaN where there is nothing to divide by."""
         count, absolute, squared, percent, percent_count, value, value_squared = sums
 
@@ -107,12 +107,12 @@ class RunningScores:
     def compute(self) -> list[HorizonScores]:
         """Of each of the G targets."""
         table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [7,P+1,G]
-        rows = [[Scores.of(column) for column in target] for target in table.permute(2, 1, 0).tolist()]
+        rows = [[Scores.from_sums(column) for column in target] for target in table.permute(2, 1, 0).tolist()]
         return [HorizonScores(tuple(by_step), overall) for *by_step, overall in rows]
 
 
 @dataclass(frozen=True)
-class ErrorOf:
+class GroupError:
     """MAE over ``count`` valid entries; None where there is none.
 
     key: minutes ahead, hour of the day, or a word: weekday, id of a sensor, congested or free.
@@ -123,7 +123,7 @@ class ErrorOf:
     count: int
 
 
-Breakdown = dict[str, tuple[ErrorOf, ...]]
+Breakdown = dict[str, tuple[GroupError, ...]]
 
 
 class RunningErrors:
@@ -167,8 +167,8 @@ class RunningErrors:
         both = torch.stack([torch.where(valid, error, 0.0), valid.double()])  # [2,B,P,N]
         self.sums["sensor"] += both.sum(dim=(1, 2))
         congested = both * (truth < self.slow) if self.slow is not None else torch.zeros_like(both)
-        of_congested, of_all = congested.sum(dim=(1, 2, 3)), both.sum(dim=(1, 2, 3))
-        self.sums["congestion"] += torch.stack([of_congested, of_all - of_congested], dim=1)
+        slow_sums, all_sums = congested.sum(dim=(1, 2, 3)), both.sum(dim=(1, 2, 3))
+        self.sums["congestion"] += torch.stack([slow_sums, all_sums - slow_sums], dim=1)
         both = both.sum(dim=3)  # [2,B,P]
         self.sums["horizon"] += both.sum(dim=1)
         hour = batch.time_of_day[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
@@ -177,30 +177,30 @@ class RunningErrors:
             here = self.holiday[self._seen : self._seen + len(weekday)]
             self._seen += len(here)
             weekday = torch.cat([torch.where(here, len(WEEKDAYS), weekday[: len(here)]), weekday[len(here) :]])
-        for by, place in (("hour", hour), ("weekday", weekday)):
+        for by, key_index in (("hour", hour), ("weekday", weekday)):
             sums = self.sums[by]
-            of_key = (place[..., None] == torch.arange(sums.shape[1], device=sums.device)).double()  # [B,P,X]
-            sums += both.flatten(1) @ of_key.flatten(0, 1)  # a product, whose order of sums is fixed
+            one_hot = (key_index[..., None] == torch.arange(sums.shape[1], device=sums.device)).double()  # [B,P,X]
+            sums += both.flatten(1) @ one_hot.flatten(0, 1)  # a product, whose order of sums is fixed
 
     def compute(self) -> Breakdown:
         """A row per key of each of ``BY``, and ``all``: one row of everything."""
         joined = torch.cat(list(self.sums.values()), dim=1).cpu().numpy()
         parts = np.split(joined, np.cumsum([len(keys) for keys in self.keys.values()]), axis=1)
-        found = {by: _rows(keys, part) for (by, keys), part in zip(self.keys.items(), parts, strict=False)}
-        return found | {"all": _rows(["all"], parts[0].sum(axis=1, keepdims=True))}
+        rows = {by: _rows(keys, part) for (by, keys), part in zip(self.keys.items(), parts, strict=False)}
+        return rows | {"all": _rows(["all"], parts[0].sum(axis=1, keepdims=True))}
 
 
-def _rows(keys: Iterable[Any], sums: np.ndarray) -> tuple[ErrorOf, ...]:
+def _rows(keys: Iterable[Any], sums: np.ndarray) -> tuple[GroupError, ...]:
     """sums [2,X]: of errors, and how many there are."""
     rows = zip(keys, *sums.tolist(), strict=True)
-    return tuple(ErrorOf(key, finite(total / count) if count else None, int(count)) for key, total, count in rows)
+    return tuple(GroupError(key, finite_or_none(total / n) if n else None, int(n)) for key, total, n in rows)
 
 
-def maes_of(rows: Iterable[Any]) -> np.ndarray:
+def mae_values(rows: Iterable[Any]) -> np.ndarray:
     """The MAE of rows, NaN where there is none."""
     return np.array([row.mae for row in rows], float)
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """The number, None where it is not finite: JSON has no NaN."""
     return float(value) if math.isfinite(value) else None

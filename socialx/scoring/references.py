@@ -70,9 +70,9 @@ class HistoricalAverage(nn.Module):
                 count[cell] += valid[row]
         totals, counts = total.sum(0), count.sum(0, np.int64)  # [N,G]
         overall = totals.sum(0) / np.maximum(counts.sum(0), 1)  # [G]
-        of_sensor = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
+        sensor_means = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
         np.divide(total, count, out=total, where=count > 0)
-        np.copyto(total, of_sensor, where=count == 0)
+        np.copyto(total, sensor_means, where=count == 0)
         self.register_buffer("table", torch.from_numpy(total))
 
     def forward(self, batch: Batch) -> Tensor:
@@ -92,9 +92,9 @@ class PrecomputedModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The next B forecasts [B,P,N,G]; windows that pad the last batch get those of the first ones."""
-        places = torch.arange(self.following, self.following + len(batch.last))
-        self.following = min(self.following + len(places), len(self.values)) % len(self.values)
-        return self.values[places % len(self.values)].to(batch.last.device)
+        indices = torch.arange(self.following, self.following + len(batch.last))
+        self.following = min(self.following + len(indices), len(self.values)) % len(self.values)
+        return self.values[indices % len(self.values)].to(batch.last.device)
 
 
 def references(data: Dataset) -> dict[str, nn.Module]:

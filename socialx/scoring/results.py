@@ -19,7 +19,7 @@ from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import ErrorOf, HorizonScores, Scores
+from socialx.scoring.metrics import GroupError, HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.references import LAST_VALID, REFERENCES, ZEROS_COPIED
 
@@ -40,7 +40,7 @@ class ModelScores:
     step_minutes: int
 
     @classmethod
-    def of(cls, scores: Sequence[HorizonScores], protocol: ScoringProtocol) -> ModelScores:
+    def from_scores(cls, scores: Sequence[HorizonScores], protocol: ScoringProtocol) -> ModelScores:
         """The scores of all targets, in their order."""
         return cls(dict(zip(protocol.targets, scores, strict=True)), protocol.step_minutes)
 
@@ -70,12 +70,12 @@ class ModelScores:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, by target."""
-        found = {}
+        content = {}
         for target in self.targets:
             *steps, (_, overall) = self.by_minutes(target).items()
             by_step = [{"minutes": minutes, **scores.as_dict()} for minutes, scores in steps]
-            found[target] = {"by_step": by_step, "all": overall.as_dict()}
-        return found
+            content[target] = {"by_step": by_step, "all": overall.as_dict()}
+        return content
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,26 +96,26 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     published: tuple[PublishedScore, ...]
     climatology_days: Mapping[str, ModelScores] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
-    by: Mapping[str, Mapping[str, tuple[ErrorOf, ...]]] = field(default_factory=dict)
+    by: Mapping[str, Mapping[str, tuple[GroupError, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
     drift: Mapping[str, Drift] = field(default_factory=dict)
     inputs: tuple[Path, ...] = field(default=(), repr=False)
 
     @property
-    def distinct(self) -> dict[str, ModelScores]:
+    def distinct_models(self) -> dict[str, ModelScores]:
         """The models to show: on data without missing readings two references are one, and the last valid is shown."""
         twins = ZEROS_COPIED in self.models and self.models[ZEROS_COPIED] == self.models.get(LAST_VALID)
         return {name: model for name, model in self.models.items() if not (twins and name == ZEROS_COPIED)}
 
     def headline(self) -> str:
         """Which models were scored on which split, and the MAE of each over all steps."""
-        models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.distinct.items())
+        models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.distinct_models.items())
         return f"MAE in {self.protocol.unit} on the {self.split} split of {self.protocol.dataset}: {models}"
 
     def table(self) -> list[dict[str, Any]]:
         """The MAE of the first target, a row per model: a quarter of an hour, half an hour, an hour ahead, and all."""
         rows = []
-        for name, model in self.distinct.items():
+        for name, model in self.distinct_models.items():
             scores = model.by_minutes()
             ahead = {f"{minutes} min": scores[minutes].mae for minutes in (15, 30, 60) if minutes in scores}
             rows.append({"model": name, **ahead, "all": scores[None].mae})
@@ -134,8 +134,8 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
                     yield {column: row[column] for column in COLUMNS}
         for name, tables in self.by.items():
             for by, errors in tables.items():
-                of = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
-                yield from ({**of, **asdict(row)} for row in errors if by != "horizon")
+                names = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
+                yield from ({**names, **asdict(row)} for row in errors if by != "horizon")
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row per model and horizon step.
@@ -188,10 +188,10 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
 
 def _as_dicts(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
     """Rows by two names, for JSON."""
-    return {name: {of: [asdict(row) for row in rows] for of, rows in each.items()} for name, each in tables.items()}
+    return {name: {key: [asdict(row) for row in rows] for key, rows in table.items()} for name, table in tables.items()}
 
 
-def published(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ...]:
+def published_scores(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ...]:
     """The results of others that scores under a protocol may be compared with: those of the same data under the same.
 
     None where protocol or data are others.
@@ -214,7 +214,7 @@ class Limit(NamedTuple):
     mae: float
 
 
-def limits_in(text: str) -> list[Limit]:
+def parse_limits(text: str) -> list[Limit]:
     """``60min=3.5,all=3`` -> limits.  Raises SettingsError for any other text."""
     limits = []
     for split in text.split(","):
@@ -226,7 +226,7 @@ def limits_in(text: str) -> list[Limit]:
     return limits
 
 
-def not_kept(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
+def exceeded_limits(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
     """A message for each limit that a run or a file of forecasts does not keep.
 
     Raises SettingsError for minutes that are no step.
@@ -238,8 +238,8 @@ def not_kept(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
             try:
                 mae = scores[name].overall().mae if minutes is None else scores[name].at(minutes).mae
             except SettingsError as error:
-                (said,) = error.messages
-                raise SettingsError(Argument(LIMITS, f"{minutes}min={most:g}"), said.what, said.remedy) from None
+                (message,) = error.messages
+                raise SettingsError(Argument(LIMITS, f"{minutes}min={most:g}"), message.what, message.remedy) from None
             if not mae <= most:
                 lines.append(Message(name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}"))
     return lines
@@ -306,8 +306,8 @@ class ReferenceErrors:
     """The errors of a reference forecast over the same windows."""
 
     mae: float | None
-    by_horizon: tuple[ErrorOf, ...]
-    by_hour: tuple[ErrorOf, ...]
+    by_horizon: tuple[GroupError, ...]
+    by_hour: tuple[GroupError, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -324,9 +324,9 @@ class Explanation(ResultRepr):
     unit: str
     mae: float | None
     count: int
-    by_horizon: tuple[ErrorOf, ...]
-    by_hour: tuple[ErrorOf, ...]
-    by_weekday: tuple[ErrorOf, ...]
+    by_horizon: tuple[GroupError, ...]
+    by_hour: tuple[GroupError, ...]
+    by_weekday: tuple[GroupError, ...]
     sensors: tuple[SensorErrors, ...]
     layers: tuple[Layer, ...]
     no_pooling: str | None
@@ -341,9 +341,10 @@ class Explanation(ResultRepr):
 
     def table(self) -> list[dict[str, Any]]:
         """The sensors, the worst first, each with its MAE and its strongest neighbour."""
-        strongest = {each.id: each.neighbours[0].id for each in self.sensors if each.neighbours}
+        strongest = {sensor.id: sensor.neighbours[0].id for sensor in self.sensors if sensor.neighbours}
         return [
-            {"sensor": each.id, "mae": each.mae, "strongest neighbour": strongest.get(each.id)} for each in self.sensors
+            {"sensor": sensor.id, "mae": sensor.mae, "strongest neighbour": strongest.get(sensor.id)}
+            for sensor in self.sensors
         ]
 
     def as_dict(self) -> dict[str, Any]:

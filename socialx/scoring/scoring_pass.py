@@ -52,9 +52,9 @@ def run_metrics(
                     return False
                 moved = example.to(precision.device)
                 with precision.autocast():
-                    found = forecast(moved) if forecast else model(moved.batch)
+                    values = forecast(moved) if forecast else model(moved.batch)
                 for metric in metrics:
-                    metric.update(found, *moved)
+                    metric.update(values, *moved)
                 bar.advance(per_batch)
         return True
     finally:
@@ -74,5 +74,5 @@ def refuse_overflow(run: object, values: float | np.ndarray) -> None:
     """Raise SocialxError where what a run computed is not finite: its weights are numbers that no training makes."""
     lost = int(np.size(values) - np.isfinite(values).sum())
     if lost:
-        found = f"its weights overflow: {lost:,} of {np.size(values):,} values of its result are not finite numbers"
-        raise SocialxError(run, found, "train again")
+        problem = f"the weights overflow: {lost:,} of {np.size(values):,} values of the result are not finite"
+        raise SocialxError(run, problem, "train again")

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 import socialx
 from socialx.core.errors import SocialxError
 from socialx.drawing.page import digest, files, render
-from socialx.scoring.free_flow import free_flow_of
+from socialx.scoring.free_flow import free_flow_speeds
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped, said
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
@@ -131,7 +131,7 @@ class Service:
         latest.keep(issue, self.worker.forward(issue.batch))
         self.follow, self.latest = follow, latest
         if "speed" in self.experiment.data.targets[0]:
-            self.free_flow = free_flow_of(issue.experiment.data)[:, 0]
+            self.free_flow = free_flow_speeds(issue.experiment.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
         """Sensors with their positions and free-flow speeds, sizes and units."""

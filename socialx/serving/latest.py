@@ -64,7 +64,7 @@ class Latest:
         """ForecastAnswer with this from now on.  values: float32 [1,P,N,G]."""
         if self.band is not None:
             self._score(issue)
-            ends = self.band.intervals.around(torch.from_numpy(values), LEVEL)
+            ends = self.band.intervals.apply(torch.from_numpy(values), LEVEL)
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
         forecast = issue.forecast(self.run, values, self.band)
         rows = np.searchsorted(forecast.observed.times, forecast.origin)

@@ -22,7 +22,7 @@ from socialx.files.store import time_axis
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
 from socialx.files.store.writer import create
-from socialx.inspection.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
+from socialx.inspection.checks import CHECKS, PROBLEMS, failed_checks, parse, problems, remarks
 from socialx.inspection.report import Report, inspect
 from socialx.inspection.tables import print_report
 from tests.data_files import (
@@ -86,7 +86,7 @@ CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
 def test_what_fails_a_file(tmp_path: Path, case: str) -> None:
     change, expected = CASES[case]
     report = inspect(changed(small_store(tmp_path / "out.h5"), change))
-    assert [name for name in PROBLEMS if failed(report, [name])] == expected
+    assert [name for name in PROBLEMS if failed_checks(report, [name])] == expected
     assert len(problems(report)) == len(expected)
 
 
@@ -277,7 +277,7 @@ def test_clock_changes_are_those_of_zoneinfo(tmp_path: Path, zone: str) -> None:
 def test_no_clock_changes_without_a_known_zone(tmp_path: Path, zone: str | None) -> None:
     report = reported(tmp_path, moving(72), timestamps(72, "2012-03-11T00:00:00"), timezone=zone)
     assert (clock(report), report.timezone) == ((None, None, None), zone)
-    assert len(failed(report, ["timezone"])) == 1
+    assert len(failed_checks(report, ["timezone"])) == 1
 
 
 def test_no_clock_changes_without_time_zone_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,31 +416,31 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_table_of_checks(clean: Report) -> None:
     assert list(FAILS) == list(CHECKS)
     assert list(PROBLEMS) == list(FAILS)[:6]
-    assert problems(clean) == remarks(clean) == failed(clean, ["all"]) == []
+    assert problems(clean) == remarks(clean) == failed_checks(clean, ["all"]) == []
 
 
 @pytest.mark.parametrize("name", FAILS)
 def test_a_check_fails_when_it_should_and_alone(clean: Report, name: str) -> None:
     change, line = FAILS[name]
     report, line = altered(clean, **change), line.replace("FILE", clean.path)
-    assert [other for other in CHECKS if failed(report, [other])] == [name]
-    assert failed(report, [name]) == failed(report, ["all"]) == [line]
+    assert [other for other in CHECKS if failed_checks(report, [other])] == [name]
+    assert failed_checks(report, [name]) == failed_checks(report, ["all"]) == [line]
     severe = name in PROBLEMS
     assert (problems(report), remarks(report)) == (([line], []) if severe else ([], [line]))
 
 
 def test_what_no_check_minds(clean: Report) -> None:
     fine = {"longest_outage_steps": 288, "declared_rows": None, "wrong_epochs": None, "nonexistent_rows": 12}
-    assert failed(altered(clean, **fine), ["all"]) == []
+    assert failed_checks(altered(clean, **fine), ["all"]) == []
     unknown = altered(clean, timezone="Mars/Base", nonexistent_rows=None)
-    assert failed(unknown, ["all"]) == ["its time zone 'Mars/Base' is not in this machine's time zone data"]
+    assert failed_checks(unknown, ["all"]) == ["its time zone 'Mars/Base' is not in this machine's time zone data"]
 
 
 def test_failed_asks_only_what_is_named(clean: Report) -> None:
     report = altered(clean, duplicates=1, dead_sensors=["c"], **GAP)
-    assert failed(report, []) == failed(report, ["rows", "stuck"]) == []
-    assert failed(report, ["dead", "duplicates"]) == ["1 row has the time of an earlier row", FAILS["dead"][1]]
-    assert len(failed(report, ["all", "dead"])) == 3
+    assert failed_checks(report, []) == failed_checks(report, ["rows", "stuck"]) == []
+    assert failed_checks(report, ["dead", "duplicates"]) == ["1 row has the time of an earlier row", FAILS["dead"][1]]
+    assert len(failed_checks(report, ["all", "dead"])) == 3
 
 
 def test_names_of_checks_as_typed() -> None:

@@ -12,7 +12,7 @@ import pytest
 import socialx
 from socialx.files.sources.positions.locations import read_locations
 from socialx.files.store.store import open_store
-from socialx.inspection.checks import far_from_zone
+from socialx.inspection.checks import zone_mismatch
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal
@@ -193,9 +193,9 @@ CITIES = {
 def test_an_exchange_within_range_is_remarked(city: str, month: str) -> None:
     latitude, longitude, zone, seen = CITIES[city]
     moment = f"2024-{month}-15 00:00:00"
-    assert far_from_zone((latitude, longitude), zone, moment, "a.h5") is None
+    assert zone_mismatch((latitude, longitude), zone, moment, "a.h5") is None
     if seen:
-        line = far_from_zone((longitude, latitude), zone, moment, "a.h5")
+        line = zone_mismatch((longitude, latitude), zone, moment, "a.h5")
         assert line is not None
         assert "if they are exchanged, exchange the columns and" in line
         assert f"far from its time zone {zone}" in line

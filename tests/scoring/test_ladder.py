@@ -11,7 +11,7 @@ from rich.console import Console
 
 from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.results import Evaluation, ModelScores, published
+from socialx.scoring.results import Evaluation, ModelScores, published_scores
 from socialx.scoring.tables import OURS, ladder_rows, print_ladder
 from socialx.tasks.evaluate import evaluate
 from socialx.tasks.report.report import report
@@ -43,8 +43,8 @@ def of(*mae: float) -> ModelScores:
     ],
 )
 def test_only_the_whole_data_set_scored_by_their_protocol_may_be_compared(change: dict[str, Any]) -> None:
-    assert published(protocol(), "test") == DATASETS["metr-la"].scores
-    assert published(protocol(), "train") == published(protocol(**change), "test") == ()
+    assert published_scores(protocol(), "test") == DATASETS["metr-la"].scores
+    assert published_scores(protocol(), "train") == published_scores(protocol(**change), "test") == ()
 
 
 @pytest.mark.parametrize("score", [score for dataset in DATASETS.values() for score in dataset.scores])

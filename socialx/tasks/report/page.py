@@ -33,9 +33,9 @@ from socialx.drawing.page import (
 )
 from socialx.drawing.terminal import ahead, duration, of_unit, reported_minutes
 from socialx.files.store.published import SCORED_MINUTES
-from socialx.scoring.metrics import Scores, maes_of
+from socialx.scoring.metrics import Scores, mae_values
 from socialx.scoring.results import Explanation, SensorErrors
-from socialx.scoring.tables import OURS, key_text, ladder_rows, protocol_lines, undivided, verdicts
+from socialx.scoring.tables import OURS, key_text, ladder_rows, mape_notes, protocol_lines, verdicts
 from socialx.tasks.report.contents import Day, RunReport
 from socialx.training.run_folder import EpochRow
 
@@ -99,7 +99,7 @@ def page(report: RunReport) -> str:
         "ladder": ladder_rows(evaluation, short) if evaluation.published else [],
         "published_at": [f"{minutes}{NBSP}min" for minutes in SCORED_MINUTES],
         "ours": OURS,
-        "protocol_lines": [*protocol_lines(protocol), *undivided(evaluation)],
+        "protocol_lines": [*protocol_lines(protocol), *mape_notes(evaluation)],
         "differing": differing,
         "changed": sorted(changed, key=lambda key: key not in differing),
         "unchanged": [(key, setting(value)) for key, value in defaults if key not in changed],
@@ -126,7 +126,7 @@ def _lead(report: RunReport, short: Mapping[str, str]) -> str:
 
 def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     """Of each model, the best first, what there is to print of a target: when -> scores."""
-    protocol, models = report.evaluation.protocol, report.evaluation.distinct
+    protocol, models = report.evaluation.protocol, report.evaluation.distinct_models
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
@@ -191,7 +191,7 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
         def draw(axes: Axes, what: str = what, x: Mapping[str, Any] = x) -> None:
             for name, table in list(rows[what].items())[::-1]:  # the best run on top
                 places = [row.key if what == "horizon" else place + 0.5 for place, row in enumerate(table)]
-                axes.plot(places, maes_of(table), marker="o", markersize=3, **lines[name].style)
+                axes.plot(places, mae_values(table), marker="o", markersize=3, **lines[name].style)
             axes.set(title=f"MAE, {protocol.unit}", ylim=(0, 1.05 * max(maes, default=1.0)), **x)
 
         drawn.append(Curves(heading, "", inline(f"MAE {heading.lower()}", "; ".join(ranges), draw)))
@@ -310,7 +310,7 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
     target, unit = next(iter(protocol.targets.items()))
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
     rows = []
-    for label, model in evaluation.distinct.items():
+    for label, model in evaluation.distinct_models.items():
         scores = model.by_minutes(target)
         maes = (terminal.number(scores[minutes].mae, 3) for minutes in shown)
         rows.append([name if label == run.name else label, *maes])
