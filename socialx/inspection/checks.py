@@ -1,4 +1,4 @@
-"""What a report is asked: the names of the checks, what each finds and which of them fail a file, in two tables."""
+"""The checks on a report: names, findings, and which checks fail a file, in two tables."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from socialx.files.store.quantities import LARGEST_SPEED, SPEED
 from socialx.files.store.time_axis import is_utc, known_zone, no_such_hour
 from socialx.inspection.report import Report
 
-ALL = "all"  # stands for every check
-FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
-# Latitude and longitude may be exchanged where the sun is so many hours off the zone, and would be that much nearer.
-ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest of large cities, is 1.25 h off its zone
-HABITABLE = 65.0  # degrees of latitude that have a network of sensors
-NO_READINGS = ("range", "negative", "odd_values")  # checks that find what cannot be readings
-# What is counted, of one and of several.
+ALL = "all"  # names every check
+FAR_HOURS = 3.0  # between zone and solar time: China spans 5 hours
+# Coordinates may be exchanged if solar time is at least 1.5 h off the zone, and an exchange gains 0.4 h.
+ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest large city, is 1.25 h off
+HABITABLE = 65.0  # degrees of latitude with sensor networks
+NO_READINGS = ("range", "negative", "odd_values")  # checks for impossible observations
+# Singular and plural.
 TWICE, LATE, ODD = ("row has", "rows have"), ("row is", "rows are"), ("step is", "steps are")
 EPOCHS = ("value of timestamps_epoch is", "values of timestamps_epoch are")
 DAY_HOURS = 24
-ZERO_SHARE = 0.01  # of speeds that are exactly 0
-Check = Callable[[Report], Any]  # the line that says what is wrong; empty, 0 or None: nothing is
+ZERO_SHARE = 0.01  # of speeds equal to 0
+Check = Callable[[Report], Any]  # returns the finding as a line; empty, 0 or None if passed
 
 
 def _sensors(report: Report, ids: Sequence[str], one: str, several: str, wrong: str) -> str:
-    """``1 of 3 sensors has``, what is wrong, and their ids."""
+    """Return ``1 of 3 sensors has``, the fault, and the ids."""
     many = f"{len(ids)} of {counted(report.sensors, 'sensor')} {one if len(ids) == 1 else several}"
     return f"{many} {wrong} ({sample(ids)})"
 
@@ -85,7 +85,7 @@ def _range(report: Report) -> str:
 
 
 def _missing_remedy(report: Report, *values: float) -> str:
-    """The numbers that stand for no reading already go on to do so."""
+    """Return how to treat values as missing, together with the codes already treated so."""
     stored = [] if report.missing is None or not math.isfinite(report.missing) else [report.missing]
     codes = [*values, *stored, *report.missing_codes]
     numbers = [int(code) if code == int(code) else code for code in codes]
@@ -144,10 +144,10 @@ def _timezone(report: Report) -> str | None:
 
 
 def zone_mismatch(location: tuple[float, float], timezone: str | None, moment: str, path: str) -> str | None:
-    """A line where the sun over a place, latitude and longitude, is not that of the time zone.
+    """Return a line if the solar time at a location, latitude and longitude, does not fit the time zone, else None.
 
-    It names an exchange of the two where the place is then nearer to the sun of the zone, in its standard time, and not
-    near a pole.  moment: of the first row.  path: of the file.
+    The line suggests exchanged coordinates if the exchanged location fits the zone's standard time and is far from the
+    poles.  moment: first row.  path: file to correct.
     """
     if is_utc(timezone) or (zone := known_zone(timezone)) is None:
         return None
@@ -170,7 +170,7 @@ def zone_mismatch(location: tuple[float, float], timezone: str | None, moment: s
     return f"{mismatch}; {fits}: if the coordinates are exchanged, exchange the columns and {completing}"
 
 
-PROBLEMS: dict[str, Check] = {  # of which no reading is the cause, in the order of their lines
+PROBLEMS: dict[str, Check] = {  # structural faults, in output order
     "rows": _rows,
     "duplicates": lambda r: r.duplicates and f"{counted(r.duplicates, *TWICE)} the time of an earlier row",
     "positions": lambda r: r.without_position and _sensors(r, r.without_position, "has", "have", "no location"),
@@ -197,26 +197,26 @@ REMARKS: dict[str, Check] = {
     "timezone": _timezone,
 }
 CHECKS = PROBLEMS | REMARKS
-VALIDATE_CHECKS = (*PROBLEMS, *NO_READINGS)  # they fail ``convert --validate``
+VALIDATE_CHECKS = (*PROBLEMS, *NO_READINGS)  # checks that fail ``convert --validate``
 
 
 def problems(report: Report) -> list[str]:
-    """What is wrong with a file whatever its readings are, one line each."""
+    """Return the structural faults, one line each."""
     return failed_checks(report, PROBLEMS)
 
 
 def remarks(report: Report, write: Write = python) -> list[str]:
-    """What is worth knowing of a file without problems, one line each."""
+    """Return noteworthy findings, one line each."""
     return failed_checks(report, REMARKS, write)
 
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
-    """What the named checks find."""
+    """Return the findings of the named checks as messages."""
     return [Message(where, line) for name in names for line in _lines(report, [name])]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:
-    """``positions,gaps``, or a list of names -> the names; an unknown one is refused before any file is read."""
+    """Return the check names in ``positions,gaps`` or a list.  Raises SettingsError for an unknown name."""
     parsed = names_in(names)
     choices = [*CHECKS, ALL]
     for name in parsed or [""]:
@@ -228,7 +228,7 @@ def parse(names: str | Sequence[str]) -> list[str]:
 
 
 def failed_checks(report: Report, names: Collection[str], write: Write = python) -> list[str]:
-    """The lines of those of the named checks that the file does not meet, in the order of CHECKS; "all" = every one."""
+    """Return a line for each named check that the file fails, in CHECKS order; "all" names every check."""
     return [render(line, write) for line in _lines(report, CHECKS if ALL in names else names)]
 
 

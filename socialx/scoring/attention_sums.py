@@ -21,13 +21,13 @@ from socialx.core.batch import Batch
 from socialx.files.store.layout import Sensors
 from socialx.model.forecaster import CoarserStepAdapter, Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
-from socialx.scoring.metrics import GroupError, finite_or_none
+from socialx.scoring.metrics import ErrorRow, finite_or_none
 from socialx.scoring.results import Head, Layer, Neighbour, SensorErrors
 
-# Numbers that the gathered states of the neighbours may take at a time, B N K E: 64 MiB in fp32.
+# Largest size of the gathered neighbour states, B N K E: 64 MiB in fp32.
 AT_A_TIME = 2**24
-BATCHES = 8  # of a pass that are asked for weights: each has hundreds of windows x sensors of its own
-NAMED = 5  # neighbours that are named of every sensor
+BATCHES = 8  # sampled in a pass: each has hundreds of windows x sensors
+NAMED = 5  # neighbours listed per sensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +137,8 @@ def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
     return {f"layer {number}": layer for number, layer in enumerate(model.social, start=1)}  # type: ignore[misc]
 
 
-def sensor_errors(
-    sensors: Sensors, rows: tuple[GroupError, ...], layers: list[LayerWeights]
-) -> tuple[SensorErrors, ...]:
-    """Return the sensors with errors and strongest neighbours, worst first, sensors with no target last.
+def sensor_errors(sensors: Sensors, rows: tuple[ErrorRow, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:
+    """Return the sensors with errors and strongest neighbours, worst first, unscored sensors last.
 
     Neighbour weights are means over all layers, which share neighbours.
     """

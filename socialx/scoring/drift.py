@@ -25,16 +25,16 @@ from socialx.scoring.difference import confidence_interval
 from socialx.scoring.intervals import ConformalIntervals
 
 LEVEL = 0.5
-LEAST_OF_SENSOR, LEAST_OF_NETWORK = 0.2, 0.47  # the share of a day, and the end of the interval over a week
+LEAST_OF_SENSOR, LEAST_OF_NETWORK = 0.2, 0.47  # coverage on a day; upper end over a week
 WEEK = 7
-ENOUGH = 1 / 3  # of the readings of the fullest day and sensor: a day of a sensor with fewer decides nothing
+ENOUGH = 1 / 3  # of the fullest day and sensor: a sensor needs this many observations on a day
 
 
 @dataclass(frozen=True)
 class DriftDay:
     """Forecasts that begin on a day: MAE for the first target, coverage by 50 % intervals, number of observations.
 
-    worse: ids of the worse sensors.  mae and covered are None for a day with no observations.
+    worse: ids of the worse sensors.  mae and covered are None for a day with 0 observations.
     """
 
     date: str

@@ -14,7 +14,7 @@ from rich.markup import escape
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain, title
 from socialx.drawing.map import Place, SensorMap, draw_map, feature, points_of, write_features
 from socialx.drawing.terminal import number, numbers, of_unit, print_line, print_table, reported_minutes, step_name
-from socialx.scoring.metrics import GroupError, mae_values
+from socialx.scoring.metrics import ErrorRow, mae_values
 from socialx.scoring.results import Explanation, Layer, SensorErrors
 from socialx.scoring.tables import WORST, key_text
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINKS = 2  # neighbours from which an arrow is drawn to each of the worst sensors
-WIDTHS = (0.8, 1.8, 3.0)  # points, of arrows with weights up to a third of the strongest, two thirds, and above
-MOST_HEADS = 20  # with a number each
+LINKS = 2  # arrows drawn to each of the worst sensors
+WIDTHS = (0.8, 1.8, 3.0)  # points, for weights up to a third of the largest, two thirds, and above
+MOST_HEADS = 20  # labelled with a number
 LINE, POINT = BLUE, VERMILION
-# Of reference forecasts: told apart without colours.
+# Line styles of baselines, distinct even in greyscale.
 REFERENCES: tuple[dict[str, Any], ...] = (
     {"color": VERMILION, "linestyle": "--", "linewidth": 1.4},
     {"color": GREY, "linestyle": ":", "linewidth": 1.8},
@@ -38,7 +38,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
     out = console or Console()
     mae, steps = f"MAE{of_unit(explanation.unit)}", explanation.by_horizon
     table = numbers("at", mae, "forecasts")
-    rows = {row.key: row for row in steps} | {None: GroupError(None, explanation.mae, explanation.count)}
+    rows = {row.key: row for row in steps} | {None: ErrorRow(None, explanation.mae, explanation.count)}
     for minutes in reported_minutes(len(steps), steps[0].key):
         row = rows[minutes]
         table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
@@ -109,7 +109,7 @@ def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
     scored = np.flatnonzero(np.isfinite(mae))
     worst = scored[np.argsort(-mae[scored], kind="stable")]
     low, high = np.quantile(mae[scored], [0, 0.99]) if len(scored) else (0.0, 1.0)
-    high = high if high > low else low + 1  # one sensor alone does not take all colours
+    high = high if high > low else low + 1  # a single sensor
 
     def draw_below(axes: Axes, xy: np.ndarray) -> str:
         links = _draw_links(axes, explanation.sensors, xy)
@@ -207,7 +207,7 @@ def _draw_worst(axes: Axes, sensors: Sequence[SensorErrors], mean: float | None,
 def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
     """Draw each head as a bar over the km in which the gate falls, with the radius and the mean distance."""
     rows = [
-        (f"{layer.name}   {number}" if number == 1 else str(number), head)  # of a layer its first head is named
+        (f"{layer.name}   {number}" if number == 1 else str(number), head)  # only the first head names the layer
         for layer in layers
         for number, head in enumerate(layer.heads, start=1)
     ]

@@ -12,8 +12,8 @@ from socialx.data.calendar import slots_per_day
 from socialx.data.source import pages
 from socialx.dataset import Dataset
 
-FREE_FLOW, FREE_FLOW_BYTES = 0.95, 1 << 26  # the quantile, and the most that is kept of the readings for it
-FREE_FLOW_DAYS = 28  # the latest, which tell the pace of a network
+FREE_FLOW, FREE_FLOW_BYTES = 0.95, 1 << 26  # the quantile, and the memory for the observations
+FREE_FLOW_DAYS = 28  # the latest days
 
 
 def free_flow_speeds(data: Dataset, span: slice | None = None) -> np.ndarray:
@@ -25,7 +25,7 @@ def free_flow_speeds(data: Dataset, span: slice | None = None) -> np.ndarray:
     every = -(-(span.stop - span.start) * 4 * math.prod(data.target_source.shape) // FREE_FLOW_BYTES)
     pieces = (data.target_source.read(rows) for rows in pages(span.start, span.stop))
     kept = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
-    values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN goes to the end
+    values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN last
     count = np.isfinite(values).sum(axis=0)  # [N,G]
     speeds = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]
     for target in speeds.T:

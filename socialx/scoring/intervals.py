@@ -39,14 +39,14 @@ from socialx.scoring.free_flow import free_flow_speeds
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import run_metrics
 
-SCHEMA, TABLES = "socialx.intervals/1", ("lower", "upper", "free_flow")  # of a file of them
+SCHEMA, TABLES = "socialx.intervals/1", ("lower", "upper", "free_flow")  # in a file
 LEVELS = (*range(50, 100, 5), 98, 99)  # percent
-SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: where a group ends and the next one begins
-LEAST = 199  # errors: with fewer of them the level 0.99 has no bounds
+SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: borders between groups
+LEAST = 199  # errors needed for level 0.99
 SCORED_LEVELS = (0.5, 0.8, 0.9)
-KEPT_BYTES = 256 << 20  # of errors; a part that has more keeps those of every second, third ... window
+KEPT_BYTES = 256 << 20  # of errors; a larger split keeps every k-th window
 ENTRY_BYTES = 5  # an error in float32 and its group
-PAST_DAYS, PAST_EVERY_S = 7, 1800  # of what is forecast of a file that a run was not trained on
+PAST_DAYS, PAST_EVERY_S = 7, 1800  # for a file outside the training
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +79,7 @@ class ConformalIntervals(ResultRepr):
             table = getattr(self, name)
             if table.dtype != torch.float32 or tuple(table.shape) != wanted:
                 raise ValueError(f"{name} is {table.dtype} {tuple(table.shape)}, not float32 {wanted}")
-        nested = [(outer[1:] >= outer[:-1]).all() for outer in (-self.lower, self.upper)]  # NaN is not
+        nested = [(outer[1:] >= outer[:-1]).all() for outer in (-self.lower, self.upper)]  # False for NaN
         if not all(nested) or not (self.lower[0] <= self.upper[0]).all():
             raise ValueError("the levels must be nested")
         if not self.free_flow.isfinite().all():
@@ -151,8 +151,7 @@ class ConformalIntervals(ResultRepr):
     ) -> ConformalIntervals:
         """Return the intervals for another network or a multiple of the time step.
 
-        free_flow float32 [N,G] groups the new sensors; paces: free-flow ratio per target; protocol: for the new
-        network.
+        free_flow float32 [N,G] groups new sensors; paces: free-flow ratio per target; protocol: of the new network.
         """
         intervals = self.for_sensors(sensors, torch.device("cpu"), protocol.targets).rescale(paces)
         steps = self.protocol.horizon // protocol.horizon
@@ -204,7 +203,7 @@ class SignedErrors:
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """Add the next forecast [B,P,N,G].  Raises SocialxError for infinite values or NaN."""
-        first, most = -self.seen % self.every, len(self.errors) - self.kept  # what is more pads the last batch
+        first, most = -self.seen % self.every, len(self.errors) - self.kept  # the rest is padding
         forecast, observed, valid = (
             table[first :: self.every][:most] for table in (forecast.float(), target.values, target.valid)
         )
@@ -226,7 +225,7 @@ class SignedErrors:
 
 
 def bounds_by_group(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return bounds [2,L,K,N+1] from signed errors [W,N], NaN if missing, and groups [W,N]; last column: all sensors."""
+    """Return bounds [2,L,K,N+1] from signed errors [W,N], NaN if missing, and groups [W,N]; last column: all."""
     columns = []
     all_bounds, _ = bounds(errors.reshape(-1, 1))
     for group in range(len(SHARES) + 1):
@@ -243,7 +242,7 @@ def bounds(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Bounds are infinite for a level with too few errors.
     """
-    errors = np.sort(errors, axis=0)  # NaN goes to the end
+    errors = np.sort(errors, axis=0)  # NaN last
     count = np.isfinite(errors).sum(axis=0)
     rank = (count + 1) * (100 - np.array(LEVELS)[:, None]) // 200  # [L,M], from below and from above
     indices = np.stack([rank - 1, count - rank]).clip(min=0, max=len(errors) - 1)
@@ -281,10 +280,10 @@ def fit_past_intervals(
     protocol: ScoringProtocol,
     weights: str,
 ) -> ConformalIntervals | None:
-    """Return intervals for data outside the training, from forecasts in the last week before the origin ``issued``.
+    """Return intervals for untrained data, from forecasts in the week before the origin ``issued``.
 
-    A forecast starts every half hour and ends before the origin.  None if the data begin less than a day before, or if
-    there are too few errors.
+    A forecast starts every half hour and ends before the origin.  None for data that begin less than a day before, or
+    too few errors.
     """
     step_s, begin = 60 * data.store.step_minutes, int(data.store.seconds.min())
     if issued - begin < DAY_S:
@@ -333,9 +332,7 @@ class RunningCoverage:
     """Running sums of coverage and interval width, on the device."""
 
     def __init__(self, intervals: ConformalIntervals, device: torch.device) -> None:
-        """Start the sums at 0.  intervals: for the forecast sensors, on the device; levels above the widest are
-        skipped.
-        """
+        """Start the sums at 0.  intervals: for the forecast sensors, on the device; only bounded levels are scored."""
         self.intervals = intervals
         self.levels = [level for level in SCORED_LEVELS if level <= intervals.widest_level]
         sizes = len(self.levels), intervals.protocol.horizon, len(intervals.protocol.targets)
@@ -351,7 +348,7 @@ class RunningCoverage:
             self.sums[:, number] += torch.stack(sums)
 
     def compute(self, step_minutes: int) -> list[tuple[Coverage, ...]]:
-        """Return rows per target, for each level at each step and over all steps, in a single transfer from the device."""
+        """Return rows per target, for each level at each step and over all steps; a single device transfer."""
         table = torch.cat([self.sums, self.sums.sum(dim=2, keepdim=True)], dim=2)  # [3,levels,P+1,G]
         steps = self.sums.shape[2]
         ahead = [*(step_minutes * (step + 1) for step in range(steps)), None]

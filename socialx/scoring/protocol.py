@@ -1,4 +1,4 @@
-"""The protocol: everything that a score depends on.  Two scores may be compared where their protocols agree."""
+"""The protocol: everything that a score depends on.  Scores are comparable if the protocols agree."""
 
 from __future__ import annotations
 
@@ -23,12 +23,21 @@ from socialx.files.store.time_axis import is_utc, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
 
-SHOWN = 100  # letters of what differs
-# What a score depends on, but what does not tell whether data are those of a training: ``compare_rest`` has no line.
+SHOWN = 100  # characters of a difference
+# Facts behind a score that ``compare_rest`` skips, as they hardly tell whether the data are the training data.
 NO_FACTS = (
-    *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
-    *("seed", "precision", "socialx", "commit"),  # other weights, machines and versions are sound
-    *("scaler", "free_flow", "period", "trained"),  # of the weights, and of the part that is read
+    *(
+        "inputs",
+        "targets",
+        "step_minutes",
+        "timezone",
+        "local_zone",
+        "distances",
+        "holidays",
+        "missing",
+    ),  # checked one by one
+    *("seed", "precision", "socialx", "commit"),  # may differ
+    *("scaler", "free_flow", "period", "trained"),  # of the weights and the split
 )
 SPLIT_FIELDS = ("split_method", "windows", "windows_across_gaps", "windows_left_out")
 SPAN_FIELDS = ("first_time", "last_time")
@@ -36,11 +45,10 @@ SPAN_FIELDS = ("first_time", "last_time")
 
 @dataclass(frozen=True)
 class Trained:
-    """Where the weights of a scored model come from: their epoch, and the data and machine that trained them.
+    """Where the scored weights come from: epoch, training data and training machine.
 
-    epoch None: no epoch had ended, the weights are those of the last saved step.  weights: their fingerprint.  missing:
-    feature -> the value that stood for no reading.  past_days: it reads the climatology of the days before the day of
-    issue, beside the history.
+    epoch: None for weights saved during the first epoch.  weights: fingerprint.  missing: feature -> missing-value
+    code.  past_days: the model reads the climatology before the origin day in addition to the lookback.
     """
 
     epoch: int | None
@@ -62,9 +70,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Period:
-    """A part is scored only where its forecasts lie from first_time to last_time, both included: so many windows.
+    """A time span within the split: only windows with all forecast times in first_time .. last_time are scored.
 
-    files: of forecasts, which have only these windows.
+    files: forecast files that limit the windows further.
     """
 
     first_time: str
@@ -75,14 +83,13 @@ class Period:
 
 @dataclass(frozen=True)
 class ScoringProtocol:
-    """Data, windows, masks, scaler and machine of a score.
+    """Data, windows, masks, scaler and machine behind a score.
 
-    inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
-    readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  local_zone: by whose clock people live, beside times in UTC.  windows_across_gaps:
-    windows over a time gap that are kept, as published results do; windows_left_out: the others, by part.  free_flow:
-    target -> that of the network.  holidays: date -> the weekday that it resembles, of the days of the data.  period:
-    what of a part is scored, None: all of it.
+    inputs, targets: feature -> unit.  missing: feature -> missing-value code.  checksum: for the observations; network:
+    for the sensor ids; distances: for the file with road distances.  first_time, last_time: in the data's time zone.
+    local_zone: the zone people live by, if times are in UTC. windows_across_gaps: windows kept across a time gap, as in
+    published results; windows_left_out: windows dropped at a gap, by split.  free_flow: target -> network speed.
+    holidays: date -> similar weekday, within the data.  period: scored time span, None for a whole split.
     """
 
     dataset: str
@@ -126,10 +133,9 @@ class ScoringProtocol:
         seed: int,
         distances: Path | None,
     ) -> ScoringProtocol:
-        """The protocol of a score on this data.
+        """Return the protocol for a score on the data.
 
-        checksum: of its readings.  free_flow: of the network, for each target.  distances: the list of roads that the
-        model uses, None: no list.
+        checksum: for the observations.  free_flow: network speed per target.  distances: the model's road list, if any.
         """
         store, w = data.store, data.windows
         return cls(
@@ -163,10 +169,7 @@ class ScoringProtocol:
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:
-        """The same with the weights that are scored, and of which period.
-
-        The scaler is the one that the first of them uses.
-        """
+        """Return the protocol with the scored weights and period, and with the first model's scaler."""
         first = next(iter(trained.values()), None)
         scaler = first.scaler if first else self.scaler
         return replace(self, trained=trained, scaler=scaler, period=period)
@@ -181,12 +184,11 @@ class ScoringProtocol:
         holidays: str | None = None,
         new: Sequence[str] = (),
     ) -> None:
-        """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
+        """Raise SocialxError if the data do not fit a model trained under ``training``.
 
-        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_rest``.  holidays: the
-        list of a run that goes on, which must be the same; without it a line says which days differ.  new: sensors that
-        the run lacks.  Warns where neighbours are found in another way, and where the clocks of another network may be
-        other ones.
+        sensor_tables: the model has weights per sensor.  same_missing: see ``compare_rest``.  holidays: the holiday
+        list in a resumed run, which must be the same; None only warns about other days.  new: sensors outside the run.
+        Warns about neighbours chosen in another way, and about another network's clock.
         """
         differ = _other_features("inputs", self.inputs, training.inputs)
         differ += _other_features("targets", self.targets, training.targets)
@@ -233,16 +235,16 @@ class ScoringProtocol:
 
     @property
     def clock(self) -> str | None:
-        """The zone of the clock whose days and hours the data has; None: it is not known."""
+        """The time zone for days and hours in the data, if known."""
         return self.local_zone or self.timezone
 
     def align_clock(self, data: ScoringProtocol) -> ScoringProtocol:
-        """The same without its first and last time, where those of the same network are of another clock now."""
+        """Return the protocol, dropping first and last time if the same network now has another clock."""
         other = self.network == data.network and self.timezone != data.timezone
         return replace(self, first_time=None, last_time=None) if other else self
 
     def other_holidays(self, training: ScoringProtocol) -> list[str]:
-        """The dates of which this and another protocol say something else, of the days that both have."""
+        """Return the dates on which two protocols disagree about holidays, within the days that both have."""
         if self.network != training.network:
             return []
         first = max(str(self.first_time), str(training.first_time))
@@ -252,10 +254,10 @@ class ScoringProtocol:
         return differ if self.checksum == training.checksum else [date for date in differ if first[:10] <= date <= last]
 
     def compare_rest(self, training: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
-        """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.
+        """Raise SocialxError if data and training differ in the missing-value code; only warn if ``same`` is False.
 
-        The rule of the file is the one that is applied: whether it or the run's is wrong, nobody but the user knows.
-        Warns where the same readings have something else that a score depends on.
+        The code in the file is applied: only the user knows which code is wrong.  Warns if equal observations differ in
+        anything else that scores depend on.
         """
         other_zone = SPAN_FIELDS if self.timezone != training.timezone else ()
         same_readings = self.checksum == training.checksum
@@ -281,16 +283,16 @@ class ScoringProtocol:
 
     @property
     def unit(self) -> str:
-        """Of the first target."""
+        """The unit of the first target."""
         return next(iter(self.targets.values()))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the protocol for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ScoringProtocol:
-        """What ``as_dict`` gave; ValueError where something is lacking or of another type."""
+        """Restore a protocol from ``as_dict``.  Raises ValueError for a missing field or a wrong type."""
         names = {f.name for f in fields(cls)} - {"trained"}
         try:
             text = json.dumps({name: value for name, value in content.items() if name in names}, allow_nan=False)
@@ -298,17 +300,17 @@ class ScoringProtocol:
         except ValidationError as error:
             wrong = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:3])
             raise ValueError(f"not a protocol ({wrong})") from None
-        except (TypeError, ValueError, RecursionError) as error:  # ValueError: a number that is not finite
+        except (TypeError, ValueError, RecursionError) as error:  # ValueError: NaN or infinity
             raise ValueError(f"not a protocol ({error})") from None
 
 
 def network_checksum(sensors: Sequence[str]) -> str:
-    """What tells a network by the ids of its sensors, in their order."""
+    """Return a short checksum over the sensor ids, in order."""
     return hashlib.sha256("\n".join(sensors).encode()).hexdigest()[:12]
 
 
 def missing_rule(rules: Mapping[str, float | None]) -> str:
-    """Which values are no readings, for every feature, once where all agree."""
+    """Return which values count as missing, in words, per feature if features differ."""
     words = {name: "not finite" if value is None else f"not finite or {value:g}" for name, value in rules.items()}
     if len(set(words.values())) == 1:
         return next(iter(words.values()))
@@ -316,13 +318,13 @@ def missing_rule(rules: Mapping[str, float | None]) -> str:
 
 
 def other_missing(data: Mapping[str, float | None], training: Mapping[str, float | None]) -> str:
-    """How the rules of data and of a training differ in the features that both have, in words; empty: they agree."""
+    """Return how data and training differ in missing values, for common features, in words; empty if equal."""
     here, there = (missing_rule({name: rules[name] for name in data if name in training}) for rules in (data, training))
     return "" if here == there else f"missing values are {here}, but {there} in the training"
 
 
 def _other_features(role: str, data: Mapping[str, str], training: Mapping[str, str]) -> list[str]:
-    """What differs between two sets of features and their units, in words."""
+    """Return the differences between two sets of features and units, in words."""
     if list(data) != list(training):
         return [f"{role} {', '.join(data)}, not {', '.join(training)}".strip()]
     return [

@@ -1,4 +1,4 @@
-"""Scores as terminal tables: of runs and references, among published results, and the protocol below them."""
+"""Scores as terminal tables: runs, baselines and published results, with the protocol below."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.difference import LEAST_DAYS, Difference
 from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import NEARLY_ZERO, GroupError, Scores
+from socialx.scoring.metrics import NEARLY_ZERO, ErrorRow, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
 from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import FROZEN, Evaluation, ModelScores
@@ -37,7 +37,7 @@ OURS = "scored now"  # the source of our rows among published ones
 
 
 def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
-    """A table per target, the published results where there are any, and the protocol."""
+    """Print a table per target, published results if any, and the protocol."""
     out, protocol = console or Console(), evaluation.protocol
     for target in protocol.targets:
         title = f"{evaluation.split} windows"
@@ -67,7 +67,7 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
 
 
 def mape_notes(evaluation: Evaluation) -> list[str]:
-    """How many readings the MAPE of each target leaves out, a line each where there are any."""
+    """Return a line for each target with observations that MAPE leaves out, and the number of such observations."""
     lines = []
     first = next(iter(evaluation.distinct_models.values()))
     for target in first.targets:
@@ -79,9 +79,9 @@ def mape_notes(evaluation: Evaluation) -> list[str]:
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """How each run compares with the best reference by the MAE over all steps, a line each and target.
+    """Return a line per run and target: the overall MAE compared with the best baseline.
 
-    A run that is better over all steps and worse than a reference 15, 30 or 60 minutes ahead: the line says where.
+    A run with the lower overall MAE may be worse at 15, 30 or 60 minutes: the line says where.
     """
     protocol, lines = evaluation.protocol, []
     for target, unit in protocol.targets.items():
@@ -103,7 +103,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
 
 
 def fine_tuning_verdict(difference: Difference) -> str:
-    """Whether the training of one run from the other one pays, by the interval over all steps."""
+    """Return whether fine-tuning one run from the other is significantly better, over all steps."""
     whole, start = difference.rows[-1], difference.start
     run = difference.first if start == difference.second else difference.second
     if not whole.differs:
@@ -117,7 +117,7 @@ def worse_steps(
     references: Mapping[str, Mapping[int | None, Scores]],
     protocol: ScoringProtocol,
 ) -> str:
-    """At which of the reported steps a reference forecasts better than a run, and with which MAE, in words.
+    """Return the reported steps at which a baseline beats a run, with both MAEs, in words.
 
     run, references: minutes ahead -> scores.
     """
@@ -133,10 +133,7 @@ def worse_steps(
 def print_scores(
     rows: Mapping[str, ModelScores], target: str, protocol: ScoringProtocol, title: str, out: Console
 ) -> None:
-    """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
-
-    Horizons beyond P are left out.
-    """
+    """Print MAE, RMSE, MAPE and R2 per model at 15, 30 and 60 minutes, if within the horizon, and over all steps."""
     unit = of_unit(protocol.targets[target])
     table = Table(title=title, title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
@@ -156,7 +153,7 @@ def print_scores(
 def print_coverage(
     rows: Mapping[str, Iterable[Coverage]], protocol: ScoringProtocol, unit: str, title: str, out: Console
 ) -> None:
-    """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
+    """Print interval coverage and mean width at 15, 30 and 60 minutes and over all steps."""
     table = Table(show_edge=False)
     table.add_column("model", overflow="fold")
     for head in ("interval", "at", "covered", f"mean width{of_unit(unit)}"):
@@ -173,14 +170,14 @@ def print_coverage(
 
 
 def key_text(by: str, key: Any) -> str:
-    """The key of a row of errors by one of ``BY``, as it is printed."""
+    """Return the printed key of an error row grouped by one of ``BY``."""
     return {"horizon": f"{key} min", "hour": f"{key:02}:00" if by == "hour" else ""}.get(by, str(key))
 
 
-def print_errors(rows: Mapping[str, Sequence[GroupError]], by: str, evaluation: Evaluation, out: Console) -> None:
-    """The MAE of each model by what its errors are divided by; of sensors the ten worst of the last model.
+def print_errors(rows: Mapping[str, Sequence[ErrorRow]], by: str, evaluation: Evaluation, out: Console) -> None:
+    """Print the MAE per model and group; for sensors, the ten worst in the last model.
 
-    What has no valid reading is left out.
+    Only groups with valid observations are shown.
     """
     protocol, last = evaluation.protocol, list(rows.values())[-1]
     order = [index for index, row in enumerate(last) if row.count]
@@ -200,7 +197,7 @@ def print_errors(rows: Mapping[str, Sequence[GroupError]], by: str, evaluation: 
 
 
 def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
-    """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
+    """Print the MAE difference with the interval, at 15, 30 and 60 minutes and over all steps."""
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
     table = numbers("at", f"difference{of_unit(protocol.unit)}", "95 % from", "to", "it differs")
     for row in (row for row in difference.rows if row.minutes in shown):
@@ -212,7 +209,7 @@ def print_difference(difference: Difference, protocol: ScoringProtocol, out: Con
 
 
 def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console) -> None:
-    """The last days of a run: MAE, readings in their intervals, and how many sensors are worse."""
+    """Print the last days of a run: MAE, coverage, and number of worse sensors."""
     table = numbers("day", f"MAE{of_unit(protocol.unit)}", f"in the {LEVEL:.0%} interval", "worse sensors", "readings")
     for day in drift.days[-DRIFT_DAYS:]:
         share = "-" if day.covered is None else f"{day.covered:.1%}"
@@ -222,7 +219,7 @@ def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console
 
 
 def drift_lines(name: str, drift: Drift) -> list[str]:
-    """Whether a run is as good as its calibration promised, and what helps where it is not."""
+    """Return whether a run keeps the promised coverage, and what helps otherwise."""
     lines = []
     if drift.stuck:
         samples = [f"{sensor} for {hours:.0f} h" for sensor, hours in drift.stuck.items()]
@@ -249,7 +246,7 @@ def drift_lines(name: str, drift: Drift) -> list[str]:
 
 
 def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> None:
-    """Our rows among the published ones, as ``ladder_rows`` has them; ours in bold."""
+    """Print the rows from ``ladder_rows``, our rows in bold."""
     table = Table(title="among published results", title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
     for minutes in SCORED_MINUTES:
@@ -265,10 +262,10 @@ def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> No
 
 
 def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) -> list[tuple[str, list[str], str]]:
-    """Name, MAE at 15, 30 and 60 minutes and source of our rows and of the published ones, the worst mean first.
+    """Return name, MAE at 15, 30 and 60 minutes, and source, for our rows and published rows, worst mean first.
 
-    Published models read the history alone.  The name of a run that reads past days says so, and a second row has it
-    with the days of its training.  short: other names of the runs.
+    Published models read only the lookback.  So a run name says if the run reads past days, and a second row scores the
+    run with training-day climatology.  short: replaces run names.
     """
     ours: dict[str, ModelScores] = {}
     for name, model in evaluation.distinct_models.items():
@@ -289,14 +286,14 @@ def _cells(s: Scores) -> list[str]:
 
 
 def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
-    """The protocol in a few lines."""
+    """Print the protocol in a few lines."""
     out = console or Console()
     for line in protocol_lines(protocol):
         print_line(out, line)
 
 
 def protocol_lines(protocol: ScoringProtocol) -> list[str]:
-    """What a comparison with these scores must agree on."""
+    """Return the facts that comparable scores must share."""
     w, left_out = protocol.windows, protocol.windows_left_out
     targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
     inputs = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
