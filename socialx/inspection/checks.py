@@ -222,7 +222,7 @@ def parse(names: str | Sequence[str]) -> list[str]:
     for name in parsed or [""]:
         if name not in choices:
             near = difflib.get_close_matches(name, choices, 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else "choose one of them"
+            hint = f"use {near[0]}" if near else "choose one of these checks"
             raise SettingsError("", f"the check {name!r} is unknown; the checks are {', '.join(choices)}", hint)
     return parsed
 

@@ -55,8 +55,8 @@ def _about_file(r: Report) -> dict[str, str]:
         "file": r.path,
         "data": f"{r.dataset}, {r.feature} in {r.unit}{IMPUTED[r.imputed]}",
         "also": others or "no other feature",
-        "sensors": f"{r.sensors}, {'all' if not lost else r.sensors - lost} with a position",
-        "coordinates": f"{extent}; {shared} share a position, {far} far from all others",
+        "sensors": f"{r.sensors}, {'all' if not lost else r.sensors - lost} with a location",
+        "coordinates": f"{extent}; {shared} share a location, {far} far from all others",
     }
 
 
@@ -118,7 +118,7 @@ def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: 
         if plan.unplaced:
             fails = "stay" if plan.without_positions else "fails"
             todo.append(
-                f"{fails}: {counted(len(plan.unplaced), 'sensor')} without a position ({sample(plan.unplaced)})"
+                f"{fails}: {counted(len(plan.unplaced), 'sensor')} without a location ({sample(plan.unplaced)})"
             )
         if plan.variant.rewrite and not plan.rewrite:
             todo.append(f"fails: needs {rewrite}")
@@ -176,7 +176,7 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
         crossed=dead,
         named=[*np.flatnonzero(dead), *(sensor for sensor in worst if few or missing[sensor])],
         notes={"without any reading (X)": dead},
-        otherwise="every sensor has a position and readings",
+        otherwise="every sensor has a location and readings",
     )
     draw_map(figure, axes, shown)
 

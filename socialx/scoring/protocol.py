@@ -26,16 +26,7 @@ AVERAGING = "all valid entries of the whole part at that horizon"
 SHOWN = 100  # characters of a difference
 # Facts behind a score that ``compare_rest`` skips, as they hardly tell whether the data are the training data.
 NO_FACTS = (
-    *(
-        "inputs",
-        "targets",
-        "step_minutes",
-        "timezone",
-        "local_zone",
-        "distances",
-        "holidays",
-        "missing",
-    ),  # checked one by one
+    *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
     *("seed", "precision", "socialx", "commit"),  # may differ
     *("scaler", "free_flow", "period", "trained"),  # of the weights and the split
 )

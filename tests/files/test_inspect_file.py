@@ -365,18 +365,18 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 GAP = {"gaps": 1, "largest_gap_minutes": 15.0, "gap_list": [{"from": "x", "to": "y", "missing_rows": 2}]}
 FAILS: dict[str, tuple[dict[str, Any], str]] = {
-    "rows": ({"declared_rows": 41}, "it has 40 rows, its attribute num_timesteps says 41"),
+    "rows": ({"declared_rows": 41}, "the file has 40 rows, but the attribute num_timesteps says 41"),
     "duplicates": ({"duplicates": 2}, "2 rows have the time of an earlier row"),
-    "positions": ({"without_position": ["b"]}, "1 of 3 sensors has no position (b)"),
+    "positions": ({"without_position": ["b"]}, "1 of 3 sensors has no location (b)"),
     "vd_info": (
         {"without_info": ["b"], "unknown_info": ["x"]},
         "1 of 3 sensors is not in vd_info (b); 1 sensor of vd_info is not in vdids (x)",
     ),
     "order": ({"backward_steps": 1}, "1 row is not later than the row before"),
-    "epochs": ({"wrong_epochs": 3}, "3 of its timestamps_epoch are not the wall time of their row read as UTC"),
+    "epochs": ({"wrong_epochs": 3}, "3 values of timestamps_epoch are not the wall time of their row read as UTC"),
     "coordinates": (
         {"duplicate_positions": [["a", "b"]], "outlier_sensors": ["c"]},
-        "2 sensors share their position (a=b); 1 sensor is far from all others (c)",
+        "2 sensors share a location (a=b); 1 sensor is far from all others (c)",
     ),
     "gaps": (GAP, "1 gap in time, the largest 15 min (x .. y)"),
     "regular": ({"irregular_steps": 4}, "4 steps are not a multiple of 5 min"),
@@ -388,11 +388,11 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "negative": (
         {"negative_readings": 4000, "most_negative": -1.0},
-        "4,000 readings of avg_speed are below 0, most often -1: if it means no reading, convert again with missing=-1",
+        "4,000 readings of avg_speed are below 0, most often -1: if it means a missing value, convert again with missing=-1",
     ),
     "zeros": (
         {"zero_share": 0.25, "missing": -1.0},
-        "25.0 % of the readings are 0, a speed: if it means no reading, convert again with missing='0,-1'",
+        "25.0 % of the readings are 0, a speed: if it means a missing value, convert again with missing='0,-1'",
     ),
     "odd_values": (
         {
@@ -401,14 +401,14 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
                 "c": {"value": 254.5, "readings": 1, "share": 0.1},
             }
         },
-        "255 stands in 20 readings of 1 sensor (b); 254.5 stands in 1 reading of 1 sensor (c), far from all others: "
-        "if it means no reading, convert again with missing='255,254.5'",
+        "255 is in 20 readings of 1 sensor (b); 254.5 is in 1 reading of 1 sensor (c), far from all others: "
+        "if it means a missing value, convert again with missing='255,254.5'",
     ),
-    "outage": ({"longest_outage_steps": 289}, "no sensor has a reading for 24.1 h (289 rows)"),
+    "outage": ({"longest_outage_steps": 289}, "all sensors are silent for 24.1 h (289 rows)"),
     "units": ({"unit": "unknown"}, "the unit of avg_speed is not stored: socialx.backfill('FILE', units='UNIT')"),
     "timezone": (
         {"timezone": None},
-        "it does not say in which time zone its wall times are: socialx.backfill('FILE', timezone='ZONE')",
+        "the time zone of the wall times is not stored: socialx.backfill('FILE', timezone='ZONE')",
     ),
 }
 
@@ -433,7 +433,7 @@ def test_what_no_check_minds(clean: Report) -> None:
     fine = {"longest_outage_steps": 288, "declared_rows": None, "wrong_epochs": None, "nonexistent_rows": 12}
     assert failed_checks(altered(clean, **fine), ["all"]) == []
     unknown = altered(clean, timezone="Mars/Base", nonexistent_rows=None)
-    assert failed_checks(unknown, ["all"]) == ["its time zone 'Mars/Base' is not in this machine's time zone data"]
+    assert failed_checks(unknown, ["all"]) == ["the time zone 'Mars/Base' is not in this machine's time zone data"]
 
 
 def test_failed_asks_only_what_is_named(clean: Report) -> None:
@@ -446,10 +446,10 @@ def test_failed_asks_only_what_is_named(clean: Report) -> None:
 def test_names_of_checks_as_typed() -> None:
     assert parse("positions, gaps") == ["positions", "gaps"]
     assert parse("all") == ["all"]
-    for text, hint in (("positions,gap", "did you mean gaps?"), ("", "choose from these"), ("xyzzy", "choose from")):
+    for text, hint in (("positions,gap", "use gaps"), ("", "choose one of these checks"), ("xyzzy", "choose one")):
         line = refusal(lambda text=text: parse(text), "rows, duplicates, positions", "timezone, all", hint)
         assert text.split(",")[-1] in line
-    with pytest.raises(SettingsError, match=r"'possitions'.*did you mean positions"):
+    with pytest.raises(SettingsError, match=r"'possitions'(.|\n)*use positions"):
         parse(["rows", "possitions"])
 
 
@@ -485,7 +485,7 @@ def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
         "sensor a, 1,200 rows (100.0 h) from 2012-03-01 00:00:00",
         "7 irregular steps, 5 without a time",
         "12 rows in skipped hours, 3 of them with a reading; 24 in repeated hours",
-        "2 share a position, 1 far from all others",
+        "2 share a location, 1 far from all others",
         "a 100.0%, b <0.1%",
     ):
         assert words in text

@@ -112,7 +112,7 @@ def test_a_wider_level_contains_every_narrower_one(
         assert (low <= high).all()
         assert (high <= wider_high).all()
     for level in (found.widest_level + 0.001, 0.49, math.nan):
-        with pytest.raises(SettingsError, match=r"the levels go from 0\.5 to|give no interval"):
+        with pytest.raises(SettingsError, match=r"of interval go from 0\.5 to|errors are too few for interval"):
             found.apply(new, level)
 
 
@@ -320,7 +320,7 @@ def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str
 
 @pytest.mark.parametrize("level", ["0.995", "0.3", "90", "nan"])
 def test_a_level_out_of_reach_is_one_line(level: str, run: Path) -> None:
-    assert "the levels go from 0.5 to 0.99" in refused("predict", run, "--interval", level, code=2)
+    assert "the levels of --interval go from 0.5 to 0.99" in refused("predict", run, "--interval", level, code=2)
 
 
 def test_every_bit_of_the_intervals_counts(run: Path) -> None:

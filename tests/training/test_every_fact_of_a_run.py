@@ -55,10 +55,10 @@ def other(value: Any) -> Any:
 
 
 TOLD = (
-    "its training had",
+    "the training had",
     "along other roads",
     "along straight lines",
-    "missing readings",
+    "missing values",
     "local times",
     "other holidays",
     "across a time gap",
