@@ -178,7 +178,7 @@ CASES = {
     "one place": (speeds(30, 3), np.array([[34, -118]] * 3), "every sensor has a location and readings"),
     "one astray": (speeds(30, 3), np.array([[34, -118], [34.1, -118], [0, 1]]), "1 far away, not drawn"),
     "one at 0, 0": (speeds(30, 3), np.array([[34, -118], [34.1, -118], [0, 0]]), "1 without position"),
-    "two places far apart": (speeds(30, 2), np.array([[34, -118], [-34, 118]]), "every sensor has a position"),
+    "two places far apart": (speeds(30, 2), np.array([[34, -118], [-34, 118]]), "every sensor has a location"),
     "at the pole": (speeds(30, 2), np.array([[90, 0], [89.9, 0]]), "every sensor has a location and readings"),
     "two rows": (speeds(2, 2), None, "Readings of Thu 1 Mar 2012"),
     "one speed": (np.full((30, 2), 50.0), None, "nothing missing"),

@@ -160,7 +160,7 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     ]
     shown = socialx("inspect", tmp_path / "a.h5").stdout.splitlines()
     assert [line.removeprefix("remark: ") for line in shown if "--missing" in line] == [
-        line.removeprefix(f"error: {tmp_path / 'a.h5'}: ") for line in lines
+        line.removeprefix(f"error: {tmp_path / 'a.h5'}: ").removesuffix(".") for line in lines
     ]
     gate = socialx("inspect", tmp_path / "a.h5", "--fail-unless", "odd_values")
     assert gate.exit_code == 3

@@ -240,7 +240,7 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
     sums = SignedErrors(torch.full((3, 1), 60.0), 4, 2)
     values = torch.zeros(4, 2, 3, 1)
     values[2, 1, 1] = math.inf
-    with pytest.raises(SocialxError, match="not a finite number"):
+    with pytest.raises(SocialxError, match="calibration is not finite"):
         sums.update(values, example().batch, Target(values, values == 0))
 
 

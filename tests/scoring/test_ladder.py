@@ -72,7 +72,7 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
     plain = str(small_run(data, "plain", "--no-climatology"))
     assert not evaluate([past, plain], baselines=True).climatology_days  # the file is no published one
     for task in ("evaluate", "report.report"):
-        monkeypatch.setattr(f"socialx.tasks.{task}.published", lambda *_: DATASETS["metr-la"].scores)
+        monkeypatch.setattr(f"socialx.tasks.{task}.published_scores", lambda *_: DATASETS["metr-la"].scores)
     found = evaluate([past, plain], baselines=True)
     frozen = evaluate(past, climatology_days="trained").climatology_days
     assert found.climatology_days == frozen

@@ -132,7 +132,7 @@ def test_nothing_valid_is_no_difference() -> None:
     nothing = np.full((LEAST_DAYS, 2, 2), np.nan)
     (row, *_) = difference({"a": daily(nothing, days), "b": daily(nothing, days)}, 5).rows
     assert (row.difference, row.low, row.high, row.differs) == (None, None, None, None)
-    with pytest.raises(SettingsError, match="4 of the 5 days"):
+    with pytest.raises(SettingsError, match="needs windows of 5 days"):
         DailyErrors(days[1:], 2, CPU)
 
 
