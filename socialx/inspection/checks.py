@@ -154,13 +154,13 @@ def zone_mismatch(location: tuple[float, float], timezone: str | None, moment: s
     time = datetime.fromisoformat(moment)
     offset, summer = zone.utcoffset(time) or timedelta(), zone.dst(time) or timedelta()
 
-    def away(longitude: float, of_zone: timedelta = offset - summer) -> float:
-        return abs((of_zone.total_seconds() / 3600 - longitude / 15 + 12) % 24 - 12)
+    def gap(longitude: float, utc_offset: timedelta = offset - summer) -> float:
+        return abs((utc_offset.total_seconds() / 3600 - longitude / 15 + 12) % 24 - 12)
 
     latitude, longitude = location
-    nearer = away(longitude) > ODD_HOURS >= away(latitude) and away(longitude) - away(latitude) > NEARER_HOURS
+    nearer = gap(longitude) > ODD_HOURS >= gap(latitude) and gap(longitude) - gap(latitude) > NEARER_HOURS
     exchanged = nearer and abs(longitude) <= HABITABLE
-    if not exchanged and away(longitude, offset) <= FAR_HOURS:
+    if not exchanged and gap(longitude, offset) <= FAR_HOURS:
         return None
     mismatch = f"the sensors are {near(location)}, far from the time zone {timezone}"
     if not exchanged:
@@ -221,8 +221,8 @@ def parse(names: str | Sequence[str]) -> list[str]:
     choices = [*CHECKS, ALL]
     for name in parsed or [""]:
         if name not in choices:
-            near = difflib.get_close_matches(name, choices, 1, 0.5)
-            hint = f"use {near[0]}" if near else "choose one of these checks"
+            matches = difflib.get_close_matches(name, choices, 1, 0.5)
+            hint = f"use {matches[0]}" if matches else "choose one of these checks"
             raise SettingsError("", f"the check {name!r} is unknown; the checks are {', '.join(choices)}", hint)
     return parsed
 

@@ -88,8 +88,8 @@ class Report(ResultRepr):
 
     def table(self) -> list[dict[str, Any]]:
         """Return all numbers and texts, leaving out lists."""
-        plain = {name: value for name, value in self.as_dict().items() if not isinstance(value, list | dict)}
-        return [{"what": name.replace("_", " "), "value": value} for name, value in plain.items()]
+        values = {name: value for name, value in self.as_dict().items() if not isinstance(value, list | dict)}
+        return [{"what": name.replace("_", " "), "value": value} for name, value in values.items()]
 
 
 def inspect(path: Path) -> Report:

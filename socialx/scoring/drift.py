@@ -1,4 +1,4 @@
-"""Drift: does a run keep the coverage promised by its calibration, day by day and sensor by sensor?
+"""Drift: how well a run keeps the coverage promised by its calibration, by day and by sensor.
 
 Calibration leaves half the validation errors inside the 50 % interval at each sensor, step and group.  So half the
 observations on any later day should be inside too, in free flow as in congestion; larger errors lower this coverage.  A

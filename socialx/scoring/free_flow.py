@@ -24,8 +24,8 @@ def free_flow_speeds(data: Dataset, span: slice | None = None) -> np.ndarray:
     span = span or data.learned_from
     every = -(-(span.stop - span.start) * 4 * math.prod(data.target_source.shape) // FREE_FLOW_BYTES)
     pieces = (data.target_source.read(rows) for rows in pages(span.start, span.stop))
-    kept = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
-    values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN last
+    observations = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
+    values = np.sort(np.concatenate(list(observations), dtype=np.float32), axis=0)  # NaN last
     count = np.isfinite(values).sum(axis=0)  # [N,G]
     speeds = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]
     for target in speeds.T:

@@ -75,10 +75,10 @@ class ConformalIntervals(ResultRepr):
         """Raise ValueError for tables with a wrong shape, type or order."""
         columns = len(self.sensors) + 1, len(self.protocol.targets)
         shape = len(LEVELS), len(SHARES) + 1, self.protocol.horizon, *columns
-        for name, wanted in (("lower", shape), ("upper", shape), ("free_flow", columns)):
+        for name, expected in (("lower", shape), ("upper", shape), ("free_flow", columns)):
             table = getattr(self, name)
-            if table.dtype != torch.float32 or tuple(table.shape) != wanted:
-                raise ValueError(f"{name} is {table.dtype} {tuple(table.shape)}, not float32 {wanted}")
+            if table.dtype != torch.float32 or tuple(table.shape) != expected:
+                raise ValueError(f"{name} is {table.dtype} {tuple(table.shape)}, not float32 {expected}")
         nested = [(outer[1:] >= outer[:-1]).all() for outer in (-self.lower, self.upper)]  # False for NaN
         if not all(nested) or not (self.lower[0] <= self.upper[0]).all():
             raise ValueError("the levels must be nested")

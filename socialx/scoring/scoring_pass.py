@@ -63,8 +63,8 @@ def run_metrics_per_model(
 ) -> None:
     """Run one pass per model; kinds: metrics by model name."""
     for name, model in models.items():
-        asked = [kind[name] for kind in kinds if name in kind]
-        run_metrics(model, loader, precision, *asked, name=f"score {name}")
+        metrics = [kind[name] for kind in kinds if name in kind]
+        run_metrics(model, loader, precision, *metrics, name=f"score {name}")
 
 
 def refuse_overflow(run: object, values: float | np.ndarray) -> None:
