@@ -20,7 +20,7 @@ from benchmarks.common import METR_LA, RESULTS, parser, write
 from socialx.cli.progress_bars import Show
 from socialx.core.progress import subscribe
 from socialx.scoring import intervals
-from socialx.scoring.free_flow import free_flow_of
+from socialx.scoring.free_flow import free_flow_speeds
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
@@ -35,7 +35,7 @@ def errors_of(path: Path, data: Path) -> dict[str, Measured]:
     d, found = experiment.data, {}
     for part in ("validation", "test"):
         loader = d.loader(part, experiment.settings.loader.batch_size)
-        sums = intervals.SignedErrors(torch.from_numpy(free_flow_of(d)).to(d.device), loader.num_windows, d.horizon)
+        sums = intervals.SignedErrors(torch.from_numpy(free_flow_speeds(d)).to(d.device), loader.num_windows, d.horizon)
         run_metrics(experiment.model, loader, experiment.precision, sums, name=part)
         found[part] = sums.errors[..., 0], sums.groups[..., 0]
     return found

@@ -40,7 +40,7 @@ import socialx
 from benchmarks.common import RESULTS, head, known, line, machine, opened, parser, write
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 from socialx.files.store.store import open_store
-from socialx.scoring.intervals import calibrated
+from socialx.scoring.intervals import fit_intervals
 from socialx.scoring.references import REFERENCES, references
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
@@ -228,8 +228,8 @@ def ship(run: str, name: str, data: str) -> None:
     else:
         experiment, trained = load_trained(target, ConfigLayers.of(None, {"data": data}))
         batch, precision, then = experiment.settings.loader.batch_size, experiment.precision, experiment.protocol
-        found = calibrated(experiment.model, experiment.data, batch, precision, then, trained.weights, days=(0,))
-        RunFolder(target).write_intervals(found.of((), CPU))
+        found = fit_intervals(experiment.model, experiment.data, batch, precision, then, trained.weights, days=(0,))
+        RunFolder(target).write_intervals(found.for_sensors((), CPU))
     print(f"{target}: {sum(file.stat().st_size for file in target.iterdir()):,} bytes")
 
 

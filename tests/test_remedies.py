@@ -345,7 +345,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.sources.append._readings#1": put_back,
     "inspection.checks._timezone#1": lambda w: w.says("inspect", named(w)),
     "inspection.checks._units#1": lambda w: w.says("inspect", named(w)),
-    "inspection.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
+    "inspection.checks.zone_mismatch#1": lambda w: w.says("inspect", exchanged(w)),
     "files.sources.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
     "files.sources.hdfstore._find_key#1": lambda w: w.refusal(
         "convert", lambda: read("hdfstore", ConvertOptions(w.data))

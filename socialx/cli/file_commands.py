@@ -172,7 +172,7 @@ def inspect(
     if (
         fail_unless
         and inspection.report
-        and (failed := checks.failed(inspection.report, checks.parse(fail_unless), as_typed))
+        and (failed := checks.failed_checks(inspection.report, checks.parse(fail_unless), as_typed))
     ):
         raise CheckFailedError.together(Message(path, line) for line in failed)
 

@@ -42,11 +42,11 @@ def evaluate(
       socialx evaluate runs/demo --data new.h5 --split all --drift
     """
     import socialx
-    from socialx.scoring.results import limits_in, not_kept
+    from socialx.scoring.results import exceeded_limits, parse_limits
     from socialx.scoring.tables import print_evaluation
     from socialx.tasks.outputs import check_outputs
 
-    bounds = [] if fail_above is None else limits_in(fail_above)
+    bounds = [] if fail_above is None else parse_limits(fail_above)
     if bounds and not runs:
         raise SettingsError("", f"{Argument('fail_above')} needs at least one run to check", "name a run folder")
     check_outputs((save_scores, None), (save_forecasts, None), layers=layers, runs=runs, overwrite=overwrite)
@@ -66,7 +66,7 @@ def evaluate(
         evaluation.to_csv(save_scores, overwrite)
     for path in filter(None, (save_scores, save_forecasts)):
         note(f"wrote {path}")
-    if failed := not_kept(evaluation, bounds):
+    if failed := exceeded_limits(evaluation, bounds):
         raise CheckFailedError.together(failed)
 
 
@@ -111,7 +111,7 @@ def calibrate(layers: ConfigLayers, run: Path) -> None:
     windows = calibration.protocol.windows["validation"]
     errors = f"{calibration.errors:,} errors of {windows:,} validation windows"
     following = write("calibrate", Command("predict", run, **{"data.path": layers.of_call("data.path")}, interval=0.9))
-    typer.echo(f"{run}: levels 0.5 to {calibration.widest:g} from {errors}: {following}")
+    typer.echo(f"{run}: levels 0.5 to {calibration.widest_level:g} from {errors}: {following}")
 
 
 @command("report", output="runs")

@@ -1,1 +1,1 @@
-"""What an HDF5 file holds, and what is odd about it."""
+"""File reports: what an HDF5 file holds, and what looks wrong."""

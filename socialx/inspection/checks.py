@@ -1,4 +1,4 @@
-"""What a report is asked: the names of the checks, what each finds and which of them fail a file, in two tables."""
+"""The checks on a report: names, findings, and which checks fail a file, in two tables."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from socialx.files.store.quantities import LARGEST_SPEED, SPEED
 from socialx.files.store.time_axis import is_utc, known_zone, no_such_hour
 from socialx.inspection.report import Report
 
-ALL = "all"  # stands for every check
-FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
-# Latitude and longitude may be exchanged where the sun is so many hours off the zone, and would be that much nearer.
-ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest of large cities, is 1.25 h off its zone
-HABITABLE = 65.0  # degrees of latitude that have a network of sensors
-NO_READINGS = ("range", "negative", "odd_values")  # checks that find what cannot be readings
-# What is counted, of one and of several.
+ALL = "all"  # names every check
+FAR_HOURS = 3.0  # between zone and solar time: China spans 5 hours
+# Coordinates may be exchanged if solar time is at least 1.5 h off the zone, and an exchange gains 0.4 h.
+ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest large city, is 1.25 h off
+HABITABLE = 65.0  # degrees of latitude with sensor networks
+NO_READINGS = ("range", "negative", "odd_values")  # checks for impossible observations
+# Singular and plural.
 TWICE, LATE, ODD = ("row has", "rows have"), ("row is", "rows are"), ("step is", "steps are")
-EPOCHS = ("of its timestamps_epoch is", "of its timestamps_epoch are")
+EPOCHS = ("value of timestamps_epoch is", "values of timestamps_epoch are")
 DAY_HOURS = 24
-ZERO_SHARE = 0.01  # of speeds that are exactly 0
-Check = Callable[[Report], Any]  # the line that says what is wrong; empty, 0 or None: nothing is
+ZERO_SHARE = 0.01  # of speeds equal to 0
+Check = Callable[[Report], Any]  # returns the finding as a line; empty, 0 or None if passed
 
 
 def _sensors(report: Report, ids: Sequence[str], one: str, several: str, wrong: str) -> str:
-    """``1 of 3 sensors has``, what is wrong, and their ids."""
+    """Return ``1 of 3 sensors has``, the fault, and the ids."""
     many = f"{len(ids)} of {counted(report.sensors, 'sensor')} {one if len(ids) == 1 else several}"
     return f"{many} {wrong} ({sample(ids)})"
 
@@ -40,7 +40,7 @@ def _rows(report: Report) -> str:
     stored = report.rows + report.failed_rows
     if report.declared_rows in (None, stored):
         return ""
-    return f"it has {counted(stored, 'row')}, its attribute {ROWS_ATTR} says {report.declared_rows}"
+    return f"the file has {counted(stored, 'row')}, but the attribute {ROWS_ATTR} says {report.declared_rows}"
 
 
 def _vd_info(report: Report) -> str:
@@ -56,7 +56,7 @@ def _coordinates(report: Report) -> str:
     shared, far, parts = report.duplicate_positions, report.outlier_sensors, []
     if shared:
         groups = sample(["=".join(ids) for ids in shared])
-        parts.append(f"{sum(map(len, shared))} sensors share their position ({groups})")
+        parts.append(f"{sum(map(len, shared))} sensors share a location ({groups})")
     if far:
         parts.append(f"{counted(len(far), 'sensor is', 'sensors are')} far from all others ({sample(far)})")
     return "; ".join(parts)
@@ -70,7 +70,7 @@ def _gaps(report: Report) -> str:
     return f"{counted(report.gaps, 'gap')} in time, the largest {largest} ({ends})"
 
 
-def _stuck(report: Report) -> str:
+def _stuck_sensors(report: Report) -> str:
     runs = [f"{vdid} {hours:.1f} h" for vdid, hours in report.stuck_sensors.items()]
     return _sensors(report, runs, "repeats", "repeat", "one value for hours") if runs else ""
 
@@ -84,42 +84,42 @@ def _range(report: Report) -> str:
     return f"{readings} above {limit} ({sample(sensors)})"
 
 
-def _no_reading(report: Report, *values: float) -> str:
-    """The numbers that stand for no reading already go on to do so."""
-    known = [] if report.missing is None or not math.isfinite(report.missing) else [report.missing]
-    codes = [*values, *known, *report.missing_codes]
+def _missing_remedy(report: Report, *values: float) -> str:
+    """Return how to treat values as missing, together with the codes already treated so."""
+    stored = [] if report.missing is None or not math.isfinite(report.missing) else [report.missing]
+    codes = [*values, *stored, *report.missing_codes]
     numbers = [int(code) if code == int(code) else code for code in codes]
     missing = numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
-    return f"if it means no reading, convert again with {Argument('missing', missing)}"
+    return f"if it means a missing value, convert again with {Argument('missing', missing)}"
 
 
-def _negative(report: Report) -> str:
+def _negative_values(report: Report) -> str:
     if not report.negative_readings:
         return ""
     value = report.most_negative or 0.0
     readings = counted(report.negative_readings, f"reading of {report.feature} is", f"readings of {report.feature} are")
-    return f"{readings} below 0, most often {value:g}: {_no_reading(report, value)}"
+    return f"{readings} below 0, most often {value:g}: {_missing_remedy(report, value)}"
 
 
 def _zeros(report: Report) -> str:
     if report.feature != SPEED or report.missing == 0 or report.zero_share < ZERO_SHARE:
         return ""
-    return f"{100 * report.zero_share:.1f} % of the readings are 0, a speed: {_no_reading(report, 0.0)}"
+    return f"{100 * report.zero_share:.1f} % of the readings are 0, a speed: {_missing_remedy(report, 0.0)}"
 
 
 def _odd_values(report: Report) -> str:
     odd, parts = report.odd_values, []
     values = list(dict.fromkeys(entry["value"] for entry in odd.values()))
     for value in values:
-        found = {vdid: entry["readings"] for vdid, entry in odd.items() if entry["value"] == value}
-        readings, sensors = counted(int(sum(found.values())), "reading"), counted(len(found), "sensor")
-        parts.append(f"{value:g} stands in {readings} of {sensors} ({sample(list(found))})")
-    return f"{'; '.join(parts)}, far from all others: {_no_reading(report, *values)}" if parts else ""
+        counts = {vdid: entry["readings"] for vdid, entry in odd.items() if entry["value"] == value}
+        readings, sensors = counted(int(sum(counts.values())), "reading"), counted(len(counts), "sensor")
+        parts.append(f"{value:g} is in {readings} of {sensors} ({sample(list(counts))})")
+    return f"{'; '.join(parts)}, far from all others: {_missing_remedy(report, *values)}" if parts else ""
 
 
 def _outage(report: Report) -> str:
     hours, rows = report.longest_outage_steps * report.step_minutes / 60, report.longest_outage_steps
-    return f"no sensor has a reading for {hours:.1f} h ({counted(rows, 'row')})" if hours > DAY_HOURS else ""
+    return f"all sensors are silent for {hours:.1f} h ({counted(rows, 'row')})" if hours > DAY_HOURS else ""
 
 
 def _units(report: Report) -> str:
@@ -130,50 +130,50 @@ def _units(report: Report) -> str:
 def _timezone(report: Report) -> str | None:
     if report.timezone is None:
         backfill = Command("backfill", report.path, timezone="ZONE")
-        return f"it does not say in which time zone its wall times are: {backfill}"
+        return f"the time zone of the wall times is not stored: {backfill}"
     if report.centre is not None:
-        place = (report.centre[0], report.centre[1])
-        if found := far_from_zone(place, report.local_zone or report.timezone, report.first_timestamp, report.path):
-            return found
+        location = (report.centre[0], report.centre[1])
+        if line := zone_mismatch(location, report.local_zone or report.timezone, report.first_timestamp, report.path):
+            return line
     for zone in (report.timezone, report.local_zone or report.timezone):
         if known_zone(zone) is None:
-            return f"its time zone {zone!a} is not in this machine's time zone data"
+            return f"the time zone {zone!a} is not in this machine's time zone data"
     if report.first_nonexistent_read is None:
         return None
     return ": ".join(no_such_hour(report.nonexistent_rows_read or 0, report.first_nonexistent_read, report.timezone))
 
 
-def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str, path: str) -> str | None:
-    """A line where the sun over a place, latitude and longitude, is not that of the time zone.
+def zone_mismatch(location: tuple[float, float], timezone: str | None, moment: str, path: str) -> str | None:
+    """Return a line if the solar time at a location, latitude and longitude, does not fit the time zone, else None.
 
-    It names an exchange of the two where the place is then nearer to the sun of the zone, in its standard time, and not
-    near a pole.  moment: of the first row.  path: of the file.
+    The line suggests exchanged coordinates if the exchanged location fits the zone's standard time and is far from the
+    poles.  moment: first row.  path: file to correct.
     """
     if is_utc(timezone) or (zone := known_zone(timezone)) is None:
         return None
-    then = datetime.fromisoformat(moment)
-    offset, summer = zone.utcoffset(then) or timedelta(), zone.dst(then) or timedelta()
+    time = datetime.fromisoformat(moment)
+    offset, summer = zone.utcoffset(time) or timedelta(), zone.dst(time) or timedelta()
 
-    def away(longitude: float, of_zone: timedelta = offset - summer) -> float:
-        return abs((of_zone.total_seconds() / 3600 - longitude / 15 + 12) % 24 - 12)
+    def gap(longitude: float, utc_offset: timedelta = offset - summer) -> float:
+        return abs((utc_offset.total_seconds() / 3600 - longitude / 15 + 12) % 24 - 12)
 
-    latitude, longitude = place
-    nearer = away(longitude) > ODD_HOURS >= away(latitude) and away(longitude) - away(latitude) > NEARER_HOURS
+    latitude, longitude = location
+    nearer = gap(longitude) > ODD_HOURS >= gap(latitude) and gap(longitude) - gap(latitude) > NEARER_HOURS
     exchanged = nearer and abs(longitude) <= HABITABLE
-    if not exchanged and away(longitude, offset) <= FAR_HOURS:
+    if not exchanged and gap(longitude, offset) <= FAR_HOURS:
         return None
-    found = f"its sensors are {near(place)}, far from its time zone {timezone}"
+    mismatch = f"the sensors are {near(location)}, far from the time zone {timezone}"
     if not exchanged:
-        return found
+        return mismatch
     completing = Command("backfill", path, meta_csv="LOCATIONS.csv")
-    fits = f"{near((longitude, latitude))} fits it"
-    return f"{found}; {fits}: if they are exchanged, exchange the columns and {completing}"
+    fits = f"{near((longitude, latitude))} fits the zone"
+    return f"{mismatch}; {fits}: if the coordinates are exchanged, exchange the columns and {completing}"
 
 
-PROBLEMS: dict[str, Check] = {  # of which no reading is the cause, in the order of their lines
+PROBLEMS: dict[str, Check] = {  # structural faults, in output order
     "rows": _rows,
     "duplicates": lambda r: r.duplicates and f"{counted(r.duplicates, *TWICE)} the time of an earlier row",
-    "positions": lambda r: r.without_position and _sensors(r, r.without_position, "has", "have", "no position"),
+    "positions": lambda r: r.without_position and _sensors(r, r.without_position, "has", "have", "no location"),
     "vd_info": _vd_info,
     "order": lambda r: r.backward_steps and f"{counted(r.backward_steps, *LATE)} not later than the row before",
     "epochs": lambda r: (
@@ -187,9 +187,9 @@ REMARKS: dict[str, Check] = {
         r.irregular_steps and f"{counted(r.irregular_steps, *ODD)} not a multiple of {r.step_minutes} min"
     ),
     "dead": lambda r: r.dead_sensors and _sensors(r, r.dead_sensors, "has", "have", "never a valid reading"),
-    "stuck": _stuck,
+    "stuck": _stuck_sensors,
     "range": _range,
-    "negative": _negative,
+    "negative": _negative_values,
     "zeros": _zeros,
     "odd_values": _odd_values,
     "outage": _outage,
@@ -197,38 +197,38 @@ REMARKS: dict[str, Check] = {
     "timezone": _timezone,
 }
 CHECKS = PROBLEMS | REMARKS
-OF_VALIDATE = (*PROBLEMS, *NO_READINGS)  # they fail ``convert --validate``
+VALIDATE_CHECKS = (*PROBLEMS, *NO_READINGS)  # checks that fail ``convert --validate``
 
 
 def problems(report: Report) -> list[str]:
-    """What is wrong with a file whatever its readings are, one line each."""
-    return failed(report, PROBLEMS)
+    """Return the structural faults, one line each."""
+    return failed_checks(report, PROBLEMS)
 
 
 def remarks(report: Report, write: Write = python) -> list[str]:
-    """What is worth knowing of a file without problems, one line each."""
-    return failed(report, REMARKS, write)
+    """Return noteworthy findings, one line each."""
+    return failed_checks(report, REMARKS, write)
 
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
-    """What the named checks find."""
+    """Return the findings of the named checks as messages."""
     return [Message(where, line) for name in names for line in _lines(report, [name])]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:
-    """``positions,gaps``, or a list of names -> the names; an unknown one is refused before any file is read."""
+    """Return the check names in ``positions,gaps`` or a list.  Raises SettingsError for an unknown name."""
     parsed = names_in(names)
-    known = [*CHECKS, ALL]
+    choices = [*CHECKS, ALL]
     for name in parsed or [""]:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else "choose from these"
-            raise SettingsError(f"check {name!r}", f"not one of {', '.join(known)}", hint)
+        if name not in choices:
+            matches = difflib.get_close_matches(name, choices, 1, 0.5)
+            hint = f"use {matches[0]}" if matches else "choose one of these checks"
+            raise SettingsError("", f"the check {name!r} is unknown; the checks are {', '.join(choices)}", hint)
     return parsed
 
 
-def failed(report: Report, names: Collection[str], write: Write = python) -> list[str]:
-    """The lines of those of the named checks that the file does not meet, in the order of CHECKS; "all" = every one."""
+def failed_checks(report: Report, names: Collection[str], write: Write = python) -> list[str]:
+    """Return a line for each named check that the file fails, in CHECKS order; "all" names every check."""
     return [render(line, write) for line in _lines(report, CHECKS if ALL in names else names)]
 
 

@@ -1,4 +1,4 @@
-"""What is in a canonical file, measured.  T rows, N sensors; ``checks`` says what of it is wrong."""
+"""Measurements on a canonical file: T rows, N sensors.  ``checks`` says what is wrong."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.store import Store, open_store
 from socialx.files.store.time_axis import JITTER_S, clock_changes, common_step, gaps, irregular, known_zone, skips
 
-ADVICE = "convert it again"
-WORST = 5  # sensors listed with their share of missing readings
-GAPS_LISTED = 20  # time gaps listed with their ends, the largest ones
-# A sensor is stuck when it repeats one valid value exactly for 6 hours.  Calm nights repeat too, but less: 5.2 h at
-# most at METR-LA's cap of 70 mph, 4.3 h in PEMS-BAY-74 (71.7 mph).  Longer ones were filled in:
-# 10.2 mph from 17:50 to 23:55, whole days from 00:00.  6 h finds 1 of METR-LA's 207 sensors and 26 of PEMS-BAY-74's
-# 74; 3 h would find 2 and 31, calm nights among them.  The highest speed of the whole file may be a cap, which a calm
-# road may keep to from evening to morning, so there it takes a day: that changes neither count, it spares other files.
+ADVICE = "convert the original file again"
+WORST = 5  # sensors listed with the share of missing values
+GAPS_LISTED = 20  # largest time gaps listed
+# A sensor is stuck if one valid value is repeated for 6 hours.  Calm nights repeat for less: at most 5.2 h at METR-LA's
+# cap of 70 mph, 4.3 h in PEMS-BAY-74 (71.7 mph).  Longer runs were filled in: 10.2 mph from 17:50 to 23:55, whole days
+# from 00:00.  6 h finds 1 of METR-LA's 207 sensors and 26 of PEMS-BAY-74's 74; 3 h would find 2 and 31, with calm
+# nights.  The highest speed in a file may be a cap, kept on a calm road from evening to morning, so the cap takes a
+# day: both counts stay the same.
 STUCK_HOURS, STUCK_AT_CAP_HOURS = 6.0, 24.0
-# A number that stands for no reading, such as 255, is the largest or smallest of a sensor.  It is in a tenth of its
-# readings or more, and a quarter of the range of all others away from them.  A cap is near them: METR-LA's 70 mph is
-# 0.1 mph from the next.  A sensor with fewer than 10 other values may only switch between two speeds.
-# A rarer one is there 5 times, among the 3 largest or smallest of the whole network.  It is then also farther from all
-# others than these are from the median: the tail of an honest quantity, such as flow in rush hours, has no such gap.
-# 0 is none of these, as a closed road has it too.
+# A missing-value code, such as 255, is a sensor's largest or smallest number, has at least a tenth of the observations,
+# and is a quarter of the remaining range away from the next number.  A cap is nearer: METR-LA's 70 mph is 0.1 mph from
+# the next speed.  A sensor with fewer than 10 further values may only switch between two speeds.
+# A rarer code occurs 5 times, is among the 3 largest or smallest numbers in the network, and is farther from the next
+# number than this number is from the median: the tail of an honest quantity, such as rush-hour flow, has smaller gaps.
+# 0 is excluded, as closed roads have speed 0.
 ODD_SHARE, ODD_GAP, ODD_OTHERS, ODD_NUMBERS, ODD_COUNT = 0.1, 0.25, 10, 3, 5
-# A working day that is so much nearer to Saturdays or Sundays than to working days.  0.6 finds Memorial Day alone in
+# An unusual working day has a distance ratio, weekend to working days, below 0.6: only Memorial Day in
 # METR-LA (0.19; Good Friday has 0.77), and Martin Luther King Day (0.42) and Memorial Day (0.16) in PEMS-BAY-74.
 UNUSUAL, HOURS, DAYS_OF_A_KIND = 0.6, 24, 2
-FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
+FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA: at most 6.8 km to the next sensor
 IN_JSON = """path dataset feature unit features units timezone local_zone missing imputed checksum rows declared_rows
 failed_rows sensors first_timestamp last_timestamp step_minutes gaps largest_gap_minutes gap_list irregular_steps
 duplicates nonexistent_rows nonexistent_rows_read first_nonexistent_read ambiguous_rows missing_share zero_share lowest
@@ -58,14 +58,14 @@ median mean highest fast_readings fast_sensors negative_readings most_negative o
 sensor_missing_share sensor_mean worst_sensors dead_sensors stuck_sensors unusual_days all_missing_rows
 longest_outage_steps sensor_longest_outage without_position duplicate_positions outlier_sensors centre extent_km
 without_info unknown_info backward_steps wrong_epochs"""
-NAMES = IN_JSON.split()  # of all findings, in this order
+NAMES = IN_JSON.split()  # all findings, in output order
 
 
 @dataclass(frozen=True, repr=False)
 class Report(ResultRepr):
-    """Findings as plain numbers and texts, ready for JSON; None where the file does not say.  Shares are 0 to 1.
+    """Findings as plain numbers and texts, ready for JSON; None if unknown.  Shares are 0 to 1.
 
-    sections: findings by their names, which are attributes of the report too.
+    sections: findings by name; each name is also an attribute.
     """
 
     sections: dict[str, dict[str, Any]]
@@ -77,48 +77,48 @@ class Report(ResultRepr):
         raise AttributeError(name)
 
     def as_dict(self) -> dict[str, Any]:
-        """All findings by their names."""
+        """Return all findings by name."""
         return {name: getattr(self, name) for name in NAMES}
 
     def headline(self) -> str:
-        """The file, its size and its span."""
+        """Return the file, its size and its time span."""
         size = f"{counted(self.rows, 'row')} of {counted(self.sensors, 'sensor')}, {self.step_minutes} min apart"
         span = f"{self.first_timestamp} .. {self.last_timestamp}"
         return f"{self.path}, {self.dataset}, {self.feature} in {self.unit}: {size}, {span}"
 
     def table(self) -> list[dict[str, Any]]:
-        """All numbers and texts that are not lists."""
-        plain = {name: value for name, value in self.as_dict().items() if not isinstance(value, list | dict)}
-        return [{"what": name.replace("_", " "), "value": value} for name, value in plain.items()]
+        """Return all numbers and texts, leaving out lists."""
+        values = {name: value for name, value in self.as_dict().items() if not isinstance(value, list | dict)}
+        return [{"what": name.replace("_", " "), "value": value} for name, value in values.items()]
 
 
 def inspect(path: Path) -> Report:
-    """Load the speeds of a canonical file and look at times, readings and sensors."""
+    """Open a canonical file and report on times, observations and sensors."""
     return examine(open_store(path))
 
 
 def examine(store: Store) -> Report:
-    """The same of a file that is open already; what a ``Store`` does not keep is read from its path again."""
+    """Report on an open file; the path is read again for whatever ``Store`` leaves out."""
     return Report(
         {
             "file": _file(store),
             "times": _times(store) | _clock(store),
-            "readings": _readings(store) | _doubtful(store),
-            "runs": _runs_of_readings(store),
+            "readings": _readings(store) | _suspect_values(store),
+            "runs": _constant_runs(store),
             "positions": _positions(store.sensors),
         }
     )
 
 
 def _file(store: Store) -> dict[str, Any]:
-    """What the file says of itself: names, units, counts, seconds."""
+    """Return the facts stored in the file: names, units, counts, seconds."""
     with open_hdf5(store.path, ADVICE) as file:
         declared = file.attrs.get(ROWS_ATTR)
         codes = read_codes(store.path, file)
         number = np.asarray([] if declared is None else declared).ravel()
         if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
-            what = f"its attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
-            raise SocialxError(store.path, what, ADVICE)
+            problem = f"the attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
+            raise SocialxError(store.path, problem, ADVICE)
         info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
         described = {read_text(name) for name in info} if isinstance(info, h5py.Group) else set()
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
@@ -140,49 +140,49 @@ def _file(store: Store) -> dict[str, Any]:
         "features": names,
         "units": {name: units[name] for name in names},
         "timezone": store.timezone,
-        "local_zone": store.local_zone,  # by whose clock people live, beside times in UTC
+        "local_zone": store.local_zone,  # the zone people live by, if times are in UTC
         "missing": store.missing,
-        "missing_codes": codes,  # further numbers that stood for no reading when the file was made; they are NaN in it
-        "imputed": store.imputed,  # None: whether zeros had been replaced cannot be told
+        "missing_codes": codes,  # further missing-value codes in the original; NaN in the file
+        "imputed": store.imputed,  # None: unknown whether zeros were replaced
         "checksum": store.checksum,
         "rows": len(store.timestamps),
         "declared_rows": None if declared is None else int(number[0]),
-        "failed_rows": len(timed) - int(timed.sum()),  # stored rows without a time, which are left out of all else
+        "failed_rows": len(timed) - int(timed.sum()),  # stored rows lacking a time, skipped elsewhere
         "sensors": len(ids),
         "first_timestamp": store.timestamps[0].decode(),
         "last_timestamp": store.timestamps[-1].decode(),
         "step_minutes": store.step_minutes,
-        "without_info": [vdid for vdid in ids if vdid not in described],  # ids of the data that vd_info does not have
-        "unknown_info": sorted(described - set(ids)),  # ids of vd_info that the data does not have
-        # Rows that are not later than the row before, by the stored seconds where there are some.
+        "without_info": [vdid for vdid in ids if vdid not in described],  # data ids missing in vd_info
+        "unknown_info": sorted(described - set(ids)),  # vd_info ids missing in the data
+        # Rows at or before the time of the previous row, by stored seconds if any.
         "backward_steps": int((np.diff(store.seconds if stored is None else stored) <= 0).sum()),
-        "wrong_epochs": wrong,  # stored seconds that are not their row's time read as UTC; None: none are stored
+        "wrong_epochs": wrong,  # seconds unlike the row's time read as UTC; None if not stored
     }
 
 
 def _times(store: Store) -> dict[str, Any]:
-    """Gaps, repeated times and steps that fit no grid; a crawler's clock may jitter by ``JITTER_S``."""
+    """Return gaps, repeated times and steps off the time grid, where a crawler's clock may jitter by ``JITTER_S``."""
     common = common_step(store.seconds)
-    places, missing = gaps(store.seconds, store.timezone)
+    rows, missing = gaps(store.seconds, store.timezone)
     listed = np.sort(np.argsort(-missing, kind="stable")[:GAPS_LISTED])
     return {
-        "gaps": len(places),
-        "largest_gap_minutes": float(missing.max(initial=0)) / 60,  # between the two rows around it; 0 without a gap
-        "gap_list": [  # the largest ones in order of time, with the rows around them
+        "gaps": len(rows),
+        "largest_gap_minutes": float(missing.max(initial=0)) / 60,  # between the rows around the gap; 0 if gapless
+        "gap_list": [  # the largest gaps by time, with the rows around
             {
-                "from": store.timestamps[places[gap]].decode(),
-                "to": store.timestamps[places[gap] + 1].decode(),
+                "from": store.timestamps[rows[gap]].decode(),
+                "to": store.timestamps[rows[gap] + 1].decode(),
                 "missing_rows": int((missing[gap] - 1 - JITTER_S) // common),
             }
             for gap in listed
         ],
-        "irregular_steps": len(irregular(store.seconds)),  # that are not a multiple of the common step
-        "duplicates": len(store.seconds) - len(np.unique(store.seconds)),  # rows whose time an earlier row has
+        "irregular_steps": len(irregular(store.seconds)),  # off the common step
+        "duplicates": len(store.seconds) - len(np.unique(store.seconds)),  # rows with an earlier row's time
     }
 
 
 def _clock(store: Store) -> dict[str, Any]:
-    """Rows whose wall time the clocks of the time zone skip or show twice; None without a known zone."""
+    """Return rows at wall times that the time zone skips or repeats; None for an unknown zone."""
     if (zone := known_zone(store.timezone)) is None:
         return dict.fromkeys(("nonexistent_rows", "nonexistent_rows_read", "first_nonexistent_read", "ambiguous_rows"))
     skipped, repeated = skips(store.seconds, store.timezone), np.zeros(len(store.seconds), bool)
@@ -191,57 +191,57 @@ def _clock(store: Store) -> dict[str, Any]:
     read = np.flatnonzero(skipped & store.valid.any(axis=1))
     return {
         "nonexistent_rows": int(skipped.sum()),
-        "nonexistent_rows_read": len(read),  # of these, rows with any reading
+        "nonexistent_rows_read": len(read),  # rows with any observation
         "first_nonexistent_read": store.timestamps[read[0]].decode() if len(read) else None,
         "ambiguous_rows": int(repeated.sum()),
     }
 
 
 def _readings(store: Store) -> dict[str, Any]:
-    """How much is missing, of all and of each sensor, which readings there are, and speeds that no road has."""
+    """Return missing shares, overall and per sensor, statistics of the observations, and impossible speeds."""
     ids, readings = store.sensors.ids, store.values[store.valid]
     observed = store.valid.sum(axis=0)
     missing = 1.0 - observed / len(store.timestamps)
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
     fast = (store.valid & (store.values > store.largest)).sum(axis=0)
-    return {  # numbers are None where no reading is valid
+    return {  # numbers are None if all values are missing
         "missing_share": float(1.0 - store.valid.mean()),
         "zero_share": float((store.values == 0).mean()),
         "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
         "sensor_mean": {vdid: float(total[i] / observed[i]) if observed[i] else None for i, vdid in enumerate(ids)},
-        "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
-        "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],
+        "worst_sensors": {ids[sensor]: float(missing[sensor]) for sensor in worst},
+        "dead_sensors": [ids[sensor] for sensor in np.flatnonzero(observed == 0)],
         "lowest": float(readings.min()) if len(readings) else None,
         "median": float(np.median(readings)) if len(readings) else None,
         "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
         "highest": float(readings.max()) if len(readings) else None,
         "fast_readings": int(fast.sum()),  # 0 for other quantities and unknown units
-        "fast_sensors": [ids[place] for place in np.argsort(-fast, kind="stable") if fast[place]],
+        "fast_sensors": [ids[sensor] for sensor in np.argsort(-fast, kind="stable") if fast[sensor]],
     }
 
 
-def _doubtful(store: Store) -> dict[str, Any]:
-    """Numbers that may stand for no reading: below 0, or far from all others and frequent."""
+def _suspect_values(store: Store) -> dict[str, Any]:
+    """Return numbers that may be missing-value codes: below 0, or frequent and far from all other numbers."""
     below: Counter[float] = Counter()
-    ends: Counter[float] = Counter()  # the largest and smallest numbers of each sensor, and how often they are there
+    ends: Counter[float] = Counter()  # each sensor's largest and smallest numbers, with counts
     odd: dict[str, float] = {}
-    most = 0  # different numbers of a sensor
+    most = 0  # distinct numbers per sensor
     columns = list(zip(store.sensors.ids, store.values.T, store.valid.T, strict=True))
     for vdid, values, valid in columns:
         numbers, counts = np.unique(values[valid], return_counts=True)
-        often = list(zip(numbers.tolist(), counts.tolist(), strict=True))
-        most = max(most, len(often))
+        frequencies = list(zip(numbers.tolist(), counts.tolist(), strict=True))
+        most = max(most, len(frequencies))
         if store.feature in NOT_NEGATIVE:
-            below.update({number: count for number, count in often if number < 0})
-        ends.update(dict(often[: ODD_NUMBERS + 1] + often[-ODD_NUMBERS - 1 :]))
-        for place, others in ((-1, numbers[:-1]), (0, numbers[1:])):
-            if len(others) < ODD_OTHERS or counts[place] < ODD_SHARE * counts.sum():
+            below.update({number: count for number, count in frequencies if number < 0})
+        ends.update(dict(frequencies[: ODD_NUMBERS + 1] + frequencies[-ODD_NUMBERS - 1 :]))
+        for index, others in ((-1, numbers[:-1]), (0, numbers[1:])):
+            if len(others) < ODD_OTHERS or counts[index] < ODD_SHARE * counts.sum():
                 continue
-            if np.abs(others - numbers[place]).min() > ODD_GAP * (others[-1] - others[0]):
-                odd[vdid] = float(numbers[place])
+            if np.abs(others - numbers[index]).min() > ODD_GAP * (others[-1] - others[0]):
+                odd[vdid] = float(numbers[index])
                 break
-    for number in _far_off(ends, float(np.median(store.values[store.valid]))) if most > ODD_OTHERS else []:
+    for number in _isolated_numbers(ends, float(np.median(store.values[store.valid]))) if most > ODD_OTHERS else []:
         odd |= {vdid: number for vdid, values, _ in columns if vdid not in odd and (values == number).any()}
     entries = {}
     for vdid, values, valid in columns:
@@ -250,30 +250,30 @@ def _doubtful(store: Store) -> dict[str, Any]:
             entries[vdid] = {"value": odd[vdid], "readings": count, "share": count / readings}
     return {
         "negative_readings": below.total(),
-        "most_negative": below.most_common(1)[0][0] if below else None,  # the most frequent of them
+        "most_negative": below.most_common(1)[0][0] if below else None,  # the most frequent negative number
         "odd_values": dict(sorted(entries.items(), key=lambda item: -item[1]["share"])),
     }
 
 
-def _far_off(ends: Counter[float], median: float) -> list[float]:
-    """The numbers of a whole network that may stand for no reading, the most frequent first.
+def _isolated_numbers(ends: Counter[float], median: float) -> list[float]:
+    """Return the numbers in the whole network that may be missing-value codes, most frequent first.
 
-    ends: the ``ODD_NUMBERS`` + 1 largest and smallest numbers of each sensor.  median: of all readings.
+    ends: the ``ODD_NUMBERS`` + 1 largest and smallest numbers per sensor.  median: over all observations.
     """
-    found: list[float] = []
+    isolated: list[float] = []
     for numbers in (sorted(ends, reverse=True), sorted(ends)):
-        inner = numbers[-1 - ODD_NUMBERS]  # with other such numbers behind it
-        for many in range(1, ODD_NUMBERS + 1):
-            far, rest = numbers[many - 1], numbers[many]
+        inner = numbers[-1 - ODD_NUMBERS]  # the innermost candidate
+        for count in range(1, ODD_NUMBERS + 1):
+            far, rest = numbers[count - 1], numbers[count]
             if abs(far - rest) > max(abs(rest - median), ODD_GAP * abs(rest - inner)):
-                found += [number for number in numbers[:many] if number and ends[number] >= ODD_COUNT]
-    return sorted(set(found), key=lambda number: -ends[number])
+                isolated += [number for number in numbers[:count] if number and ends[number] >= ODD_COUNT]
+    return sorted(set(isolated), key=lambda number: -ends[number])
 
 
-def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every run of neighbouring True values in the columns of a bool [T,N]: sensor, first row, rows; each [runs].
+def _true_runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return every run of True in the columns of a bool [T,N]: sensor, first row, number of rows; each [runs].
 
-    Sensor by sensor in order of time.  The columns stand in one line with a False between them: O(T N) bytes.
+    Runs are sorted by sensor and time.  Columns are joined with a False in between: O(T N) bytes.
     """
     rows, count = flags.shape
     line = np.zeros(count * (rows + 1) + 1, bool)
@@ -283,10 +283,10 @@ def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return sensor, first, edges[1::2] - edges[::2]
 
 
-def _runs_of_readings(store: Store) -> dict[str, Any]:
-    """Outages of all sensors and of one, and sensors that repeat one value."""
+def _constant_runs(store: Store) -> dict[str, Any]:
+    """Return outages of all sensors and of single sensors, and sensors that repeat a value."""
     dark = np.logical_not(store.valid.any(axis=1))
-    sensor, first, rows = _runs(~store.valid)
+    sensor, first, rows = _true_runs(~store.valid)
     worst = None
     if len(rows):
         run = int(rows.argmax())
@@ -294,7 +294,7 @@ def _runs_of_readings(store: Store) -> dict[str, Any]:
         worst = {"sensor": store.sensors.ids[sensor[run]], "steps": int(rows[run]), "first_timestamp": timestamp}
     return {
         "all_missing_rows": int(dark.sum()),
-        "longest_outage_steps": int(_runs(dark[:, None])[2].max(initial=0)),
+        "longest_outage_steps": int(_true_runs(dark[:, None])[2].max(initial=0)),
         "sensor_longest_outage": worst,
         "stuck_sensors": stuck_sensors(store),
         "unusual_days": _unusual_days(store),
@@ -302,10 +302,9 @@ def _runs_of_readings(store: Store) -> dict[str, Any]:
 
 
 def _unusual_days(store: Store) -> dict[str, str]:
-    """The working days whose course is far nearer to that of Saturdays or Sundays, each with the nearer one.
+    """Return the working days with a course far nearer to Saturdays or Sundays, each with the nearer weekday.
 
-    The course of a day is the mean reading of the network in each hour, and that of a kind of day the median of
-    the others of this kind.
+    The course is the network mean per hour; a kind of day has the median course over all other days of this kind.
     """
     local = Calendar(known_zone(store.local_zone)).local(store.seconds)
     days, first = local // DAY_S, int(local.min()) // DAY_S
@@ -317,24 +316,24 @@ def _unusual_days(store: Store) -> dict[str, str]:
     courses = (totals / np.maximum(counts, 1)).reshape(-1, HOURS)[whole]
     dates = first + np.flatnonzero(whole)
     kinds = np.array([kind_of(weekday) for weekday in ((dates + 3) % 7).tolist()])
-    found = {}
-    for place in np.flatnonzero(kinds == 0):
-        others = [courses[(kinds == kind) & (np.arange(len(kinds)) != place)] for kind in range(KINDS_OF_DAY)]
+    unusual = {}
+    for index in np.flatnonzero(kinds == 0):
+        others = [courses[(kinds == kind) & (np.arange(len(kinds)) != index)] for kind in range(KINDS_OF_DAY)]
         if min(map(len, others)) < DAYS_OF_A_KIND:
             break
-        far = [np.abs(courses[place] - np.median(other, axis=0)).mean() for other in others]
+        far = [np.abs(courses[index] - np.median(other, axis=0)).mean() for other in others]
         like = int(np.argmin(far))
         if far[like] < UNUSUAL * far[0]:
-            found[str(np.datetime64(int(dates[place]), "D"))] = WEEKDAYS[4 + like]
-    return found
+            unusual[str(np.datetime64(int(dates[index]), "D"))] = WEEKDAYS[4 + like]
+    return unusual
 
 
 def stuck_sensors(store: Store) -> dict[str, float]:
-    """id -> hours of the longest run of one valid value, the longest first; a time gap ends a run."""
+    """Return id -> hours in the longest run with a repeated valid value, longest first; a time gap ends a run."""
     values, valid = store.values, store.valid
     same = (values[1:] == values[:-1]) & valid[1:] & valid[:-1]
     same &= (np.abs(np.diff(store.seconds) - common_step(store.seconds)) <= JITTER_S)[:, None]
-    sensor, first, repeats = _runs(same)
+    sensor, first, repeats = _true_runs(same)
     hours = (repeats + 1) * store.step_minutes / 60
     at_cap = values[first, sensor] == values.max(where=valid, initial=-np.inf)
     long = np.flatnonzero(hours >= np.where(at_cap, STUCK_AT_CAP_HOURS, STUCK_HOURS))
@@ -345,25 +344,25 @@ def stuck_sensors(store: Store) -> dict[str, float]:
 
 
 def _positions(sensors: Sensors) -> dict[str, Any]:
-    """Sensors nowhere, in one place, or far from all others.
+    """Return sensors with missing, shared or far locations.
 
-    Far is more than 10 km and 10 median distances from the next place, or more than 500 km from the median place.
-    Places, not sensors, are compared: two sensors that went astray together are as far off as one.
+    Far is more than 10 km and 10 median distances from the next location, or more than 500 km from the median
+    location.  Distances are between distinct locations: two sensors gone astray together are as far off as one sensor.
     """
     ids = np.array(sensors.ids)
     degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
-    known = np.isfinite(degrees).all(axis=1)
-    places, place, count = np.unique(degrees[known], axis=0, return_inverse=True, return_counts=True)
-    xy = to_plane(*places.T)
+    is_located = np.isfinite(degrees).all(axis=1)
+    locations, index, count = np.unique(degrees[is_located], axis=0, return_inverse=True, return_counts=True)
+    xy = to_plane(*locations.T)
     gap = nearest(xy, 1).distance[:, 0]
     far = (gap > FAR_KM) & (gap > FAR_RATIO * np.median(gap)) if len(xy) else np.zeros(0, bool)
     if len(xy):
-        far |= np.hypot(*(xy - np.median(xy[place], axis=0)).T) > ASTRAY_KM
+        far |= np.hypot(*(xy - np.median(xy[index], axis=0)).T) > ASTRAY_KM
     middle = centre(sensors.latitude, sensors.longitude)
     return {
         "centre": None if middle is None else list(middle),  # latitude and longitude
-        "without_position": ids[~known].tolist(),
-        "duplicate_positions": [ids[known][place == shared].tolist() for shared in np.flatnonzero(count > 1)],
-        "outlier_sensors": ids[known][far[place]].tolist(),
+        "without_position": ids[~is_located].tolist(),
+        "duplicate_positions": [ids[is_located][index == shared].tolist() for shared in np.flatnonzero(count > 1)],
+        "outlier_sensors": ids[is_located][far[index]].tolist(),
         "extent_km": np.ptp(xy, axis=0).tolist() if len(xy) else None,  # width and height
     }

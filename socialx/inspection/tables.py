@@ -1,4 +1,4 @@
-"""What a file is and holds, and what backfill would do with it: tables on a terminal, and a picture."""
+"""A file report, and what backfill would do, as terminal tables, and a picture of a file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 FEATURES_LISTED = 30  # a file may declare hundreds of thousands
 WEEK = 604_800  # seconds
-MOST_ROWS, MOST_COLUMNS = 400, 700  # cells of the heat map: about the pixels of its panel, 0.8 MB within an SVG
-TELLING = 0.01  # the share of readings at either end that does not stretch the colours
-COLOURS = 40  # of the heat map: steps below 2 mph, in two thirds of the bytes that 256 take
-FEW_MISSING = 0.01  # share of the readings; a handful of lost rows is no alarm
+MOST_ROWS, MOST_COLUMNS = 400, 700  # heat map cells, about one per pixel: 0.8 MB in an SVG
+TELLING = 0.01  # share of observations clipped at either end of the colour scale
+COLOURS = 40  # in the heat map: steps below 2 mph, two thirds of the bytes for 256
+FEW_MISSING = 0.01  # share of observations; a handful of lost rows is fine
 
 
 def print_report(report: Report, kind: str = "", console: Console | None = None) -> None:
-    """What a file is and holds, a line per question that people ask of it."""
+    """Print a file report, a line per question."""
     table = Table(show_header=False, show_edge=False, box=None, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -55,8 +55,8 @@ def _about_file(r: Report) -> dict[str, str]:
         "file": r.path,
         "data": f"{r.dataset}, {r.feature} in {r.unit}{IMPUTED[r.imputed]}",
         "also": others or "no other feature",
-        "sensors": f"{r.sensors}, {'all' if not lost else r.sensors - lost} with a position",
-        "coordinates": f"{extent}; {shared} share a position, {far} far from all others",
+        "sensors": f"{r.sensors}, {'all' if not lost else r.sensors - lost} with a location",
+        "coordinates": f"{extent}; {shared} share a location, {far} far from all others",
     }
 
 
@@ -108,7 +108,7 @@ def _about_readings(r: Report) -> dict[str, str]:
 
 
 def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
-    """What backfill would do with each file, a line per action.  rewrite: how a reader asks for a rewrite."""
+    """Print what backfill would do with each file, a line per action.  rewrite: how the reader asks for a rewrite."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
     for head in ("is", "rows", "sensors", "to do"):
@@ -118,7 +118,7 @@ def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: 
         if plan.unplaced:
             fails = "stay" if plan.without_positions else "fails"
             todo.append(
-                f"{fails}: {counted(len(plan.unplaced), 'sensor')} without a position ({sample(plan.unplaced)})"
+                f"{fails}: {counted(len(plan.unplaced), 'sensor')} without a location ({sample(plan.unplaced)})"
             )
         if plan.variant.rewrite and not plan.rewrite:
             todo.append(f"fails: needs {rewrite}")
@@ -128,9 +128,9 @@ def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: 
 
 
 def plot_report(store: Store, report: Report, path: Path) -> None:
-    """Draw a map of the sensors and a heat map of a week into a .png, .svg or .pdf, atomically.
+    """Draw a sensor map and a weekly heat map into a .png, .svg or .pdf, atomically, in about 2 s.
 
-    report: of the same store.  Two renders of one file are equal, to the byte.  About 2 s.
+    report: on the same store.  Two renders are equal to the byte.
     """
     with picture(path) as figure:
         upper, lower = figure.subplots(2, 1, height_ratios=(1, 1))
@@ -142,9 +142,9 @@ def plot_report(store: Store, report: Report, path: Path) -> None:
 
 
 def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
-    """Sensors in km, coloured by their share of missing readings, or by their mean reading.
+    """Draw the sensors in km, coloured by share of missing values, or by mean observation.
 
-    The mean is drawn where so few readings are missing that all sensors would have the same colour.
+    The mean is drawn if few values are missing, as all sensors would have the same colour.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -171,9 +171,9 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
         colour_bar={"label": label, "ticks": MaxNLocator(6), "format": texts},
         far=np.isin(ids, report.outlier_sensors),
         crossed=dead,
-        named=[*np.flatnonzero(dead), *(place for place in worst if few or missing[place])],
+        named=[*np.flatnonzero(dead), *(sensor for sensor in worst if few or missing[sensor])],
         notes={"without any reading (X)": dead},
-        otherwise="every sensor has a position and readings",
+        otherwise="every sensor has a location and readings",
     )
     draw_map(figure, axes, shown)
 
@@ -183,9 +183,9 @@ def _unit(store: Store) -> str:
 
 
 def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
-    """What every sensor read in one week, as colours; missing readings stay grey.
+    """Draw every sensor's observations in one week as colours, with grey for missing values.
 
-    It is the week from a Monday 00:00 with the most readings, the first of equals; of a shorter file its first 7 days.
+    The week starts on a Monday 00:00 and has the most observations; a shorter file shows the first 7 days.
     """
     from matplotlib import colormaps
     from matplotlib.ticker import FixedLocator
@@ -194,16 +194,16 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
     order = np.argsort(store.seconds, kind="stable")
     seconds = store.seconds[order]
     end = int(seconds[-1]) + common
-    monday = -(-(int(seconds[0]) - 4 * DAY) // WEEK) * WEEK + 4 * DAY  # 1970-01-05 was one
+    monday = -(-(int(seconds[0]) - 4 * DAY) // WEEK) * WEEK + 4 * DAY  # 1970-01-05 was a Monday
     starts = np.arange(monday, end - WEEK + 1, WEEK)
-    start = int(seconds[0])  # of the wall time read as UTC
+    start = int(seconds[0])  # wall time read as UTC
     length_s = min(WEEK, end - start)
     if len(starts):
         readings = np.concatenate([[0], np.cumsum(store.valid.sum(axis=1)[order])])
         first, last = np.searchsorted(seconds, starts), np.searchsorted(seconds, starts + WEEK)
         start, length_s = int(starts[np.argmax(readings[last] - readings[first])]), WEEK
     rows = order[slice(*np.searchsorted(seconds, [start, start + length_s]))]
-    width = common * max(1, -(-length_s // (common * MOST_COLUMNS)))  # seconds of a column
+    width = common * max(1, -(-length_s // (common * MOST_COLUMNS)))  # seconds per column
     column, valid = (store.seconds[rows] - start) // width, store.valid[rows]
     total, count = (np.zeros((-(-length_s // width), len(store.sensors.ids))) for _ in range(2))
     np.add.at(total, column, np.where(valid, store.values[rows], 0.0))
@@ -240,9 +240,9 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
 
 
 def _sorted_rows(cells: np.ndarray) -> tuple[np.ndarray, int]:
-    """Cells [C,N] with the sensors in order of their mean, and as many of them averaged as leave 400 rows.
+    """Return cells [C,N] with sensors sorted by mean and averaged in groups, at most 400 rows, and the group size.
 
-    A sensor without any reading comes first, at the bottom; missing cells do not count in an average.
+    A silent sensor comes first, at the bottom; averages skip missing cells.
     """
     count = np.isfinite(cells).sum(axis=0)
     mean = np.where(count > 0, np.nansum(cells, axis=0) / np.maximum(count, 1), -np.inf)

@@ -1,1 +1,1 @@
-"""How good a forecast is, and under which protocol that was measured."""
+"""Forecast scores, prediction intervals and drift, and the protocol behind each score."""

@@ -1,6 +1,6 @@
-"""Attention weights of the social layers, summed while a model forecasts.
+"""Attention weights in the social layers, summed while a model forecasts.
 
-Sums are float64 on the device; nothing waits for it until ``compute``.
+Sums are float64 on the device; the host first waits for the device in ``compute``.
 """
 
 # Shape letters: B windows, N sensors, K neighbours, E width, H heads
@@ -21,21 +21,21 @@ from socialx.core.batch import Batch
 from socialx.files.store.layout import Sensors
 from socialx.model.forecaster import CoarserStepAdapter, Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
-from socialx.scoring.metrics import ErrorOf, finite
+from socialx.scoring.metrics import ErrorRow, finite_or_none
 from socialx.scoring.results import Head, Layer, Neighbour, SensorErrors
 
-# Numbers that the gathered states of the neighbours may take at a time, B N K E: 64 MiB in fp32.
+# Largest size of the gathered neighbour states, B N K E: 64 MiB in fp32.
 AT_A_TIME = 2**24
-BATCHES = 8  # of a pass that are asked for weights: each has hundreds of windows x sensors of its own
-NAMED = 5  # neighbours that are named of every sensor
+BATCHES = 8  # sampled in a pass: each has hundreds of windows x sensors
+NAMED = 5  # neighbours listed per sensor
 
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """The attention weights of one social layer: what its heads do, and the weights between sensors.
+    """Mean attention weights in one social layer, per head and per sensor pair.
 
-    weights [N,K]: mean over windows and heads, None where its pooling has none (max), with index int64 [N,K] and
-    apart_km [N,K] of the neighbours.
+    weights [N,K]: mean over windows and heads, None for max pooling.  index int64 [N,K], apart_km [N,K]: the
+    neighbours.
     """
 
     layer: Layer
@@ -45,7 +45,7 @@ class LayerWeights:
 
 
 class RunningWeights:
-    """Add the states that enter one pooling, then compute."""
+    """Running sums over the attention weights in one pooling."""
 
     def __init__(self, pooling: SocialPooling) -> None:
         self.pooling = pooling
@@ -55,64 +55,64 @@ class RunningWeights:
         self.links = torch.zeros(distance.shape, dtype=torch.float64, device=distance.device)
 
     def update(self, state: Tensor) -> None:
-        """state [B,N,E] as the pooling gets it.  The device is not waited for."""
+        """Add a state [B,N,E] that enters the pooling; the host continues at once."""
         size = max(1, AT_A_TIME // (self.links.numel() * state.shape[-1]))
         for part in state.split(size):
-            found = self.pooling.weights(part)
-            if found is None:
+            part_weights = self.pooling.weights(part)
+            if part_weights is None:
                 return
-            weights = found.double()  # [B,H,N,K]
-            used = weights.sum(-1)  # [B,H,N]
-            shares = torch.cat([(1 - used).clamp(min=0)[..., None], weights], dim=-1)
-            entropy = torch.special.entr(shares).sum(-1)
+            weights = part_weights.double()  # [B,H,N,K]
+            given = weights.sum(-1)  # [B,H,N]
+            all_weights = torch.cat([(1 - given).clamp(min=0)[..., None], weights], dim=-1)
+            entropy = torch.special.entr(all_weights).sum(-1)
             km = (weights * self.pooling.geometry.distance.double()).sum(-1)
-            self.per_head += torch.stack([used, entropy, km]).sum(dim=(1, 3))
+            self.per_head += torch.stack([given, entropy, km]).sum(dim=(1, 3))
             self.links += weights.sum(dim=(0, 1))
             self.windows += len(part)
 
     def compute(self, name: str) -> LayerWeights:
-        """The means over all windows that were added; the only transfer from the device."""
+        """Return the means over all windows, in a single transfer from the device."""
         geometry = self.pooling.geometry
         beta = geometry.log_beta.detach().exp()
         softness = 1 / beta if geometry.soft else torch.zeros_like(beta)
-        columns = [each.double().cpu().numpy() for each in (geometry.gate_radius_km.detach(), softness)]  # [H] each
+        columns = [column.double().cpu().numpy() for column in (geometry.gate_radius_km.detach(), softness)]  # [H] each
         mean_km = weights = None
         if self.windows:
-            used, entropy, km = self.per_head.cpu().numpy() / (self.windows * len(self.links))
-            distance = np.divide(km, used, out=np.full_like(km, np.nan), where=used > 0)
-            null_key = 1 - used
+            given, entropy, km = self.per_head.cpu().numpy() / (self.windows * len(self.links))
+            distance = np.divide(km, given, out=np.full_like(km, np.nan), where=given > 0)
+            null_key = 1 - given
             columns += [null_key, entropy, distance]
-            if (given := 1 - null_key).any():
-                mean_km = float(np.average(np.nan_to_num(distance), weights=given))
+            if (to_neighbours := 1 - null_key).any():
+                mean_km = float(np.average(np.nan_to_num(distance), weights=to_neighbours))
             weights = self.links.cpu().numpy() / (self.windows * self.pooling.heads)
-        nothing = [None] * (len(fields(Head)) - len(columns))
-        heads = tuple(Head(*map(finite, numbers), *nothing) for numbers in zip(*columns, strict=True))
-        mean = replace(Head(*(finite(column.mean()) for column in columns), *nothing), distance_km=mean_km)
+        missing = [None] * (len(fields(Head)) - len(columns))
+        heads = tuple(Head(*map(finite_or_none, numbers), *missing) for numbers in zip(*columns, strict=True))
+        mean = replace(Head(*(finite_or_none(column.mean()) for column in columns), *missing), distance_km=mean_km)
         index = geometry.index.cpu().numpy()
         layer = Layer(name, geometry.log_radius.requires_grad, index.shape[1], mean, heads)
         return LayerWeights(layer, weights, index, geometry.distance.double().cpu().numpy())
 
 
 class AttentionWeights:
-    """The weights of all social layers of a model; a model without any has an empty result."""
+    """The attention weights in all social layers, if the model has any."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._sums = {name: RunningWeights(layer.pooling) for name, layer in social_layers(model).items()}
 
     @contextmanager
-    def in_some_of(self, batches: int) -> Iterator[None]:
-        """The weights of what the model forecasts inside are added: of eight batches spread over a pass of so many.
+    def sample_batches(self, batches: int) -> Iterator[None]:
+        """Add the weights from eight batches, spread evenly over a pass with this number of batches.
 
-        The last batch may be padded with windows that were seen before: it is left out where there is another.
+        The last batch may be padded with repeated windows, and is used only in a pass with a single batch.
         """
-        sums = {each.pooling: each for each in self._sums.values()}
-        asked = set(np.linspace(0, max(0, batches - 2), BATCHES).round().astype(int).tolist())
+        sums = {running.pooling: running for running in self._sums.values()}
+        sampled = set(np.linspace(0, max(0, batches - 2), BATCHES).round().astype(int).tolist())
         numbers, adding = itertools.count(), False
 
         def begin(model: nn.Module, inputs: tuple[Batch]) -> None:
             nonlocal adding
-            adding = next(numbers) in asked
+            adding = next(numbers) in sampled
 
         def update(pooling: SocialPooling, inputs: tuple[Tensor, ...]) -> None:
             if adding:
@@ -125,22 +125,22 @@ class AttentionWeights:
             yield
 
     def compute(self) -> list[LayerWeights]:
-        """Layer by layer, in the order in which they act."""
+        """Return the weights per layer, from the first layer to the last."""
         return [sums.compute(name) for name, sums in self._sums.items()]
 
 
 def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
-    """Those of a model by name: by their number."""
+    """Return the social layers of a model by name: ``layer 1``, ``layer 2`` ..."""
     model = model.model if isinstance(model, CoarserStepAdapter) else model
     if not isinstance(model, Forecaster):
         return {}
     return {f"layer {number}": layer for number, layer in enumerate(model.social, start=1)}  # type: ignore[misc]
 
 
-def sensor_errors(sensors: Sensors, rows: tuple[ErrorOf, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:
-    """The sensors with their errors and strongest neighbours, the worst first, those without a target last.
+def sensor_errors(sensors: Sensors, rows: tuple[ErrorRow, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:
+    """Return the sensors with errors and strongest neighbours, worst first, unscored sensors last.
 
-    The weights of a neighbour are means over the layers, which share their neighbours.
+    Neighbour weights are means over all layers, which share neighbours.
     """
     count = len(sensors.ids)
     neighbours: list[tuple[Neighbour, ...]] = [()] * count
@@ -157,10 +157,10 @@ def sensor_errors(sensors: Sensors, rows: tuple[ErrorOf, ...], layers: list[Laye
             for i in range(count)
         ]
         received = np.bincount(index.ravel(), mean.ravel(), count).tolist()
-    places = zip(map(finite, sensors.latitude), map(finite, sensors.longitude), strict=True)
-    listed = [
-        SensorErrors(row.key, row.mae, row.count, *place, near, got)
-        for row, place, near, got in zip(rows, places, neighbours, received, strict=True)
+    locations = zip(map(finite_or_none, sensors.latitude), map(finite_or_none, sensors.longitude), strict=True)
+    errors = [
+        SensorErrors(row.key, row.mae, row.count, *location, near, weight_received)
+        for row, location, near, weight_received in zip(rows, locations, neighbours, received, strict=True)
     ]
-    listed.sort(key=lambda sensor: -math.inf if sensor.mae is None else sensor.mae)
-    return tuple(reversed(listed))
+    errors.sort(key=lambda sensor: -math.inf if sensor.mae is None else sensor.mae)
+    return tuple(reversed(errors))

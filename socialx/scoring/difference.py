@@ -1,7 +1,7 @@
-"""How much two models differ on the same windows: the difference of their MAE, with a bootstrap interval over days.
+"""The MAE difference between two models on the same windows, with a bootstrap confidence interval over days.
 
-Errors of one day depend on each other, those of different days hardly do.  So whole days are drawn, with replacement,
-the same ones for both models: the block bootstrap of Künsch 1989, Annals of Statistics 17(3), with a day as block.
+Errors within a day are correlated, errors on different days hardly.  So whole days are drawn with replacement, the same
+days for both models: the block bootstrap (Künsch 1989, Annals of Statistics 17(3)) with a day as block.
 """
 
 # Shape letters: B windows, P horizon steps, N sensors, G targets, D days, R draws
@@ -26,9 +26,9 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class DifferenceAt:
-    """MAE of the second model - MAE of the first one, with the ends of its 95 % interval.
+    """MAE of the second model - MAE of the first, with a 95 % confidence interval from low to high.
 
-    minutes: how far ahead; None: over all steps.  The others are None where nothing was valid.
+    minutes: lead time, None for all steps.  The numbers are None where every target is invalid.
     """
 
     minutes: int | None
@@ -38,15 +38,15 @@ class DifferenceAt:
 
     @property
     def differs(self) -> bool | None:
-        """Whether the interval leaves 0 out."""
+        """Whether the interval excludes 0."""
         return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The differences of two runs at every step and over all of them; days: how many days were drawn from.
+    """The differences between two runs at every step and over all steps.
 
-    start: which of them the training of the other one started from; empty: neither, as far as their settings say.
+    days: number of days in the bootstrap.  start: the run that the other run was fine-tuned from, or "".
     """
 
     first: str
@@ -57,64 +57,63 @@ class Difference:
 
 
 class DailyErrors:
-    """Sums of the absolute errors of the first target by day of issue and horizon step, on the device until the end."""
+    """Absolute error sums for the first target by origin day and horizon step, kept on the device."""
 
     def __init__(self, days: np.ndarray, horizon: int, device: torch.device) -> None:
-        """days int64 [windows]: the day of each window, in the order in which a loader serves them.
+        """Start the sums at 0.  days int64 [windows]: the day of each window, in loader order.
 
         Raises SettingsError for fewer than 5 days.
         """
-        names, places = np.unique(days, return_inverse=True)
+        names, day_index = np.unique(days, return_inverse=True)
         if len(names) < LEAST_DAYS:
-            few = f"the windows are of {len(names)} of the {LEAST_DAYS} days that an interval needs"
-            helps = f"use {Argument('part', 'all')} or a longer file"
-            raise SettingsError(Argument("compare", True), few, helps)
-        self.place = torch.from_numpy(places).to(device)
+            problem = f"{Argument('compare')} needs windows of {LEAST_DAYS} days for an interval, not {len(names)}"
+            raise SettingsError("", problem, f"use {Argument('split', 'all')} or a longer file")
+        self.day_index = torch.from_numpy(day_index).to(device)
         self.names = torch.arange(len(names), device=device)
         self.sums = torch.zeros(2, len(names), horizon, dtype=torch.float64, device=device)
         self.seen = 0
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] of the next batch; windows that pad the last one have no valid target."""
-        place = self.place[self.seen : self.seen + len(forecast)]
-        self.seen += len(place)
-        valid = target.valid[: len(place), ..., 0]
-        error = (forecast[: len(place), ..., 0].double() - target.values[: len(place), ..., 0].double()).abs()
+        """Add the next forecast [B,P,N,G]; windows that pad the last batch have only invalid targets."""
+        day_index = self.day_index[self.seen : self.seen + len(forecast)]
+        self.seen += len(day_index)
+        valid = target.valid[: len(day_index), ..., 0]
+        error = (forecast[: len(day_index), ..., 0].double() - target.values[: len(day_index), ..., 0].double()).abs()
         both = torch.stack([torch.where(valid, error, 0.0), valid.double()]).sum(dim=3)  # [2,B,P]
-        self.sums += (place == self.names[:, None]).double() @ both
+        self.sums += (day_index == self.names[:, None]).double() @ both
 
     def compute(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of errors and counts [D,P+1]; the last column: over all steps."""
+        """Return error sums and counts [D,P+1]; the last column is over all steps."""
         total, count = torch.cat([self.sums, self.sums.sum(dim=2, keepdim=True)], dim=2).cpu().numpy()
         return total, count
 
 
 def difference(errors: Mapping[str, DailyErrors], step_minutes: int, start: str = "") -> Difference:
-    """Of two runs, by name, on the same windows; start: as in ``Difference``."""
+    """Return the difference between two runs, by name, on the same windows; start: see ``Difference``."""
     first, second = errors
-    (one, count), (other, _) = errors[first].compute(), errors[second].compute()
+    (first_totals, count), (second_totals, _) = errors[first].compute(), errors[second].compute()
     days, columns = count.shape
     rows = []
     for column in range(columns):
         minutes = step_minutes * (column + 1) if column < columns - 1 else None
-        gap, readings = (other - one)[:, column], count[:, column]
-        of_all = float(gap.sum() / readings.sum()) if readings.any() else None
-        rows.append(DifferenceAt(minutes, of_all, *over_days(gap, readings)))
+        gap, counts = (second_totals - first_totals)[:, column], count[:, column]
+        overall = float(gap.sum() / counts.sum()) if counts.any() else None
+        rows.append(DifferenceAt(minutes, overall, *confidence_interval(gap, counts)))
     return Difference(first, second, days, tuple(rows), start)
 
 
 @lru_cache(maxsize=4)
 def _draws(days: int) -> np.ndarray:
-    """How often each day is drawn, float64 [R,D]: the same for all that is compared on so many days."""
+    """Return how often each day is drawn, float64 [R,D], from a fixed seed."""
     return np.random.default_rng(SEED).multinomial(days, np.full(days, 1 / days), size=DRAWS).astype(float)
 
 
-def over_days(total: np.ndarray, count: np.ndarray) -> tuple[float | None, float | None]:
-    """The ends of the 95 % interval of total / count, sums of each day [D]; None for fewer than 5 days."""
+def confidence_interval(total: np.ndarray, count: np.ndarray) -> tuple[float | None, float | None]:
+    """Return the ends of the 95 % interval for total / count, daily sums [D] each; None for fewer than 5 days."""
     days = len(count)
     if days < LEAST_DAYS or not count.any():
         return None, None
     totals, counts = _draws(days) @ total, _draws(days) @ count  # [R]
-    drawn = counts > 0
-    low, high = np.quantile(totals[drawn] / counts[drawn], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    nonempty = counts > 0
+    low, high = np.quantile(totals[nonempty] / counts[nonempty], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     return low, high

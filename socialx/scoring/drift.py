@@ -1,10 +1,10 @@
-"""Whether a run is still as good as its calibration promised: day by day, and sensor by sensor.
+"""Drift: how well a run keeps the coverage promised by its calibration, by day and by sensor.
 
-Calibration leaves half of the errors of the validation split inside of the 50 % interval of each sensor, step and
-group, so half of the readings of any later day should lie there, in free flow as in congestion.  Fewer do where errors
-have grown.  A sensor is worse on a day with less than 20 %, and the network where the 95 % interval over the days of a
-week ends below 47 %.  Under these limits one sensor is alarmed on one of the 32 days of the validation parts of METR-LA
-and PEMS-BAY: benchmarks/drift.py.
+Calibration leaves half the validation errors inside the 50 % interval at each sensor, step and group.  So half the
+observations on any later day should be inside too, in free flow as in congestion; larger errors lower this coverage.  A
+sensor is worse on a day with coverage below 20 %. The network is worse where the 95 % confidence interval over a week
+ends below 47 %. These limits alarm for one sensor on one day among the 32 validation days in METR-LA and PEMS-BAY:
+benchmarks/drift.py.
 """
 
 # Shape letters: W windows, B windows of a batch, P horizon steps, N sensors, G targets, D days
@@ -21,20 +21,20 @@ from torch import Tensor
 from socialx.core.batch import Batch, Target
 from socialx.data.calendar import DAY_S
 from socialx.files.store.time_axis import as_text
-from socialx.scoring.difference import over_days
+from socialx.scoring.difference import confidence_interval
 from socialx.scoring.intervals import ConformalIntervals
 
 LEVEL = 0.5
-LEAST_OF_SENSOR, LEAST_OF_NETWORK = 0.2, 0.47  # the share of a day, and the end of the interval over a week
+LEAST_OF_SENSOR, LEAST_OF_NETWORK = 0.2, 0.47  # coverage on a day; upper end over a week
 WEEK = 7
-ENOUGH = 1 / 3  # of the readings of the fullest day and sensor: a day of a sensor with fewer decides nothing
+ENOUGH = 1 / 3  # of the fullest day and sensor: a sensor needs this many observations on a day
 
 
 @dataclass(frozen=True)
 class DriftDay:
-    """Forecasts that begin on a day: MAE of the first target, the share of readings in their 50 % intervals, the count.
+    """Forecasts that begin on a day: MAE for the first target, coverage by 50 % intervals, number of observations.
 
-    worse: ids of the sensors that are worse on it.  Without a reading both numbers are None.
+    worse: ids of the worse sensors.  mae and covered are None for a day with 0 observations.
     """
 
     date: str
@@ -46,12 +46,11 @@ class DriftDay:
 
 @dataclass(frozen=True)
 class Drift:
-    """How often the 50 % intervals of a run hold, which its calibration promised for half of the readings.
+    """The coverage by a run's 50 % intervals, expected to be one half.
 
-    covered: the share in the last 7 days, low and high: its 95 % interval, a bootstrap over the days; None for fewer
-    than 5.  since: the day from which on the network is worse; None: it is not.  sensors: id -> the day from which on
-    that sensor is worse until the last one.  stuck: id -> hours for which that sensor repeats one reading on the last
-    day.
+    covered: coverage over the last 7 days.  low, high: 95 % confidence interval, a bootstrap over days; None for fewer
+    than 5 days.  since: first day in the final series of worse days, or None.  sensors: id -> the same for each worse
+    sensor.  stuck: id -> hours with a repeated value on the last day.
     """
 
     days: tuple[DriftDay, ...]
@@ -64,63 +63,64 @@ class Drift:
 
 
 class DailyCoverage:
-    """Readings in their 50 % intervals by day and sensor, as running sums on the device."""
+    """Running sums over covered observations by day and sensor, on the device."""
 
     def __init__(self, intervals: ConformalIntervals, days: np.ndarray, device: torch.device) -> None:
-        """intervals: of the sensors that are forecast, on the device.
+        """Start the sums at 0.  intervals: for the forecast sensors, on the device.
 
-        days int64 [W]: the day on which the forecast of each window begins, in the order in which a loader serves them.
+        days int64 [W]: the first forecast day of each window, in loader order.
         """
         self.intervals = intervals
-        self.days, place = np.unique(days, return_inverse=True)
-        self.place = torch.from_numpy(place).to(device)
+        self.days, day_index = np.unique(days, return_inverse=True)
+        self.day_index = torch.from_numpy(day_index).to(device)
         self.sums = torch.zeros(3, len(self.days), len(intervals.sensors), dtype=torch.float64, device=device)
         self.seen = 0
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] of the next batch; windows that pad the last one have no valid target."""
-        place = self.place[self.seen : self.seen + len(forecast)]
-        self.seen += len(place)
-        low, high = (end[: len(place), ..., 0] for end in self.intervals.around(forecast, LEVEL))
-        truth, valid = (part[: len(place), ..., 0] for part in (target.values, target.valid))
+        """Add the next forecast [B,P,N,G]; windows that pad the last batch have only invalid targets."""
+        day_index = self.day_index[self.seen : self.seen + len(forecast)]
+        self.seen += len(day_index)
+        low, high = (end[: len(day_index), ..., 0] for end in self.intervals.apply(forecast, LEVEL))
+        truth, valid = (values[: len(day_index), ..., 0] for values in (target.values, target.valid))
         inside = valid & (low <= truth) & (truth <= high)
-        error = torch.where(valid, (forecast[: len(place), ..., 0] - truth).abs(), 0.0)
-        sums = torch.stack([each.sum(dim=1, dtype=torch.float64) for each in (inside, error, valid)])  # [3,B,N]
-        self.sums.index_add_(1, place, sums)
+        error = torch.where(valid, (forecast[: len(day_index), ..., 0] - truth).abs(), 0.0)
+        sums = torch.stack([values.sum(dim=1, dtype=torch.float64) for values in (inside, error, valid)])  # [3,B,N]
+        self.sums.index_add_(1, day_index, sums)
 
     def compute(self, stuck: Mapping[str, float]) -> Drift:
-        """What they tell, from one transfer; stuck: as in ``Drift``."""
+        """Return the drift, after a single transfer from the device; stuck: see ``Drift``."""
         inside, error, count = self.sums.cpu().numpy()  # [D,N]
         dates = np.array([as_text(int(day) * DAY_S)[:10] for day in self.days])
         ids = np.array(self.intervals.sensors)
-        known = (count > 0) & (count >= ENOUGH * count.max())
-        worse = known & (inside < LEAST_OF_SENSOR * count)
-        since_of = {name: _since(dates[known[:, n]], worse[known[:, n], n]) for n, name in enumerate(ids.tolist())}
-        inside, error, readings = (each.sum(axis=1) for each in (inside, error, count))
+        decisive = (count > 0) & (count >= ENOUGH * count.max())
+        worse = decisive & (inside < LEAST_OF_SENSOR * count)
+        columns = zip(ids.tolist(), decisive.T, worse.T, strict=True)
+        first_days = {name: _first_worse_day(dates[valid], flags[valid]) for name, valid, flags in columns}
+        inside, error, readings = (values.sum(axis=1) for values in (inside, error, count))
         days = tuple(
             DriftDay(
                 date,
-                _share(error[day], readings[day]),
-                _share(inside[day], readings[day]),
+                _fraction(error[day], readings[day]),
+                _fraction(inside[day], readings[day]),
                 int(readings[day]),
                 tuple(ids[worse[day]].tolist()),
             )
             for day, date in enumerate(dates.tolist())
         )
         weeks = [slice(max(0, end - WEEK), end) for end in range(1, len(dates) + 1)]
-        ends = [over_days(inside[week], readings[week]) for week in weeks]
-        since = _since(dates, np.array([high is not None and high < LEAST_OF_NETWORK for _, high in ends]))
-        covered = _share(inside[-WEEK:].sum(), readings[-WEEK:].sum())
-        sensors = {name: since for name, since in since_of.items() if since}
+        ends = [confidence_interval(inside[week], readings[week]) for week in weeks]
+        since = _first_worse_day(dates, np.array([high is not None and high < LEAST_OF_NETWORK for _, high in ends]))
+        covered = _fraction(inside[-WEEK:].sum(), readings[-WEEK:].sum())
+        sensors = {name: since for name, since in first_days.items() if since}
         return Drift(days, covered, *ends[-1], since, sensors, stuck)
 
 
-def _share(total: float, count: float) -> float | None:
+def _fraction(total: float, count: float) -> float | None:
     return float(total / count) if count else None
 
 
-def _since(dates: np.ndarray, worse: np.ndarray) -> str | None:
-    """The first of the last days in a row that are worse; None where the last one is not."""
+def _first_worse_day(dates: np.ndarray, worse: np.ndarray) -> str | None:
+    """Return the first day in the final series of worse days; None if the last day is good."""
     last_good = np.flatnonzero(~worse)[-1:]
     first = int(last_good[0]) + 1 if len(last_good) else 0
     return str(dates[first]) if first < len(dates) else None

@@ -1,4 +1,4 @@
-"""A run at a glance: where it errs and how far its heads reach, as terminal tables, as a picture and on a map."""
+"""An explained run as terminal tables, as a picture and on a map: errors, and how far the heads reach."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from socialx.drawing.terminal import (
     step_name,
     unit_suffix,
 )
-from socialx.scoring.metrics import ErrorOf, maes_of
+from socialx.scoring.metrics import ErrorRow, mae_values
 from socialx.scoring.results import Explanation, Layer, SensorErrors
 from socialx.scoring.tables import WORST, key_text
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINKS = 2  # neighbours from which an arrow is drawn to each of the worst sensors
-WIDTHS = (0.8, 1.8, 3.0)  # points, of arrows with weights up to a third of the strongest, two thirds, and above
-MOST_HEADS = 20  # with a number each
+LINKS = 2  # arrows drawn to each of the worst sensors
+WIDTHS = (0.8, 1.8, 3.0)  # points, for weights up to a third of the largest, two thirds, and above
+MOST_HEADS = 20  # labelled with a number
 LINE, POINT = BLUE, VERMILION
-# Of reference forecasts: told apart without colours.
+# Line styles of baselines, distinct even in greyscale.
 REFERENCES: tuple[dict[str, Any], ...] = (
     {"color": VERMILION, "linestyle": "--", "linewidth": 1.4},
     {"color": GREY, "linestyle": ":", "linewidth": 1.8},
@@ -42,11 +42,11 @@ REFERENCES: tuple[dict[str, Any], ...] = (
 
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
-    """Errors by horizon, hour and sensor, and what each head of each social layer does."""
+    """Print errors by horizon, hour and sensor, and the numbers of each attention head."""
     out = console or Console()
     mae, steps = f"MAE{unit_suffix(explanation.unit)}", explanation.by_horizon
     table = number_table("at", mae, "forecasts")
-    rows = {row.key: row for row in steps} | {None: ErrorOf(None, explanation.mae, explanation.count)}
+    rows = {row.key: row for row in steps} | {None: ErrorRow(None, explanation.mae, explanation.count)}
     for minutes in reported_minutes(len(steps), steps[0].key):
         row = rows[minutes]
         table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
@@ -76,11 +76,11 @@ def _print_layers(layers: Sequence[Layer], out: Console) -> None:
     table = number_table("layer", "head", "radius", "softness", "null key", "entropy", "distance")
     for layer in layers:
         name = layer.name
-        for place, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
+        for row_name, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
             null_key = "-" if head.null_key is None else f"{head.null_key:.1%}"
             radius, softness = number(head.gate_radius_km, 2), number(head.softness_km, 2)
             rest = (number(head.entropy_nats, 2), number(head.distance_km, 2))
-            table.add_row(name, place, radius, softness, null_key, *rest, end_section=place == "all")
+            table.add_row(name, row_name, radius, softness, null_key, *rest, end_section=row_name == "all")
             name = ""
     print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats", table)
     text = (
@@ -93,10 +93,7 @@ def _print_layers(layers: Sequence[Layer], out: Console) -> None:
 
 
 def plot_explanation(explanation: Explanation, path: Path) -> None:
-    """Draw an explanation into a .png, .svg or .pdf, atomically.
-
-    Two renders of the same are equal, to the byte.
-    """
+    """Draw an explanation into a .png, .svg or .pdf, atomically; two renders are equal to the byte."""
     radii = [layer for layer in explanation.layers if layer.heads]
     panels: list[Any] = [["map", "map"], ["horizon", "radii" if radii else "horizon"], ["hour", "worst"]]
     with picture(path) as figure:
@@ -116,12 +113,12 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
 
 
 def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
-    """Sensors in km, with colour and size by their MAE, and arrows from neighbours to the worst of them."""
-    mae = maes_of(explanation.sensors)
+    """Draw the sensors in km, with colour and size by MAE, and arrows from neighbours to the worst sensors."""
+    mae = mae_values(explanation.sensors)
     scored = np.flatnonzero(np.isfinite(mae))
     worst = scored[np.argsort(-mae[scored], kind="stable")]
     low, high = np.quantile(mae[scored], [0, 0.99]) if len(scored) else (0.0, 1.0)
-    high = high if high > low else low + 1  # one sensor alone does not take all colours
+    high = high if high > low else low + 1  # a single sensor
 
     def draw_below(axes: Axes, xy: np.ndarray) -> str:
         links = _draw_links(axes, explanation.sensors, xy)
@@ -147,19 +144,19 @@ def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
 
 
 def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> str:
-    """Arrows to the worst sensors from the neighbours with the largest weights, in three widths -> what they are.
+    """Draw arrows in three widths from the strongest neighbours to the worst sensors; return a legend text.
 
-    Of every other sensor a thin line leads to the neighbour with the largest weight: a direction could not be read.
-    xy [N,2]: where the sensors are, NaN where one is not drawn.
+    Every other sensor gets a thin line from the strongest neighbour, as a direction would be unreadable.  xy [N,2]:
+    sensor locations in km, NaN for a hidden sensor.
     """
     from matplotlib.collections import LineCollection
 
-    place, drawn = {sensor.id: i for i, sensor in enumerate(sensors)}, np.isfinite(xy).all(axis=1)
+    index, drawn = {sensor.id: i for i, sensor in enumerate(sensors)}, np.isfinite(xy).all(axis=1)
     links = [
-        (near.weight, place[near.id], i)
+        (near.weight, index[near.id], i)
         for i, sensor in enumerate(sensors)
         for near in sensor.neighbours[: LINKS if i < WORST else 1]
-        if place[near.id] != i and drawn[i] and drawn[place[near.id]]
+        if index[near.id] != i and drawn[i] and drawn[index[near.id]]
     ]
     lines = [xy[[near, i]] for _, near, i in links if i >= WORST]
     axes.add_collection(LineCollection(lines, colors=BLUE, linewidths=0.6, alpha=0.4, zorder=1), autolim=False)
@@ -180,8 +177,8 @@ def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> 
 def _draw_horizon(axes: Axes, explanation: Explanation) -> None:
     minutes = [row.key for row in explanation.by_horizon]
     for (name, reference), style in zip(explanation.references.items(), REFERENCES, strict=False):
-        axes.plot(minutes, maes_of(reference.by_horizon), label=name, **style)
-    axes.plot(minutes, maes_of(explanation.by_horizon), color=LINE, marker="o", markersize=4, label="run")
+        axes.plot(minutes, mae_values(reference.by_horizon), label=name, **style)
+    axes.plot(minutes, mae_values(explanation.by_horizon), color=LINE, marker="o", markersize=4, label="run")
     title(axes, "MAE by horizon", explanation.unit)
     axes.set(xlabel="minutes ahead", xlim=(0, None), ylim=(0, None))
     axes.set_xticks([m for m in minutes if m % 15 == 0][:8] or minutes[:8])
@@ -192,9 +189,9 @@ def _draw_horizon(axes: Axes, explanation: Explanation) -> None:
 
 def _draw_hours(axes: Axes, explanation: Explanation) -> None:
     hours = [row.key + 0.5 for row in explanation.by_hour]
-    axes.bar(hours, maes_of(explanation.by_hour), width=0.85, color=LINE)
+    axes.bar(hours, mae_values(explanation.by_hour), width=0.85, color=LINE)
     for reference, style in zip(explanation.references.values(), REFERENCES, strict=False):
-        axes.plot(hours, maes_of(reference.by_hour), **style)
+        axes.plot(hours, mae_values(reference.by_hour), **style)
     title(axes, "MAE by hour of the day", f"{explanation.unit}; dashed: all hours")
     if explanation.mae is not None:
         axes.axhline(explanation.mae, color=GREY, linestyle="--", linewidth=1)
@@ -205,9 +202,9 @@ def _draw_hours(axes: Axes, explanation: Explanation) -> None:
 
 def _draw_worst(axes: Axes, sensors: Sequence[SensorErrors], mean: float | None, unit: str) -> None:
     worst = [s for s in sensors if s.mae is not None][:WORST]
-    places = range(len(worst))
-    axes.barh(places, maes_of(worst), color=LINE, height=0.75)
-    axes.set_yticks(places, [s.id for s in worst], fontsize=SMALL)
+    bars = range(len(worst))
+    axes.barh(bars, mae_values(worst), color=LINE, height=0.75)
+    axes.set_yticks(bars, [s.id for s in worst], fontsize=SMALL)
     axes.invert_yaxis()
     title(axes, f"The {len(worst)} worst sensors", f"MAE, {unit}; dashed: all sensors")
     if mean is not None:
@@ -217,24 +214,24 @@ def _draw_worst(axes: Axes, sensors: Sequence[SensorErrors], mean: float | None,
 
 
 def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
-    """Each head as a bar over the km in which its gate falls, its radius, and the mean distance of its weights."""
+    """Draw each head as a bar over the km in which the gate falls, with the radius and the mean distance."""
     rows = [
-        (f"{layer.name}   {number}" if number == 1 else str(number), head)  # of a layer its first head is named
+        (f"{layer.name}   {number}" if number == 1 else str(number), head)  # only the first head names the layer
         for layer in layers
         for number, head in enumerate(layer.heads, start=1)
     ]
-    places = np.arange(len(rows))
+    bars = np.arange(len(rows))
     radius, softness, distance = (
         np.array([getattr(head, key) for _, head in rows], float)
         for key in ("gate_radius_km", "softness_km", "distance_km")
     )
     low = np.maximum(radius - softness, 0)
-    axes.barh(places, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="soft radius")
-    axes.scatter(radius, places, marker="|", s=90, color=LINE, linewidths=2)
+    axes.barh(bars, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="soft radius")
+    axes.scatter(radius, bars, marker="|", s=90, color=LINE, linewidths=2)
     if np.isfinite(distance).any():
-        axes.scatter(distance, places, marker="o", s=20, color=POINT, zorder=3, label="mean distance of the weights")
+        axes.scatter(distance, bars, marker="o", s=20, color=POINT, zorder=3, label="mean distance of the weights")
     names = [name if len(rows) <= MOST_HEADS or len(name) > 2 else "" for name, _ in rows]
-    axes.set_yticks(places, names, fontsize=SMALL if len(rows) <= 10 else SMALL - 3)
+    axes.set_yticks(bars, names, fontsize=SMALL if len(rows) <= 10 else SMALL - 3)
     axes.invert_yaxis()
     title(axes, "How far each head reaches", "a head is one set of attention weights")
     axes.set(xlabel="km within which neighbours count", ylabel="head", xlim=(0, None))
@@ -243,10 +240,10 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
 
 
 def write_explanation(explanation: Explanation, where: Mapping[str, Place], path: Path) -> None:
-    """Write GeoJSON: a point for each sensor, and a line from each of its strongest neighbours.
+    """Write GeoJSON: a point for each sensor, and a line from each of the strongest neighbours.
 
-    where: places of sensors by id.  A point has ``id``, ``mae``, ``forecasts`` and ``unit``.  A line goes ``from`` the
-    neighbour ``to`` the sensor, and has its attention ``weight`` and length in ``km``.
+    where: id -> sensor location.  A point has ``id``, ``mae``, ``forecasts`` and ``unit``.  A line goes ``from`` the
+    neighbour ``to`` the sensor, with the attention ``weight`` and the length in ``km``.
     """
     where = {sensor.id: where[sensor.id] for sensor in explanation.sensors if sensor.id in where}
     maes, counts = ({sensor.id: getattr(sensor, name) for sensor in explanation.sensors} for name in ("mae", "count"))

@@ -1,7 +1,7 @@
-"""Masked MAE, RMSE, MAPE and R2 per target and horizon step, and where a model errs, as running sums on the device.
+"""Masked MAE, RMSE, MAPE and R2 per target and horizon step, and error breakdowns, as running sums on the device.
 
-Sums are float64 over all valid entries of everything that was seen: not a mean of batch means.  An empty mask gives
-NaN with count 0, never 0.  Nothing waits for the device until ``compute``.
+Sums are float64 over all valid entries, rather than a mean over batch means.  An empty mask gives NaN with count 0.
+The host first waits for the device in ``compute``.
 """
 
 # Shape letters: W windows, B of a batch, P horizon steps, N sensors, G targets, X what the errors are divided by
@@ -21,18 +21,18 @@ from socialx.core.batch import Batch, Target
 from socialx.data.calendar import WEEKDAYS
 
 SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
-NEARLY_ZERO = 1e-3  # of the mean: METR-LA's lowest reading has 6e-3 of it, and a count of 1 where 200 are usual 5e-3
-MOST_ENTRIES = 1 << 20  # of a forecast that are added at a time: METR-LA has 158,976 in a batch of 64
-BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
+NEARLY_ZERO = 1e-3  # of the mean: METR-LA's lowest speed is at 6e-3, a count of 1 against a mean of 200 at 5e-3
+MOST_ENTRIES = 1 << 20  # forecasts added at a time: METR-LA has 158,976 in a batch of 64
+BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # groups of errors
 HOURS = 24
-CONGESTED = 0.5  # of the free-flow speed: a truth below it is congested
+CONGESTED = 0.5  # of the free-flow speed: targets below are congested
 
 
 def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Sum of absolute errors over the valid entries, in the file's unit: divided by their count it is the masked MAE.
+    """Return the absolute error sum over valid entries, in file units; this is the masked MAE times the count.
 
-    forecast, target, valid [B,P,N,G], weight [G] of the targets, None: all 1 -> scalar; 0 with a zero gradient where
-    nothing is valid.
+    forecast, target, valid [B,P,N,G], optional weight [G] per target -> scalar; 0 with a zero gradient for an empty
+    mask.
     """
     error = (forecast - target).abs()
     return torch.where(valid, error if weight is None else error * weight, 0.0).sum()
@@ -40,18 +40,18 @@ def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weigh
 
 @dataclass(frozen=True)
 class Scores:
-    """The four measures over ``count`` valid entries; mae and rmse in the file's unit, mape in percent."""
+    """Four measures over ``count`` valid entries; mae and rmse in file units, mape in percent."""
 
     mae: float
     rmse: float
     mape: float
     r2: float
     count: int
-    undivided: int = 0  # of these, truths so near to 0 that mape leaves them out
+    undivided: int = 0  # targets so near to 0 that mape skips them
 
     @classmethod
-    def of(cls, sums: Sequence[float]) -> Scores:
-        """The measures of one column of ``SUMS``; NaN where there is nothing to divide by."""
+    def from_sums(cls, sums: Sequence[float]) -> Scores:
+        """Return the measures for one column of ``SUMS``; a measure with a divisor of 0 is NaN."""
         count, absolute, squared, percent, percent_count, value, value_squared = sums
 
         def ratio(top: float, bottom: float) -> float:
@@ -68,30 +68,30 @@ class Scores:
         )
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """For JSON, where NaN and infinity do not exist: None; ``undivided`` only where there are any."""
+        """Return the scores for JSON, with null for NaN and infinity; ``undivided`` only if positive."""
         return {k: v if math.isfinite(v) else None for k, v in asdict(self).items() if v or k != "undivided"}
 
 
 @dataclass(frozen=True)
 class HorizonScores:
-    """The scores of one target: at each of P horizon steps, and over all of them."""
+    """The scores for one target: at each of P horizon steps, and over all steps."""
 
     by_step: tuple[Scores, ...]
     overall: Scores
 
 
 class RunningScores:
-    """Add batches, then compute: one transfer from the device, at the end."""
+    """Running sums behind ``Scores``; ``compute`` is a single transfer from the device."""
 
     def __init__(self, horizon: int, targets: int, device: torch.device, means: Sequence[float] = (0.0,)) -> None:
-        """means: of the readings of each target; MAPE leaves out truths below a thousandth of them."""
+        """Start the sums at 0.  means: mean observation per target; MAPE skips targets below 0.1 % of the mean."""
         self.sums = torch.zeros(len(SUMS), horizon, targets, dtype=torch.float64, device=device)
         self.least = NEARLY_ZERO * torch.tensor(list(means), dtype=torch.float64, device=device).abs()
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] of a batch.  MAPE leaves out targets that are 0 or nearly so: it would be of them alone.
+        """Add a forecast [B,P,N,G].  MAPE skips targets at or near 0, which would outweigh all others.
 
-        A large batch is added a few windows at a time: each of a dozen tables in float64 would be twice its size.
+        A large batch is added a few windows at a time: each of a dozen float64 tables would take twice the batch size.
         """
         windows = max(1, len(forecast) * MOST_ENTRIES // forecast.numel())
         for first in range(0, len(forecast), windows):
@@ -105,17 +105,17 @@ class RunningScores:
             self.sums += torch.stack([term.sum(dim=(0, 2)) for term in terms])
 
     def compute(self) -> list[HorizonScores]:
-        """Of each of the G targets."""
+        """Return the scores for each of the G targets."""
         table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [7,P+1,G]
-        rows = [[Scores.of(column) for column in target] for target in table.permute(2, 1, 0).tolist()]
+        rows = [[Scores.from_sums(column) for column in target] for target in table.permute(2, 1, 0).tolist()]
         return [HorizonScores(tuple(by_step), overall) for *by_step, overall in rows]
 
 
 @dataclass(frozen=True)
-class ErrorOf:
-    """MAE over ``count`` valid entries; None where there is none.
+class ErrorRow:
+    """MAE over ``count`` valid entries; None if count is 0.
 
-    key: minutes ahead, hour of the day, or a word: weekday, id of a sensor, congested or free.
+    key: minutes ahead, hour, or a word: weekday, sensor id, congested or free.
     """
 
     key: Any
@@ -123,13 +123,13 @@ class ErrorOf:
     count: int
 
 
-Breakdown = dict[str, tuple[ErrorOf, ...]]
+Breakdown = dict[str, tuple[ErrorRow, ...]]
 
 
 class RunningErrors:
-    """Absolute errors of the first target divided by each of ``BY``.  Add batches, then compute: one transfer.
+    """Absolute errors in the first target, grouped by each of ``BY``; ``compute`` is a single transfer from the device.
 
-    Windows of holidays are of no weekday, but of an eighth one, where there are any.
+    Holiday windows, if any, form an eighth weekday.
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class RunningErrors:
         free_flow: Tensor | None = None,
         holiday: Tensor | None = None,
     ) -> None:
-        """sensors: their ids.  free_flow float32 [N,G], on the device; None: nothing counts as congested.
+        """Start the sums at 0. sensors: ids. free_flow float32 [N,G], on the device; if None, all traffic counts as
+        free.
 
-        holiday: whether each target row is of a holiday, bool [W,P] in the order of the windows, on the device; None:
-        none is.
+        holiday bool [W,P], or None: marks target rows on holidays, in window order, on the device.
         """
         self.horizon, self.step_minutes = horizon, step_minutes
         self.holiday, self._seen = holiday, 0
@@ -161,46 +161,46 @@ class RunningErrors:
         self.slow = None if free_flow is None else CONGESTED * free_flow[:, 0]
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] in the file's unit, of a batch on the same device.  The device is not waited for."""
+        """Add a forecast [B,P,N,G] in file units; the host continues at once."""
         valid, truth = target.valid[..., 0], target.values[..., 0]
         error = (forecast[..., 0].double() - truth.double()).abs()
         both = torch.stack([torch.where(valid, error, 0.0), valid.double()])  # [2,B,P,N]
         self.sums["sensor"] += both.sum(dim=(1, 2))
         congested = both * (truth < self.slow) if self.slow is not None else torch.zeros_like(both)
-        of_congested, of_all = congested.sum(dim=(1, 2, 3)), both.sum(dim=(1, 2, 3))
-        self.sums["congestion"] += torch.stack([of_congested, of_all - of_congested], dim=1)
+        slow_sums, all_sums = congested.sum(dim=(1, 2, 3)), both.sum(dim=(1, 2, 3))
+        self.sums["congestion"] += torch.stack([slow_sums, all_sums - slow_sums], dim=1)
         both = both.sum(dim=3)  # [2,B,P]
         self.sums["horizon"] += both.sum(dim=1)
         hour = batch.time_of_day[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
         weekday = batch.day_of_week[:, -self.horizon :]
-        if self.holiday is not None:  # windows that pad the last batch have no valid target
+        if self.holiday is not None:  # windows that pad the last batch have only invalid targets
             here = self.holiday[self._seen : self._seen + len(weekday)]
             self._seen += len(here)
             weekday = torch.cat([torch.where(here, len(WEEKDAYS), weekday[: len(here)]), weekday[len(here) :]])
-        for by, place in (("hour", hour), ("weekday", weekday)):
+        for by, key_index in (("hour", hour), ("weekday", weekday)):
             sums = self.sums[by]
-            of_key = (place[..., None] == torch.arange(sums.shape[1], device=sums.device)).double()  # [B,P,X]
-            sums += both.flatten(1) @ of_key.flatten(0, 1)  # a product, whose order of sums is fixed
+            one_hot = (key_index[..., None] == torch.arange(sums.shape[1], device=sums.device)).double()  # [B,P,X]
+            sums += both.flatten(1) @ one_hot.flatten(0, 1)  # a matrix product sums in a fixed order
 
     def compute(self) -> Breakdown:
-        """A row per key of each of ``BY``, and ``all``: one row of everything."""
+        """Return a row per key for each of ``BY``, and ``all``: one row over everything."""
         joined = torch.cat(list(self.sums.values()), dim=1).cpu().numpy()
         parts = np.split(joined, np.cumsum([len(keys) for keys in self.keys.values()]), axis=1)
-        found = {by: _rows(keys, part) for (by, keys), part in zip(self.keys.items(), parts, strict=False)}
-        return found | {"all": _rows(["all"], parts[0].sum(axis=1, keepdims=True))}
+        rows = {by: _rows(keys, part) for (by, keys), part in zip(self.keys.items(), parts, strict=False)}
+        return rows | {"all": _rows(["all"], parts[0].sum(axis=1, keepdims=True))}
 
 
-def _rows(keys: Iterable[Any], sums: np.ndarray) -> tuple[ErrorOf, ...]:
-    """sums [2,X]: of errors, and how many there are."""
+def _rows(keys: Iterable[Any], sums: np.ndarray) -> tuple[ErrorRow, ...]:
+    """Return rows from error sums and counts [2,X]."""
     rows = zip(keys, *sums.tolist(), strict=True)
-    return tuple(ErrorOf(key, finite(total / count) if count else None, int(count)) for key, total, count in rows)
+    return tuple(ErrorRow(key, finite_or_none(total / n) if n else None, int(n)) for key, total, n in rows)
 
 
-def maes_of(rows: Iterable[Any]) -> np.ndarray:
-    """The MAE of rows, NaN where there is none."""
+def mae_values(rows: Iterable[Any]) -> np.ndarray:
+    """Return the MAE per row as an array, NaN for None."""
     return np.array([row.mae for row in rows], float)
 
 
-def finite(value: float) -> float | None:
-    """The number, None where it is not finite: JSON has no NaN."""
+def finite_or_none(value: float) -> float | None:
+    """Return a finite number, else None: JSON has only finite numbers."""
     return float(value) if math.isfinite(value) else None

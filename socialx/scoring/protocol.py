@@ -1,4 +1,4 @@
-"""The protocol: everything that a score depends on.  Two scores may be compared where their protocols agree."""
+"""The protocol: everything that a score depends on.  Scores are comparable if the protocols agree."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ from socialx.files.store.time_axis import is_utc, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
 
-SHOWN = 100  # letters of what differs
-# What a score depends on, but what does not tell whether data are those of a training: ``compare_rest`` has no line.
+SHOWN = 100  # characters of a difference
+# Facts behind a score that ``compare_rest`` skips, as they hardly tell whether the data are the training data.
 NO_FACTS = (
     *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
-    *("seed", "precision", "socialx", "commit"),  # other weights, machines and versions are sound
-    *("scaler", "free_flow", "period", "trained"),  # of the weights, and of the part that is read
+    *("seed", "precision", "socialx", "commit"),  # may differ
+    *("scaler", "free_flow", "period", "trained"),  # of the weights and the split
 )
-OF_SPLITS = ("split_method", "windows", "windows_across_gaps", "windows_left_out")
-OF_ZONE = ("first_time", "last_time")
+SPLIT_FIELDS = ("split_method", "windows", "windows_across_gaps", "windows_left_out")
+SPAN_FIELDS = ("first_time", "last_time")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Where the weights of a scored model come from: their epoch, and the data and machine that trained them.
+    """Where the scored weights come from: epoch, training data and training machine.
 
-    epoch None: no epoch had ended, the weights are those of the last saved step.  weights: their fingerprint.  missing:
-    feature -> the value that stood for no reading.  past_days: it reads the climatology of the days before the day of
-    issue, beside the history.
+    epoch: None for weights saved during the first epoch.  weights: fingerprint.  missing: feature -> missing-value
+    code.  past_days: the model reads the climatology before the origin day in addition to the lookback.
     """
 
     epoch: int | None
@@ -62,9 +61,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Period:
-    """A part is scored only where its forecasts lie from first_time to last_time, both included: so many windows.
+    """A time span within the split: only windows with all forecast times in first_time .. last_time are scored.
 
-    files: of forecasts, which have only these windows.
+    files: forecast files that limit the windows further.
     """
 
     first_time: str
@@ -75,14 +74,13 @@ class Period:
 
 @dataclass(frozen=True)
 class ScoringProtocol:
-    """Data, windows, masks, scaler and machine of a score.
+    """Data, windows, masks, scaler and machine behind a score.
 
-    inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
-    readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  local_zone: by whose clock people live, beside times in UTC.  windows_across_gaps:
-    windows over a time gap that are kept, as published results do; windows_left_out: the others, by part.  free_flow:
-    target -> that of the network.  holidays: date -> the weekday that it resembles, of the days of the data.  period:
-    what of a part is scored, None: all of it.
+    inputs, targets: feature -> unit.  missing: feature -> missing-value code.  checksum: for the observations; network:
+    for the sensor ids; distances: for the file with road distances.  first_time, last_time: in the data's time zone.
+    local_zone: the zone people live by, if times are in UTC. windows_across_gaps: windows kept across a time gap, as in
+    published results; windows_left_out: windows dropped at a gap, by split.  free_flow: target -> network speed.
+    holidays: date -> similar weekday, within the data.  period: scored time span, None for a whole split.
     """
 
     dataset: str
@@ -117,7 +115,7 @@ class ScoringProtocol:
     trained: dict[str, Trained] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         data: Dataset,
         checksum: str,
@@ -126,16 +124,15 @@ class ScoringProtocol:
         seed: int,
         distances: Path | None,
     ) -> ScoringProtocol:
-        """The protocol of a score on this data.
+        """Return the protocol for a score on the data.
 
-        checksum: of its readings.  free_flow: of the network, for each target.  distances: the list of roads that the
-        model uses, None: no list.
+        checksum: for the observations.  free_flow: network speed per target.  distances: the model's road list, if any.
         """
         store, w = data.store, data.windows
         return cls(
             dataset=store.dataset_name,
             checksum=checksum,
-            network=network_of(store.sensors.ids),
+            network=network_checksum(store.sensors.ids),
             sensors=len(store.sensors.ids),
             inputs={name: data.stores[name].unit for name in data.inputs},
             targets={name: data.stores[name].unit for name in data.targets},
@@ -163,17 +160,14 @@ class ScoringProtocol:
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:
-        """The same with the weights that are scored, and of which period.
-
-        The scaler is the one that the first of them uses.
-        """
+        """Return the protocol with the scored weights and period, and with the first model's scaler."""
         first = next(iter(trained.values()), None)
         scaler = first.scaler if first else self.scaler
         return replace(self, trained=trained, scaler=scaler, period=period)
 
     def refuse_other(
         self,
-        then: ScoringProtocol,
+        training: ScoringProtocol,
         run: Path,
         path: Path,
         sensor_tables: bool,
@@ -181,150 +175,151 @@ class ScoringProtocol:
         holidays: str | None = None,
         new: Sequence[str] = (),
     ) -> None:
-        """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
+        """Raise SocialxError if the data do not fit a model trained under ``training``.
 
-        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_rest``.  holidays: the
-        list of a run that goes on, which must be the same; without it a line says which days differ.  new: sensors that
-        the run lacks.  Warns where neighbours are found in another way, and where the clocks of another network may be
-        other ones.
+        sensor_tables: the model has weights per sensor.  same_missing: see ``compare_rest``.  holidays: the holiday
+        list in a resumed run, which must be the same; None only warns about other days.  new: sensors outside the run.
+        Warns about neighbours chosen in another way, and about another network's clock.
         """
-        differ = _other_features("inputs", self.inputs, then.inputs)
-        differ += _other_features("targets", self.targets, then.targets)
-        if self.step_minutes != then.step_minutes:
-            differ.append(f"a step of {self.step_minutes} min, not {then.step_minutes}")
-        if sensor_tables and self.network != then.network:
+        differ = _other_features("inputs", self.inputs, training.inputs)
+        differ += _other_features("targets", self.targets, training.targets)
+        if self.step_minutes != training.step_minutes:
+            differ.append(f"a step of {self.step_minutes} min, not {training.step_minutes}")
+        if sensor_tables and self.network != training.network:
             unknown = f", {sample(new)} new to it" if new else ""
-            differ.append(f"network {self.network}, not {then.network}{unknown}")
+            differ.append(f"network {self.network}, not {training.network}{unknown}")
         if differ:
-            sizes = f"{self.dataset} with {self.sensors} sensors, not {then.dataset} with {then.sensors}"
-            other = f"not what {run} was trained for ({'; '.join([sizes, *dict.fromkeys(differ)])})"
-            lost = "unknown" in self.inputs.values() and "unknown" not in then.inputs.values()
-            remedy = f"convert it again with {Argument('units', 'mph|km/h')}"
+            sizes = f"{self.dataset} with {self.sensors} sensors, not {training.dataset} with {training.sensors}"
+            problem = f"the data do not fit {run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
+            lost = "unknown" in self.inputs.values() and "unknown" not in training.inputs.values()
+            remedy = f"convert the file again with {Argument('units', 'mph|km/h')}"
             if not lost:
-                those = f"a file of exactly its {then.sensors} sensors" if self.network != then.network else "its data"
-                remedy = f"name {those} with {Argument('data.path')}"
+                source = f"the same {training.sensors} sensors" if self.network != training.network else "the training"
+                remedy = f"name a file of {source} with {Argument('data.path')}"
                 if not sensor_tables:
-                    own = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-                    remedy = f"train a run on such data: {own}"
-            raise SocialxError(path, other, remedy)
+                    command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
+                    remedy = f"train a run on such data: {command}"
+            raise SocialxError(path, problem, remedy)
         same: bool | None = True
-        if self.clock != then.clock:
+        if self.clock != training.clock:
             times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
             seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
-            same = same_clock(self.clock, then.clock, seconds[0], seconds[-1]) if times else None
-        if not same:  # a model knows the usual reading of a time of day: in another zone it would be of another hour
-            now, before = (zone or "an unknown zone" for zone in (self.clock, then.clock))
-            clocks = f"its times are of {now}, those that {run} was trained on of {before}"
-            if same is False and self.network == then.network:
-                remedy = "convert the readings again, with the times as they were for the training"
+            same = same_clock(self.clock, training.clock, seconds[0], seconds[-1]) if times else None
+        if not same:  # the climatology is by time of day: in another zone each hour would get that of another hour
+            data_clock, training_clock = (zone or "an unknown zone" for zone in (self.clock, training.clock))
+            clocks = f"the times are of {data_clock}, and {run} was trained on times of {training_clock}"
+            if same is False and self.network == training.network:
+                remedy = "convert the file again with times of the same clock as in the training"
                 if is_utc(self.timezone) and self.local_zone is None:
-                    remedy += f", or where they are in UTC {Command('backfill', path, local_zone=before)}"
-                raise SocialxError(path, f"{clocks}, so every reading would be of another time of day", remedy)
-            fall_back(path, f"{clocks}: its forecasts are right if both are local times")
-        if dates := self.other_holidays(then):
-            what = f"{run} was trained with other holidays"
+                    remedy += f", or for times in UTC run {Command('backfill', path, local_zone=training_clock)}"
+                raise SocialxError(path, f"{clocks}, so every observation would be at another time of day", remedy)
+            fall_back(path, f"{clocks}: the forecasts are right if both are local times")
+        if dates := self.other_holidays(training):
+            problem = f"{run} was trained with other holidays"
             if holidays is not None:
-                raise SocialxError(holidays, what, "write these days as they were", sample=dates)
-            fall_back(path, what, sample=dates)
-        if self.network == then.network and self.distances != then.distances:
+                raise SocialxError(holidays, problem, "write these days as in the training", sample=dates)
+            fall_back(path, problem, sample=dates)
+        if self.network == training.network and self.distances != training.distances:
             along = "other roads" if self.distances else "straight lines"
-            fall_back(run, f"neighbours are found along {along}, not as in its training")
-        self.compare_rest(then, run, path, same_missing)
+            fall_back(run, f"neighbours are chosen along {along}, unlike in the training")
+        self.compare_rest(training, run, path, same_missing)
 
     @property
     def clock(self) -> str | None:
-        """The zone of the clock whose days and hours the data has; None: it is not known."""
+        """The time zone for days and hours in the data, if known."""
         return self.local_zone or self.timezone
 
-    def beside(self, now: ScoringProtocol) -> ScoringProtocol:
-        """The same without its first and last time, where those of the same network are of another clock now."""
-        other = self.network == now.network and self.timezone != now.timezone
+    def align_clock(self, data: ScoringProtocol) -> ScoringProtocol:
+        """Return the protocol, dropping first and last time if the same network now has another clock."""
+        other = self.network == data.network and self.timezone != data.timezone
         return replace(self, first_time=None, last_time=None) if other else self
 
-    def other_holidays(self, then: ScoringProtocol) -> list[str]:
-        """The dates of which this and another protocol say something else, of the days that both have."""
-        if self.network != then.network:
+    def other_holidays(self, training: ScoringProtocol) -> list[str]:
+        """Return the dates on which two protocols disagree about holidays, within the days that both have."""
+        if self.network != training.network:
             return []
-        first, last = max(str(self.first_time), str(then.first_time)), min(str(self.last_time), str(then.last_time))
-        dates = sorted({**self.holidays, **then.holidays})
-        differ = [date for date in dates if self.holidays.get(date) != then.holidays.get(date)]
-        return differ if self.checksum == then.checksum else [date for date in differ if first[:10] <= date <= last]
+        first = max(str(self.first_time), str(training.first_time))
+        last = min(str(self.last_time), str(training.last_time))
+        dates = sorted({**self.holidays, **training.holidays})
+        differ = [date for date in dates if self.holidays.get(date) != training.holidays.get(date)]
+        return differ if self.checksum == training.checksum else [date for date in differ if first[:10] <= date <= last]
 
-    def compare_rest(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
-        """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.
+    def compare_rest(self, training: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
+        """Raise SocialxError if data and training differ in the missing-value code; only warn if ``same`` is False.
 
-        The rule of the file is the one that is applied: whether it or the run's is wrong, nobody but the user knows.
-        Warns where the same readings have something else that a score depends on.
+        The code in the file is applied: only the user knows which code is wrong.  Warns if equal observations differ in
+        anything else that scores depend on.
         """
-        other_zone = OF_ZONE if self.timezone != then.timezone else ()
-        same_readings = self.checksum == then.checksum
-        crossed = same_readings and bool(self.windows) and then.windows_across_gaps > self.windows_across_gaps
+        other_zone = SPAN_FIELDS if self.timezone != training.timezone else ()
+        same_readings = self.checksum == training.checksum
+        crossed = same_readings and bool(self.windows) and training.windows_across_gaps > self.windows_across_gaps
         if crossed:
-            across = f"{then.windows_across_gaps:,} windows across a time gap"
-            fall_back(run, f"it was trained with {across}, which are left out now: a new training knows none of them")
-        of_parts = OF_SPLITS if crossed or not self.windows else ()
-        rest = {f.name for f in fields(self)}.difference(NO_FACTS, of_parts, other_zone)
-        other = [name for name in sorted(rest) if getattr(self, name) != getattr(then, name)]
+            across = f"{training.windows_across_gaps:,} windows across a time gap"
+            fall_back(run, f"the training used {across}, which are left out here and in any new training")
+        split_fields = SPLIT_FIELDS if crossed or not self.windows else ()
+        rest = {f.name for f in fields(self)}.difference(NO_FACTS, split_fields, other_zone)
+        other = [name for name in sorted(rest) if getattr(self, name) != getattr(training, name)]
         if other and same_readings:
-            now, before = (", ".join(f"{name} {getattr(each, name)}" for name in other) for each in (self, then))
-            fall_back(run, f"its training had {shortened(before, SHOWN)}, here {shortened(now, SHOWN)}")
-        if not (differ := other_missing(self.missing, then.missing)):
+            here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (self, training))
+            fall_back(run, f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}")
+        if not (differ := other_missing(self.missing, training.missing)):
             return
-        rule = next(then.missing[name] for name, now in self.missing.items() if now != then.missing.get(name, now))
+        rules = training.missing
+        rule = next(rules[name] for name, code in self.missing.items() if code != rules.get(name, code))
         codes = "none" if rule is None else f"{rule:g}"
-        remedy = f"if {run} is right, convert it again with {Argument('missing', codes)}"
+        remedy = f"convert the file again with {Argument('missing', codes)} if {run} is right"
         if same:
             raise SocialxError(path, f"{differ} of {run}", remedy)
         fall_back(path, f"{differ} of {run}", remedy)
 
     @property
     def unit(self) -> str:
-        """Of the first target."""
+        """The unit of the first target."""
         return next(iter(self.targets.values()))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the protocol for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ScoringProtocol:
-        """What ``as_dict`` gave; ValueError where something is lacking or of another type."""
-        known = {f.name for f in fields(cls)} - {"trained"}
+        """Restore a protocol from ``as_dict``.  Raises ValueError for a missing field or a wrong type."""
+        names = {f.name for f in fields(cls)} - {"trained"}
         try:
-            text = json.dumps({name: value for name, value in content.items() if name in known}, allow_nan=False)
+            text = json.dumps({name: value for name, value in content.items() if name in names}, allow_nan=False)
             return TypeAdapter(cls).validate_json(text, strict=True)
         except ValidationError as error:
-            wrong = ", ".join(".".join(map(str, each["loc"])) for each in error.errors()[:3])
+            wrong = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:3])
             raise ValueError(f"not a protocol ({wrong})") from None
-        except (TypeError, ValueError, RecursionError) as error:  # ValueError: a number that is not finite
+        except (TypeError, ValueError, RecursionError) as error:  # ValueError: NaN or infinity
             raise ValueError(f"not a protocol ({error})") from None
 
 
-def network_of(sensors: Sequence[str]) -> str:
-    """What tells a network by the ids of its sensors, in their order."""
+def network_checksum(sensors: Sequence[str]) -> str:
+    """Return a short checksum over the sensor ids, in order."""
     return hashlib.sha256("\n".join(sensors).encode()).hexdigest()[:12]
 
 
 def missing_rule(rules: Mapping[str, float | None]) -> str:
-    """Which values are no readings, for every feature, once where all agree."""
+    """Return which values count as missing, in words, per feature if features differ."""
     words = {name: "not finite" if value is None else f"not finite or {value:g}" for name, value in rules.items()}
     if len(set(words.values())) == 1:
         return next(iter(words.values()))
     return ", ".join(f"{name} {rule}" for name, rule in words.items())
 
 
-def other_missing(now: Mapping[str, float | None], then: Mapping[str, float | None]) -> str:
-    """How the rules of data and of a training differ in the features that both have, in words; empty: they agree."""
-    mine, theirs = (missing_rule({name: rules[name] for name in now if name in then}) for rules in (now, then))
-    return "" if mine == theirs else f"its missing readings are those {mine}, and {theirs} in the training"
+def other_missing(data: Mapping[str, float | None], training: Mapping[str, float | None]) -> str:
+    """Return how data and training differ in missing values, for common features, in words; empty if equal."""
+    here, there = (missing_rule({name: rules[name] for name in data if name in training}) for rules in (data, training))
+    return "" if here == there else f"missing values are {here}, but {there} in the training"
 
 
-def _other_features(which: str, now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
-    """What differs between two sets of features and their units, in words."""
-    if list(now) != list(then):
-        return [f"{which} {', '.join(now)}, not {', '.join(then)}".strip()]
+def _other_features(role: str, data: Mapping[str, str], training: Mapping[str, str]) -> list[str]:
+    """Return the differences between two sets of features and units, in words."""
+    if list(data) != list(training):
+        return [f"{role} {', '.join(data)}, not {', '.join(training)}".strip()]
     return [
-        f"{name} in {'an unknown unit' if unit == 'unknown' else unit}, not {then[name]}"
-        for name, unit in now.items()
-        if unit != then[name]
+        f"{name} in {'an unknown unit' if unit == 'unknown' else unit}, not {training[name]}"
+        for name, unit in data.items()
+        if unit != training[name]
     ]

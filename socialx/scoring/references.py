@@ -1,4 +1,4 @@
-"""Reference forecasts: what every model must beat, computed without training."""
+"""Baselines: training-free forecasts, which every model must beat."""
 
 # Shape letters: B windows, T lookback steps, P horizon steps, N sensors, G targets
 
@@ -22,10 +22,10 @@ ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = (
 
 
 class NaiveLast(nn.Module):
-    """The last reading, for every step of the horizon.
+    """The last observation, repeated for every horizon step.
 
-    zeros True copies the last row as it stands, a missing value as 0 (how the published naive numbers came about);
-    False copies each sensor's latest valid reading, however old, and ``fallback`` [G] where there never was one.
+    zeros True: repeat the last row with missing values as 0, the source of the published naive scores.  False: repeat
+    each sensor's latest valid observation of any age, or else ``fallback`` [G].
     """
 
     fallback: Tensor
@@ -36,7 +36,7 @@ class NaiveLast(nn.Module):
         self.register_buffer("fallback", torch.tensor(list(fallback)))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch -> [B,P,N,G] in the file's units."""
+        """Return the forecast [B,P,N,G] in file units."""
         last = (
             batch.last if self.zeros else torch.where(batch.last_observed.isnan(), self.fallback, batch.last_observed)
         )
@@ -44,9 +44,9 @@ class NaiveLast(nn.Module):
 
 
 class HistoricalAverage(nn.Module):
-    """The mean of the valid readings of that sensor, weekday and slot of the day.
+    """The mean over valid observations per sensor, weekday and time of day.
 
-    A sensor without a reading in a slot falls back to its own mean, one without any reading to the mean of all.
+    An empty slot takes the sensor mean; a silent sensor takes the mean over all sensors.
     """
 
     table: Tensor
@@ -58,7 +58,7 @@ class HistoricalAverage(nn.Module):
         step_minutes: int,
         calendar: Calendar,
     ) -> None:
-        """rows: values, valid [t,N,G] and seconds [t] of what may be looked at, in pieces.  shape: (N, G)."""
+        """Average rows: values, valid [t,N,G] and seconds [t], in pieces.  shape: (N, G)."""
         super().__init__()
         self.slots = slots_per_day(step_minutes)
         total = np.zeros((7 * self.slots, *shape))
@@ -70,35 +70,35 @@ class HistoricalAverage(nn.Module):
                 count[cell] += valid[row]
         totals, counts = total.sum(0), count.sum(0, np.int64)  # [N,G]
         overall = totals.sum(0) / np.maximum(counts.sum(0), 1)  # [G]
-        of_sensor = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
+        sensor_means = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
         np.divide(total, count, out=total, where=count > 0)
-        np.copyto(total, of_sensor, where=count == 0)
+        np.copyto(total, sensor_means, where=count == 0)
         self.register_buffer("table", torch.from_numpy(total))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch -> float64 [B,P,N,G] in the file's units."""
+        """Return the forecast float64 [B,P,N,G] in file units."""
         lookback = batch.inputs.shape[1]
         cell = batch.day_of_week[:, lookback:] * self.slots + batch.time_of_day[:, lookback:]  # [B,P]
         return self.table[cell]
 
 
 class PrecomputedModel(nn.Module):
-    """Forecasts that were made before, of the windows of a pass in their order."""
+    """Precomputed forecasts for the windows in a pass, in window order."""
 
     def __init__(self, values: np.ndarray) -> None:
-        """values: float32 [W,P,N,G] in the file's units."""
+        """Store the forecasts: values float32 [W,P,N,G] in file units."""
         super().__init__()
         self.values, self.following = torch.from_numpy(values), 0
 
     def forward(self, batch: Batch) -> Tensor:
-        """The next B forecasts [B,P,N,G]; windows that pad the last batch get those of the first ones."""
-        places = torch.arange(self.following, self.following + len(batch.last))
-        self.following = min(self.following + len(places), len(self.values)) % len(self.values)
-        return self.values[places % len(self.values)].to(batch.last.device)
+        """Return the next B forecasts [B,P,N,G]; windows that pad the last batch get the first forecasts again."""
+        indices = torch.arange(self.following, self.following + len(batch.last))
+        self.following = min(self.following + len(indices), len(self.values)) % len(self.values)
+        return self.values[indices % len(self.values)].to(batch.last.device)
 
 
 def references(data: Dataset) -> dict[str, nn.Module]:
-    """The reference forecasts for this data, by the name of their row."""
+    """Return the baselines for the data, by row name."""
     horizon, shape = data.horizon, (len(data.sensors.ids), len(data.targets))
     average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes, data.calendar)
     means = [data.moments[name].mean for name in data.targets]

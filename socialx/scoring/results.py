@@ -1,6 +1,6 @@
-"""The results of scoring, typed: scores of several models under one protocol, and the explanation of one.
+"""Typed results: scores for several models under one protocol, and the explanation of a model.
 
-Limits that scores are asked to keep are texts: ``15min=2.7,60min=3.5`` or ``all=3``.
+MAE limits are texts: ``15min=2.7,60min=3.5`` or ``all=3``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import ErrorOf, HorizonScores, Scores
+from socialx.scoring.metrics import ErrorRow, HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.references import LAST_VALID, REFERENCES, ZEROS_COPIED
 
@@ -34,20 +34,20 @@ LIMITS = "fail_above"  # the argument that asks for them
 
 @dataclass(frozen=True)
 class ModelScores:
-    """The scores of one model: target -> scores at each horizon step and over all of them."""
+    """One model's scores: target -> scores at each horizon step and over all steps."""
 
     targets: Mapping[str, HorizonScores]
     step_minutes: int
 
     @classmethod
-    def of(cls, scores: Sequence[HorizonScores], protocol: ScoringProtocol) -> ModelScores:
-        """The scores of all targets, in their order."""
+    def from_scores(cls, scores: Sequence[HorizonScores], protocol: ScoringProtocol) -> ModelScores:
+        """Return the scores by target, in protocol order."""
         return cls(dict(zip(protocol.targets, scores, strict=True)), protocol.step_minutes)
 
     def by_minutes(self, target: str | None = None) -> dict[int | None, Scores]:
-        """Minutes ahead -> scores of the first target or the named one; the last row, None: over all steps.
+        """Return minutes ahead -> scores for a target (default: the first); the last key, None, is over all steps.
 
-        Raises SettingsError for what is no target.
+        Raises SettingsError for an unknown target.
         """
         if target is not None and target not in self.targets:
             names = ", ".join(self.targets)
@@ -57,7 +57,7 @@ class ModelScores:
         return dict(zip((*minutes, None), (*scores.by_step, scores.overall), strict=True))
 
     def at(self, minutes: int, target: str | None = None) -> Scores:
-        """The scores so many minutes ahead, of the first target or the named one; SettingsError for any other."""
+        """Return the scores at a lead time, for a target (default: the first); SettingsError for other minutes."""
         by_minutes = self.by_minutes(target)
         if minutes not in by_minutes:
             steps = ", ".join(map(str, list(by_minutes)[:-1]))
@@ -65,29 +65,28 @@ class ModelScores:
         return by_minutes[minutes]
 
     def overall(self, target: str | None = None) -> Scores:
-        """The scores over all horizon steps."""
+        """Return the scores over all horizon steps."""
         return self.by_minutes(target)[None]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, by target."""
-        found = {}
+        """Return the scores for JSON, by target."""
+        content = {}
         for target in self.targets:
             *steps, (_, overall) = self.by_minutes(target).items()
             by_step = [{"minutes": minutes, **scores.as_dict()} for minutes, scores in steps]
-            found[target] = {"by_step": by_step, "all": overall.as_dict()}
-        return found
+            content[target] = {"by_step": by_step, "all": overall.as_dict()}
+        return content
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(ResultRepr, Mapping[str, ModelScores]):
-    """The scores of several models on the same windows, by the name of the run or reference.
+    """The scores of several models on the same windows, by run or baseline name.
 
-    published: results of others under the same protocol, where references were asked for.  climatology_days: of
-    the same runs that know so many days before each day, which may be days of the split itself: scores that compare
-    with no frozen model's.  Beside published results it has what each run knows with the days of its training alone,
-    named ``RUN, days of the training``.  What was asked for: coverage of the prediction intervals of each run, by
-    target; by: the errors of the first target of each model, by what they are divided by; difference of two runs; drift
-    of each run.  inputs: files that were read, which ``to_csv`` never replaces.
+    published: published results under the same protocol, if baselines were scored.  climatology_days: the same runs
+    with climatology from days before each day, even within the split, to compare only with each other; also ``RUN, days
+    of the training``: runs with training-day climatology, comparable with published results.  coverage: run -> target
+    -> interval coverage.  by: model -> group -> errors in the first target.  difference: between two runs.  drift: per
+    run.  inputs: input files, which ``to_csv`` must keep.
     """
 
     split: str
@@ -96,35 +95,35 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     published: tuple[PublishedScore, ...]
     climatology_days: Mapping[str, ModelScores] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
-    by: Mapping[str, Mapping[str, tuple[ErrorOf, ...]]] = field(default_factory=dict)
+    by: Mapping[str, Mapping[str, tuple[ErrorRow, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
     drift: Mapping[str, Drift] = field(default_factory=dict)
     inputs: tuple[Path, ...] = field(default=(), repr=False)
 
     @property
-    def distinct(self) -> dict[str, ModelScores]:
-        """The models to show: on data without missing readings two references are one, and the last valid is shown."""
+    def distinct_models(self) -> dict[str, ModelScores]:
+        """The models to show: with complete data both naive baselines agree, and only ``naive`` is shown."""
         twins = ZEROS_COPIED in self.models and self.models[ZEROS_COPIED] == self.models.get(LAST_VALID)
         return {name: model for name, model in self.models.items() if not (twins and name == ZEROS_COPIED)}
 
     def headline(self) -> str:
-        """Which models were scored on which split, and the MAE of each over all steps."""
-        models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.distinct.items())
+        """Return a sentence with the models, the split, and the MAE over all steps."""
+        models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.distinct_models.items())
         return f"MAE in {self.protocol.unit} on the {self.split} split of {self.protocol.dataset}: {models}"
 
     def table(self) -> list[dict[str, Any]]:
-        """The MAE of the first target, a row per model: a quarter of an hour, half an hour, an hour ahead, and all."""
+        """Return a row per model: the first target's MAE at 15, 30 and 60 minutes, and over all steps."""
         rows = []
-        for name, model in self.distinct.items():
+        for name, model in self.distinct_models.items():
             scores = model.by_minutes()
             ahead = {f"{minutes} min": scores[minutes].mae for minutes in (15, 30, 60) if minutes in scores}
             rows.append({"model": name, **ahead, "all": scores[None].mae})
         return rows
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The scores of each model and target by minutes ahead, ``all``: over all steps; then the errors of ``by``.
+        """Yield scores per model, target and lead time (``all``: over all steps), and then the errors in ``by``.
 
-        Each row has ``COLUMNS``; those of ``by`` have mae and count alone.
+        Each row has ``COLUMNS``; error rows have only mae and count.
         """
         for name, model in {**self.models, **self.climatology_days}.items():
             for target in model.targets:
@@ -134,11 +133,11 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
                     yield {column: row[column] for column in COLUMNS}
         for name, tables in self.by.items():
             for by, errors in tables.items():
-                of = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
-                yield from ({**of, **asdict(row)} for row in errors if by != "horizon")
+                names = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
+                yield from ({**names, **asdict(row)} for row in errors if by != "horizon")
 
     def to_frame(self) -> pd.DataFrame:
-        """A tidy table: one row per model and horizon step.
+        """Return a tidy table: one row per model and horizon step.
 
         Columns: model, horizon (minutes ahead), mae, rmse (in ``unit``), mape (percent), r2, count, unit; with several
         targets also target, after model.
@@ -160,7 +159,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         return len(self.models)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: horizon steps with their minutes; a number that does not exist is None."""
+        """Return the evaluation for JSON; an undefined number is None."""
         asked = {
             "climatology_days": {name: model.as_dict() for name, model in self.climatology_days.items()},
             "intervals": _as_dicts(self.coverage),
@@ -177,7 +176,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         }
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``rows`` as CSV, whole or not at all."""
+        """Write ``rows`` as CSV, atomically."""
         check_output(Path(path), overwrite, self.inputs)
         with atomic_write(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, COLUMNS)
@@ -187,14 +186,14 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
 
 
 def _as_dicts(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
-    """Rows by two names, for JSON."""
-    return {name: {of: [asdict(row) for row in rows] for of, rows in each.items()} for name, each in tables.items()}
+    """Return nested tables for JSON."""
+    return {name: {key: [asdict(row) for row in rows] for key, rows in table.items()} for name, table in tables.items()}
 
 
-def published(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ...]:
-    """The results of others that scores under a protocol may be compared with: those of the same data under the same.
+def published_scores(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ...]:
+    """Return published results that are comparable under the protocol: same data, same protocol.
 
-    None where protocol or data are others.
+    Empty for any other data or protocol.
     """
     dataset = next((d for d in DATASETS.values() if d.dataset_name == protocol.dataset), None)
     same = split == "test" and protocol.period is None
@@ -208,14 +207,14 @@ def published(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ..
 
 
 class Limit(NamedTuple):
-    """The largest MAE of the first target so many minutes ahead; None: over all steps."""
+    """The largest allowed MAE for the first target at a lead time; None: over all steps."""
 
     minutes: int | None
     mae: float
 
 
-def limits_in(text: str) -> list[Limit]:
-    """``60min=3.5,all=3`` -> limits.  Raises SettingsError for any other text."""
+def parse_limits(text: str) -> list[Limit]:
+    """Parse ``60min=3.5,all=3``.  Raises SettingsError for any other text."""
     limits = []
     for split in text.split(","):
         match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", split)
@@ -226,10 +225,10 @@ def limits_in(text: str) -> list[Limit]:
     return limits
 
 
-def not_kept(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
-    """A message for each limit that a run or a file of forecasts does not keep.
+def exceeded_limits(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
+    """Return a message for each limit exceeded by a run or a forecast file.
 
-    Raises SettingsError for minutes that are no step.
+    Raises SettingsError for minutes outside the horizon steps.
     """
     lines = []
     for name in (name for name in scores if name not in REFERENCES):
@@ -238,8 +237,8 @@ def not_kept(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
             try:
                 mae = scores[name].overall().mae if minutes is None else scores[name].at(minutes).mae
             except SettingsError as error:
-                (said,) = error.messages
-                raise SettingsError(Argument(LIMITS, f"{minutes}min={most:g}"), said.what, said.remedy) from None
+                (message,) = error.messages
+                raise SettingsError(Argument(LIMITS, f"{minutes}min={most:g}"), message.what, message.remedy) from None
             if not mae <= most:
                 lines.append(Message(name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}"))
     return lines
@@ -247,7 +246,7 @@ def not_kept(scores: Evaluation, limits: Sequence[Limit]) -> list[Message]:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A neighbour with its attention weight, a mean over windows, heads and layers, and how far it is."""
+    """A neighbour with distance and attention weight, a mean over windows, heads and layers."""
 
     id: str
     weight: float
@@ -256,9 +255,9 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class SensorErrors:
-    """The MAE of one sensor, where it is, and the neighbours with the largest attention weights.
+    """One sensor's MAE and location, and the neighbours with the largest attention weights.
 
-    received: the attention weights that all sensors together give to this one; None where there are no weights.
+    received: the sum of attention weights from all sensors, if the model has weights.
     """
 
     id: str
@@ -272,12 +271,11 @@ class SensorErrors:
 
 @dataclass(frozen=True)
 class Head:
-    """What one head of a social layer does; None for a number that does not exist.
+    """What one head in a social layer does; None for an undefined number.
 
-    gate_radius_km: where its gate is one half; softness_km: within so much more or less than the radius the gate falls
-    from 0.73 to 0.27, 0 where it is hard.  Of its weights, means over windows and sensors: null_key, the weight of the
-    null key; entropy_nats, over the null key and the neighbours; distance_km, the mean over all weight given to a
-    neighbour.
+    gate_radius_km: distance at which the gate is one half.  softness_km: within this distance around the radius the
+    gate falls from 0.73 to 0.27, 0 for a hard gate.  Means over windows and sensors: null_key, weight on the null key;
+    entropy_nats, entropy over null key and neighbours; distance_km, mean distance over the weight on neighbours.
     """
 
     gate_radius_km: float | None
@@ -289,9 +287,9 @@ class Head:
 
 @dataclass(frozen=True)
 class Layer:
-    """One social layer: its heads and their mean; that of the distances goes by the weight given to neighbours.
+    """One social layer: heads, and the mean over heads; the mean distance is weighted by neighbour weight.
 
-    trained: whether the radii are learned.  neighbours: how many each sensor has.
+    trained: whether the radii are learned.  neighbours: number of neighbours per sensor.
     """
 
     name: str
@@ -303,19 +301,19 @@ class Layer:
 
 @dataclass(frozen=True)
 class ReferenceErrors:
-    """The errors of a reference forecast over the same windows."""
+    """A baseline's errors over the same windows."""
 
     mae: float | None
-    by_horizon: tuple[ErrorOf, ...]
-    by_hour: tuple[ErrorOf, ...]
+    by_horizon: tuple[ErrorRow, ...]
+    by_hour: tuple[ErrorRow, ...]
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation(ResultRepr):
-    """Errors of the first target in its unit, and the social layers of the model.
+    """Errors in the first target, in target units, and the model's social layers.
 
-    by_weekday: 0 is Monday.  sensors: the worst first, those without a valid target last.  no_pooling: why there are no
-    layers, else None.  times: of the first and the last row that is forecast.
+    by_weekday: 0 is Monday.  sensors: worst first, unscored sensors last.  no_pooling: the reason for empty layers,
+    else None.  times: first and last forecast row.
     """
 
     run: str
@@ -324,9 +322,9 @@ class Explanation(ResultRepr):
     unit: str
     mae: float | None
     count: int
-    by_horizon: tuple[ErrorOf, ...]
-    by_hour: tuple[ErrorOf, ...]
-    by_weekday: tuple[ErrorOf, ...]
+    by_horizon: tuple[ErrorRow, ...]
+    by_hour: tuple[ErrorRow, ...]
+    by_weekday: tuple[ErrorRow, ...]
     sensors: tuple[SensorErrors, ...]
     layers: tuple[Layer, ...]
     no_pooling: str | None
@@ -335,19 +333,20 @@ class Explanation(ResultRepr):
     times: tuple[str, str] | None = None
 
     def headline(self) -> str:
-        """The run, the split and the MAE over all sensors."""
+        """Return a sentence with the run, the split and the MAE over all sensors."""
         mae = "no valid target" if self.mae is None else f"MAE {self.mae:.3f} {self.unit}"
         return f"{self.run} on the {self.split} split, {self.target}: {mae} over {self.count:,} readings"
 
     def table(self) -> list[dict[str, Any]]:
-        """The sensors, the worst first, each with its MAE and its strongest neighbour."""
-        strongest = {each.id: each.neighbours[0].id for each in self.sensors if each.neighbours}
+        """Return the sensors, worst first, each with the MAE and the strongest neighbour."""
+        strongest = {sensor.id: sensor.neighbours[0].id for sensor in self.sensors if sensor.neighbours}
         return [
-            {"sensor": each.id, "mae": each.mae, "strongest neighbour": strongest.get(each.id)} for each in self.sensors
+            {"sensor": sensor.id, "mae": sensor.mae, "strongest neighbour": strongest.get(sensor.id)}
+            for sensor in self.sensors
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the explanation for JSON."""
         content = {"schema": EXPLANATION_SCHEMA, **asdict(self)}
         for holder in (content, *content["references"].values()):
             for name, key in (("by_horizon", "minutes"), ("by_hour", "hour"), ("by_weekday", "weekday")):

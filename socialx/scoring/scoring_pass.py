@@ -1,4 +1,4 @@
-"""The one pass over windows: a model forecasts each of them once, and every metric sees every forecast."""
+"""A single pass over windows: a model forecasts each window once, and every metric gets every forecast."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ from socialx.data.loaders import Loader
 
 
 class Metric(Protocol):
-    """What is asked of a pass: it adds up forecasts, and its ``compute`` gives the answer at the end."""
+    """Running sums over the forecasts in a pass, with a ``compute`` at the end."""
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] in the file's units, with what it was made from and what came after.
-
-        The device is not waited for.
-        """
+        """Add a forecast [B,P,N,G] in file units, with model input and target; the host continues at once."""
         ...
 
 
@@ -37,10 +34,10 @@ def run_metrics(
     stop: Callable[[], bool] = lambda: False,
     forecast: Callable[[TrainingBatch], Tensor] | None = None,
 ) -> bool:
-    """Forecast every window of a loader once and hand each batch to all metrics -> whether it came to the end.
+    """Forecast every window in a loader once, pass each batch to all metrics, and return whether the pass was finished.
 
-    model: on the device of ``precision``.  stop is asked before each batch; where it says so, the pass ends.  forecast:
-    another way to run the model on a batch.
+    model: on the device of ``precision``.  stop: asked before each batch; True ends the pass.  forecast: replaces the
+    model call on a batch.
     """
     was_training = model.training
     model.eval()
@@ -52,9 +49,9 @@ def run_metrics(
                     return False
                 moved = example.to(precision.device)
                 with precision.autocast():
-                    found = forecast(moved) if forecast else model(moved.batch)
+                    values = forecast(moved) if forecast else model(moved.batch)
                 for metric in metrics:
-                    metric.update(found, *moved)
+                    metric.update(values, *moved)
                 bar.advance(per_batch)
         return True
     finally:
@@ -64,15 +61,15 @@ def run_metrics(
 def run_metrics_per_model(
     models: Mapping[str, nn.Module], loader: Loader, precision: Precision, *kinds: Mapping[str, Metric]
 ) -> None:
-    """One pass of each of these models; kinds: of metrics, by the names of the models that they are asked about."""
+    """Run one pass per model; kinds: metrics by model name."""
     for name, model in models.items():
-        asked = [kind[name] for kind in kinds if name in kind]
-        run_metrics(model, loader, precision, *asked, name=f"score {name}")
+        metrics = [kind[name] for kind in kinds if name in kind]
+        run_metrics(model, loader, precision, *metrics, name=f"score {name}")
 
 
 def refuse_overflow(run: object, values: float | np.ndarray) -> None:
-    """Raise SocialxError where what a run computed is not finite: its weights are numbers that no training makes."""
+    """Raise SocialxError if a run computed NaN or infinity: the weights are too large."""
     lost = int(np.size(values) - np.isfinite(values).sum())
     if lost:
-        found = f"its weights overflow: {lost:,} of {np.size(values):,} values of its result are not finite numbers"
-        raise SocialxError(run, found, "train again")
+        problem = f"the weights overflow: {lost:,} of {np.size(values):,} values of the result are not finite"
+        raise SocialxError(run, problem, "train again")

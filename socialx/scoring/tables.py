@@ -1,4 +1,4 @@
-"""Scores as terminal tables: of runs and references, among published results, and the protocol below them."""
+"""Scores as terminal tables: runs, baselines and published results, with the protocol below."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.difference import LEAST_DAYS, Difference
 from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import NEARLY_ZERO, ErrorOf, Scores
+from socialx.scoring.metrics import NEARLY_ZERO, ErrorRow, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
 from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import FROZEN, Evaluation, ModelScores
@@ -37,21 +37,21 @@ OURS = "scored now"  # the source of our rows among published ones
 
 
 def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
-    """A table per target, the published results where there are any, and the protocol."""
+    """Print a table per target, published results if any, and the protocol."""
     out, protocol = console or Console(), evaluation.protocol
     for target in protocol.targets:
         title = f"{evaluation.split} windows"
         title = title if len(protocol.targets) == 1 else f"{target}, {title}"
-        print_scores(evaluation.distinct, target, protocol, title, out)
+        print_scores(evaluation.distinct_models, target, protocol, title, out)
         if evaluation.climatology_days:
-            known = f"{title}, climatology of the days before each day"
-            print_scores(evaluation.climatology_days, target, protocol, known, out)
+            heading = f"{title}, climatology of the days before each day"
+            print_scores(evaluation.climatology_days, target, protocol, heading, out)
         if evaluation.coverage:
             covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
             print_coverage(covered, protocol, protocol.targets[target], f"{title}, prediction intervals", out)
-    for what in next(iter(evaluation.by.values()), {}):
-        of_models = {name: tables[what] for name, tables in evaluation.by.items() if name in evaluation.distinct}
-        print_errors(of_models, what, evaluation, out)
+    for by in next(iter(evaluation.by.values()), {}):
+        errors = {name: tables[by] for name, tables in evaluation.by.items() if name in evaluation.distinct_models}
+        print_errors(errors, by, evaluation, out)
     if evaluation.difference:
         print_difference(evaluation.difference, protocol, out)
     for name, drift in evaluation.drift.items():
@@ -59,17 +59,17 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     if evaluation.published:
         print_ladder(ladder_rows(evaluation), out)
     print_protocol(protocol, out)
-    lines = [*undivided(evaluation), *verdicts(evaluation)]
+    lines = [*mape_notes(evaluation), *verdicts(evaluation)]
     if evaluation.difference and evaluation.difference.start:
-        lines.append(of_local_training(evaluation.difference))
+        lines.append(fine_tuning_verdict(evaluation.difference))
     for line in (*lines, *(line for name, drift in evaluation.drift.items() for line in drift_lines(name, drift))):
         print_line(out, line)
 
 
-def undivided(evaluation: Evaluation) -> list[str]:
-    """How many readings the MAPE of each target leaves out, a line each where there are any."""
+def mape_notes(evaluation: Evaluation) -> list[str]:
+    """Return a line for each target with observations that MAPE leaves out, and the number of such observations."""
     lines = []
-    first = next(iter(evaluation.distinct.values()))
+    first = next(iter(evaluation.distinct_models.values()))
     for target in first.targets:
         scores = first.overall(target)
         if left_out := scores.undivided:
@@ -79,31 +79,31 @@ def undivided(evaluation: Evaluation) -> list[str]:
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """How each run compares with the best reference by the MAE over all steps, a line each and target.
+    """Return a line per run and target: the overall MAE compared with the best baseline.
 
-    A run that is better over all steps and worse than a reference 15, 30 or 60 minutes ahead: the line says where.
+    A run with the lower overall MAE may be worse at 15, 30 or 60 minutes: the line says where.
     """
     protocol, lines = evaluation.protocol, []
     for target, unit in protocol.targets.items():
-        scores = {name: model.by_minutes(target) for name, model in evaluation.distinct.items()}
-        references = {name: each for name, each in scores.items() if name in REFERENCES}
-        maes = {name: each[None].mae for name, each in references.items() if each[None].mae > 0}
+        scores = {name: model.by_minutes(target) for name, model in evaluation.distinct_models.items()}
+        references = {name: rows for name, rows in scores.items() if name in REFERENCES}
+        maes = {name: rows[None].mae for name, rows in references.items() if rows[None].mae > 0}
         if not maes:
             continue
         best = min(maes, key=lambda name: maes[name])
-        of = "" if len(protocol.targets) == 1 else f" of {target}"
-        for name in (each for each in scores if each not in REFERENCES and math.isfinite(scores[each][None].mae)):
+        suffix = "" if len(protocol.targets) == 1 else f" of {target}"
+        for name in (run for run in scores if run not in REFERENCES and math.isfinite(scores[run][None].mae)):
             mae = scores[name][None].mae
             gain = 1 - mae / maes[best]
             than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than the best baseline"
-            line = f"{name}: MAE{of} {mae:.4g}{unit_suffix(unit)} over all steps, {than} ({best}, {maes[best]:.4g})"
-            where = worse_at(scores[name], references, protocol) if gain > 0 else ""
+            line = f"{name}: MAE{suffix} {mae:.4g}{unit_suffix(unit)} over all steps, {than} ({best}, {maes[best]:.4g})"
+            where = worse_steps(scores[name], references, protocol) if gain > 0 else ""
             lines.append(f"{line}; worse at {where}" if where else line)
     return lines
 
 
-def of_local_training(difference: Difference) -> str:
-    """Whether the training of one run from the other one pays, by the interval over all steps."""
+def fine_tuning_verdict(difference: Difference) -> str:
+    """Return whether fine-tuning one run from the other is significantly better, over all steps."""
     whole, start = difference.rows[-1], difference.start
     run = difference.first if start == difference.second else difference.second
     if not whole.differs:
@@ -112,18 +112,18 @@ def of_local_training(difference: Difference) -> str:
     return f"fine-tuning {run} from {start}: the MAE of all steps is significantly {'smaller' if smaller else 'larger'}"
 
 
-def worse_at(
+def worse_steps(
     run: Mapping[int | None, Scores],
     references: Mapping[str, Mapping[int | None, Scores]],
     protocol: ScoringProtocol,
 ) -> str:
-    """At which of the reported steps a reference forecasts better than a run, and with which MAE, in words.
+    """Return the reported steps at which a baseline beats a run, with both MAEs, in words.
 
     run, references: minutes ahead -> scores.
     """
     where = []
     for minutes in reported_minutes(protocol.horizon, protocol.step_minutes)[:-1]:
-        name = min(references, key=lambda each: references[each][minutes].mae)
+        name = min(references, key=lambda reference: references[reference][minutes].mae)
         mae, least = run[minutes].mae, references[name][minutes].mae
         if least < mae:
             where.append(f"{step_name(minutes)} ({mae:.4g}, {name} {least:.4g})")
@@ -133,10 +133,7 @@ def worse_at(
 def print_scores(
     rows: Mapping[str, ModelScores], target: str, protocol: ScoringProtocol, title: str, out: Console
 ) -> None:
-    """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
-
-    Horizons beyond P are left out.
-    """
+    """Print MAE, RMSE, MAPE and R2 per model at 15, 30 and 60 minutes, if within the horizon, and over all steps."""
     unit = unit_suffix(protocol.targets[target])
     table = Table(title=title, title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
@@ -156,7 +153,7 @@ def print_scores(
 def print_coverage(
     rows: Mapping[str, Iterable[Coverage]], protocol: ScoringProtocol, unit: str, title: str, out: Console
 ) -> None:
-    """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
+    """Print interval coverage and mean width at 15, 30 and 60 minutes and over all steps."""
     table = Table(show_edge=False)
     table.add_column("model", overflow="fold")
     for head in ("interval", "at", "covered", f"mean width{unit_suffix(unit)}"):
@@ -172,35 +169,35 @@ def print_coverage(
     print_table(out, title, table)
 
 
-def key_text(what: str, key: Any) -> str:
-    """The key of a row of errors by one of ``BY``, as it is printed."""
-    return {"horizon": f"{key} min", "hour": f"{key:02}:00" if what == "hour" else ""}.get(what, str(key))
+def key_text(by: str, key: Any) -> str:
+    """Return the printed key of an error row grouped by one of ``BY``."""
+    return {"horizon": f"{key} min", "hour": f"{key:02}:00" if by == "hour" else ""}.get(by, str(key))
 
 
-def print_errors(rows: Mapping[str, Sequence[ErrorOf]], what: str, evaluation: Evaluation, out: Console) -> None:
-    """The MAE of each model by what its errors are divided by; of sensors the ten worst of the last model.
+def print_errors(rows: Mapping[str, Sequence[ErrorRow]], by: str, evaluation: Evaluation, out: Console) -> None:
+    """Print the MAE per model and group; for sensors, the ten worst in the last model.
 
-    What has no valid reading is left out.
+    Only groups with valid observations are shown.
     """
     protocol, last = evaluation.protocol, list(rows.values())[-1]
-    order = [place for place, row in enumerate(last) if row.count]
+    order = [index for index, row in enumerate(last) if row.count]
     unit = f" in{unit_suffix(protocol.unit)}" if unit_suffix(protocol.unit) else ""
-    title = f"{evaluation.split} windows, {next(iter(protocol.targets))}, MAE{unit} by {what}"
-    if what == "sensor":
-        order = sorted(order, key=lambda place: -(last[place].mae or 0))[:WORST]
+    title = f"{evaluation.split} windows, {next(iter(protocol.targets))}, MAE{unit} by {by}"
+    if by == "sensor":
+        order = sorted(order, key=lambda index: -(last[index].mae or 0))[:WORST]
         title += f", the {len(order)} worst of {len(last)}" if len(order) < len(last) else ", the worst first"
-    table = number_table(what)
+    table = number_table(by)
     for name in rows:
         table.add_column(escape(name), justify="right")
     table.add_column("readings", justify="right", no_wrap=True)
-    for place in order:
-        maes = (number(each[place].mae, 4) for each in rows.values())
-        table.add_row(escape(key_text(what, last[place].key)), *maes, f"{last[place].count:,}")
+    for index in order:
+        maes = (number(errors[index].mae, 4) for errors in rows.values())
+        table.add_row(escape(key_text(by, last[index].key)), *maes, f"{last[index].count:,}")
     print_table(out, title, table)
 
 
 def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
-    """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
+    """Print the MAE difference with the interval, at 15, 30 and 60 minutes and over all steps."""
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
     table = number_table("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "it differs")
     for row in (row for row in difference.rows if row.minutes in shown):
@@ -212,7 +209,7 @@ def print_difference(difference: Difference, protocol: ScoringProtocol, out: Con
 
 
 def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console) -> None:
-    """The last days of a run: MAE, readings in their intervals, and how many sensors are worse."""
+    """Print the last days of a run: MAE, coverage, and number of worse sensors."""
     inside = f"in the {LEVEL:.0%} interval"
     table = number_table("day", f"MAE{unit_suffix(protocol.unit)}", inside, "worse sensors", "readings")
     for day in drift.days[-DRIFT_DAYS:]:
@@ -223,35 +220,34 @@ def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console
 
 
 def drift_lines(name: str, drift: Drift) -> list[str]:
-    """Whether a run is as good as its calibration promised, and what helps where it is not."""
+    """Return whether a run keeps the promised coverage, and what helps otherwise."""
     lines = []
     if drift.stuck:
-        each = [f"{sensor} for {hours:.0f} h" for sensor, hours in drift.stuck.items()]
+        samples = [f"{sensor} for {hours:.0f} h" for sensor, hours in drift.stuck.items()]
         lines.append(
-            f"{counted(len(each), 'sensor repeats', 'sensors repeat')} one reading ({sample(each)}): repair them"
+            f"{counted(len(samples), 'sensor repeats', 'sensors repeat')} one reading ({sample(samples)}): repair them"
         )
     if drift.sensors:
-        each = [f"{sensor} since {date}" for sensor, date in drift.sensors.items()]
+        samples = [f"{sensor} since {date}" for sensor, date in drift.sensors.items()]
         share = f"less than {LEAST_OF_SENSOR:.0%} are in their intervals"
-        lines.append(
-            f"{name} is worse on {counted(len(each), 'sensor')} ({sample(each)}), where {share}: look at the detectors"
-        )
+        many = f"{counted(len(samples), 'sensor')} ({sample(samples)})"
+        lines.append(f"{name} is worse on {many}, where {share}: look at the detectors")
     week = f"of the last {min(WEEK, len(drift.days))} days"
-    found = "no reading" if drift.covered is None else f"{drift.covered:.1%} of the readings"
+    inside = "no reading" if drift.covered is None else f"{drift.covered:.1%} of the readings"
     if drift.low is not None:
-        found += f" ({drift.low:.1%} to {drift.high:.1%})"
-    found = f"{found} {week} are in their {LEVEL:.0%} intervals"
+        inside += f" ({drift.low:.1%} to {drift.high:.1%})"
+    inside = f"{inside} {week} are in their {LEVEL:.0%} intervals"
     if drift.since is not None:
-        lines.append(f"{name} is worse since {drift.since}: {found}: a training that starts from its weights may help")
+        lines.append(f"{name} is worse since {drift.since}: {inside}: a training that starts from its weights may help")
     elif drift.low is None:
-        lines.append(f"{name}: {found}; {LEAST_DAYS} days say whether the network is worse")
+        lines.append(f"{name}: {inside}; {LEAST_DAYS} days say whether the network is worse")
     else:
-        lines.append(f"{name} is as expected{' elsewhere' if lines else ''}: {found}")
+        lines.append(f"{name} is as expected{' elsewhere' if lines else ''}: {inside}")
     return lines
 
 
 def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> None:
-    """Our rows among the published ones, as ``ladder_rows`` has them; ours in bold."""
+    """Print the rows from ``ladder_rows``, our rows in bold."""
     table = Table(title="among published results", title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
     for minutes in SCORED_MINUTES:
@@ -262,18 +258,18 @@ def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> No
         origin = source if source == OURS else f"[{notes.setdefault(source, len(notes) + 1)}]"
         table.add_row(escape(name), *mae, escape(origin), style="bold" if source == OURS else "")
     out.print(table)
-    for source, place in notes.items():
-        print_line(out, f"[{place}] {source}")
+    for source, note in notes.items():
+        print_line(out, f"[{note}] {source}")
 
 
 def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) -> list[tuple[str, list[str], str]]:
-    """Name, MAE at 15, 30 and 60 minutes and source of our rows and of the published ones, the worst mean first.
+    """Return name, MAE at 15, 30 and 60 minutes, and source, for our rows and published rows, worst mean first.
 
-    Published models read the history alone.  The name of a run that reads past days says so, and a second row has it
-    with the days of its training.  short: other names of the runs.
+    Published models read only the lookback.  So a run name says if the run reads past days, and a second row scores the
+    run with training-day climatology.  short: replaces run names.
     """
     ours: dict[str, ModelScores] = {}
-    for name, model in evaluation.distinct.items():
+    for name, model in evaluation.distinct_models.items():
         trained, shown = evaluation.protocol.trained.get(name), (short or {}).get(name, name)
         ours[f"{shown}, which reads past days" if trained and trained.past_days else shown] = model
         if frozen := evaluation.climatology_days.get(f"{name}, {FROZEN}"):
@@ -291,17 +287,17 @@ def _cells(s: Scores) -> list[str]:
 
 
 def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
-    """The protocol in a few lines."""
+    """Print the protocol in a few lines."""
     out = console or Console()
     for line in protocol_lines(protocol):
         print_line(out, line)
 
 
 def protocol_lines(protocol: ScoringProtocol) -> list[str]:
-    """What a comparison with these scores must agree on."""
+    """Return the facts that comparable scores must share."""
     w, left_out = protocol.windows, protocol.windows_left_out
     targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
-    read = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
+    inputs = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
     normalisers = "; ".join(
         f"{name if len(protocol.scaler) > 1 else 'scaler'} mean {fit.mean:.4f} std {fit.std:.4f}"
         for name, fit in protocol.scaler.items()
@@ -309,7 +305,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
     gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
     local = f", days of {protocol.local_zone}" if protocol.local_zone else ""
     lines = [
-        f"{protocol.dataset} {targets}{read}, {counted(protocol.sensors, 'sensor')}, every "
+        f"{protocol.dataset} {targets}{inputs}, {counted(protocol.sensors, 'sensor')}, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
         f"{protocol.split_method} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.lookback} "
         f"+ {protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap{gapped}",
@@ -329,10 +325,10 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}{reads}")
         if trained.checksum != protocol.checksum:
             seen, between = "it may have seen some of these windows", ""
-            of = protocol.period or protocol
-            here, then = (of.first_time, of.last_time), (trained.first_time, trained.last_time)
-            if None not in (*here, *then):
-                (begin, end), (first, last) = map(str, here), map(str, then)
+            span = protocol.period or protocol
+            data_span, training_span = (span.first_time, span.last_time), (trained.first_time, trained.last_time)
+            if None not in (*data_span, *training_span):
+                (begin, end), (first, last) = map(str, data_span), map(str, training_span)
                 between = f"its data is of {first[:16]} .. {last[:16]}, this of {begin[:16]} .. {end[:16]}: "
                 seen = "unseen" if last < begin or end < first else seen
             lines[-1] += f", trained on other data ({trained.checksum[:12]}): {between}{seen}"

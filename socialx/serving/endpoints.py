@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 import socialx
 from socialx.core.errors import SocialxError
 from socialx.drawing.page import digest, files, render
-from socialx.scoring.free_flow import free_flow_of
+from socialx.scoring.free_flow import free_flow_speeds
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import LATE_STEPS, Latest, error_text, to_json
 from socialx.serving.posted import CSV, JSON, LastHour, read_issue
@@ -154,7 +154,7 @@ class Service:
         latest.keep(issued, [self.worker.forward(issue.batch) for issue in issued])
         self.follow, self.latest = follow, latest
         if "speed" in self.experiment.data.targets[0]:
-            self.free_flow = free_flow_of(latest.experiment.data)[:, 0]
+            self.free_flow = free_flow_speeds(latest.experiment.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
         """Return sensors with locations and free-flow speeds, sizes and units."""

@@ -101,7 +101,7 @@ class Latest:
         issue, context, data = issued[0], issued[0].context, issued[0].experiment.data
         if self.band is not None:
             self._score(issue)
-            ends = self.band.intervals.around(torch.from_numpy(values[0]), LEVEL)
+            ends = self.band.intervals.apply(torch.from_numpy(values[0]), LEVEL)
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
         forecast, *earlier = (
             one.forecast(self.run, given, self.band) for one, given in zip(issued, values, strict=True)

@@ -122,7 +122,7 @@ def build(
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
     free_flow = latest_free_flow(data)[1].tolist()
-    protocol = ScoringProtocol.of(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
+    protocol = ScoringProtocol.from_data(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
     return Experiment(settings, precision, data, model, protocol)
 
 

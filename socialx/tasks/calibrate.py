@@ -9,7 +9,7 @@ from typing import Annotated, Any, Unpack
 from socialx.core.errors import Command, SocialxError
 from socialx.core.help import RUN, with_help
 from socialx.core.progress import Callback, subscribe
-from socialx.scoring.intervals import ConformalIntervals, calibrated
+from socialx.scoring.intervals import ConformalIntervals, fit_intervals
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
@@ -47,6 +47,6 @@ def calibrate(
                 raise SocialxError(experiment.data.store.path, f"it has {steps}", "name a file of that step")
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):
-                found = calibrated(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)
+                found = fit_intervals(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)
             folder.write_intervals(found)
         return found

@@ -168,7 +168,7 @@ def _convert(
     untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
-        failing = checks.OF_VALIDATE if validate else ()
+        failing = checks.VALIDATE_CHECKS if validate else ()
         told = (*failing, "units")  # which the reader has told
         untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
         problems = tuple(checks.messages(report, target, failing)) if validate else None
@@ -180,7 +180,7 @@ def _convert(
         following = (Command("backfill", target, meta_csv="LOCATIONS.csv"), alone)
     middle = centre(readings.sensors.latitude, readings.sensors.longitude)
     if middle and request.timezone != readings.timezone:  # the file is in UTC, of which no check says more
-        far = checks.far_from_zone(middle, request.timezone, summary.first_timestamp, str(target))
+        far = checks.zone_mismatch(middle, request.timezone, summary.first_timestamp, str(target))
         untold += [Message(target, far)] if far else []
     for message in untold:
         note(message)
@@ -332,7 +332,7 @@ class Inspection(ResultRepr):
     def failed(self, names: str | Sequence[str]) -> list[str]:
         """The lines of those of the named checks that the file does not meet; ``all`` is every check."""
         known = checks.parse(names)
-        return [] if self.report is None else checks.failed(self.report, known)
+        return [] if self.report is None else checks.failed_checks(self.report, known)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the same keys for every file; None where there is no report."""

@@ -29,7 +29,7 @@ from socialx.scoring.drift import DailyCoverage
 from socialx.scoring.intervals import RunningCoverage
 from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
-from socialx.scoring.results import Evaluation, ModelScores, published
+from socialx.scoring.results import Evaluation, ModelScores, published_scores
 from socialx.scoring.scoring_pass import Metric, refuse_overflow, run_metrics_per_model
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
@@ -95,7 +95,7 @@ def evaluate(
         compared = names if compare else []
         scores, beside = _in_one_pass(scored, models, by, compared, intervals, drift, saved)
         protocol = scored.protocol
-        results = published(protocol, split) if baselines else ()
+        results = published_scores(protocol, split) if baselines else ()
         known_too = scored.with_known_days(known, frozen=bool(results))
         return Evaluation(split, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
 
@@ -124,7 +124,7 @@ def _in_one_pass(
     run_metrics_per_model(
         models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, saved
     )
-    found = {name: ModelScores.of(each.compute(), scored.protocol) for name, each in scores.items()}
+    found = {name: ModelScores.from_scores(each.compute(), scored.protocol) for name, each in scores.items()}
     for run in runs:
         for target in data.targets:
             overall = found[run].overall(target)

@@ -63,7 +63,7 @@ def explain(
         with when_memory_runs_out(scored.experiment):
             baselines = {each: forecast for each, forecast in scored.baselines().items() if each != ZEROS_COPIED}
             errors, weights = scored.errors(), AttentionWeights(model)
-            with weights.in_some_of(len(scored.loader)):
+            with weights.sample_batches(len(scored.loader)):
                 run_metrics(model, scored.loader, precision, errors, name=f"explain {name}")
             of_baselines = {baseline: scored.errors() for baseline in baselines}
             run_metrics_per_model(baselines, scored.loader, precision, of_baselines)

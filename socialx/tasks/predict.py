@@ -149,7 +149,7 @@ class Band:
 
     def around(self, forecast: Forecast, values: np.ndarray) -> Forecast:
         """The same forecast with both ends.  values float32 [W,P,N,G]: what the model gave, before it was cut at 0."""
-        low, high = self.intervals.around(torch.from_numpy(values), self.level)
+        low, high = self.intervals.apply(torch.from_numpy(values), self.level)
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
@@ -167,13 +167,13 @@ def band_of(run: TrainedRun, trained: Trained, experiment: Experiment, level: fl
     """
     sensors = experiment.data.sensors.ids
     found, of = intervals_of(run, trained, experiment, issued)
-    found.place(level)
+    found.level_index(level)
     if of:
         note(f"intervals of the errors on {of}")
     elif unknown := [name for name in sensors if name not in set(found.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
         note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))
-    return Band(found.of(sensors, torch.device("cpu"), experiment.protocol.targets), level)
+    return Band(found.for_sensors(sensors, torch.device("cpu"), experiment.protocol.targets), level)
 
 
 def as_forecast(

@@ -22,7 +22,7 @@ from socialx.dataset import Dataset
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S, Time, as_text, wall_seconds
 from socialx.forecast.files import Scored, read_forecasts
-from socialx.scoring.free_flow import free_flow_of
+from socialx.scoring.free_flow import free_flow_speeds
 from socialx.scoring.intervals import ConformalIntervals
 from socialx.scoring.metrics import RunningErrors, RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
@@ -102,12 +102,12 @@ class ScoredSplit:
                 sums, size = self.scores(), experiment.settings.loader.batch_size
                 loader = self.data.loader(self.split, size, some=self.places, days=(days,))
                 run_metrics(experiment.model, loader, experiment.precision, sums, name=f"score {name}")
-                found[name] = ModelScores.of(sums.compute(), self.protocol)
+                found[name] = ModelScores.from_scores(sums.compute(), self.protocol)
         return found
 
     @cached_property
     def _free_flow(self) -> np.ndarray:
-        return free_flow_of(self.data)
+        return free_flow_speeds(self.data)
 
     def errors(self, congestion: bool = False) -> RunningErrors:
         """The question where a model errs; congestion: also below half of the free-flow speed, which is measured."""
@@ -123,7 +123,7 @@ class ScoredSplit:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""
         experiment = self.experiments[run]
         intervals, _ = intervals_of(self.runs[run], self.trained[run], experiment, int(self.issued[0]))
-        return intervals.of(self.data.sensors.ids, self.device, experiment.protocol.targets)
+        return intervals.for_sensors(self.data.sensors.ids, self.device, experiment.protocol.targets)
 
 
 def scored_split(

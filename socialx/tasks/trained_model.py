@@ -25,9 +25,9 @@ from socialx.files.store.quantities import KMH, ratio_of_units
 from socialx.files.store.store import Store, open_store
 from socialx.model.forecaster import CoarserStepAdapter
 from socialx.model.state import check_state, for_sensors, starting_state
-from socialx.scoring.free_flow import free_flow_of, latest_free_flow
-from socialx.scoring.intervals import PAST_DAYS, ConformalIntervals, calibrated_before
-from socialx.scoring.protocol import ScoringProtocol, Trained, network_of
+from socialx.scoring.free_flow import free_flow_speeds, latest_free_flow
+from socialx.scoring.intervals import PAST_DAYS, ConformalIntervals, fit_past_intervals
+from socialx.scoring.protocol import ScoringProtocol, Trained, network_checksum
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
 from socialx.settings.layers import ConfigLayers, Loaded, differences
 from socialx.settings.schema import SCORING, Settings
@@ -119,21 +119,21 @@ def intervals_of(
     """
     data, protocol = experiment.data, experiment.protocol
     of_run = run.read_intervals(trained.weights) if run.intervals.exists() else None
-    here = of_run and (network_of(of_run.sensors), of_run.protocol.step_minutes)
+    here = of_run and (network_checksum(of_run.sensors), of_run.protocol.step_minutes)
     elsewhere = experiment.settings.model.zero_shot and here != (protocol.network, protocol.step_minutes)
     if elsewhere:
         size = experiment.settings.loader.batch_size
-        own = calibrated_before(issued, experiment.model, data, size, experiment.precision, protocol, trained.weights)
+        own = fit_past_intervals(issued, experiment.model, data, size, experiment.precision, protocol, trained.weights)
         if own is not None:
             return own, f"the last {counted(min(data.climatology_days(issued), PAST_DAYS), 'day')} of {data.store.path}"
     of_run = of_run or run.read_intervals(trained.weights)
     paces = [free_flow_ratio(protocol, of_run.protocol, name) for name in protocol.targets]
     if not elsewhere:
-        return of_run.times(paces), ""
-    flow = free_flow_of(data, slice(0, data.rows_until(issued)))
+        return of_run.rescale(paces), ""
+    flow = free_flow_speeds(data, slice(0, data.rows_until(issued)))
     guess = f"{of_run.protocol.dataset}, where {run.named} was calibrated, as a first guess"
     few = f"{data.store.path} has too few readings of the week before"
-    return of_run.elsewhere(data.sensors.ids, flow, paces, protocol), f"{guess}: {few}"
+    return of_run.for_network(data.sensors.ids, flow, paces, protocol), f"{guess}: {few}"
 
 
 def places_of(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
@@ -223,7 +223,7 @@ def _compared(
         state, then = adapt_to_file(experiment, state, replace(then, step_minutes=now.step_minutes))
     new = [vdid for vdid in experiment.data.sensors.ids if tied and run.sensors and vdid not in run.sensors]
     now.refuse_other(then, run.named, file, tied, same_missing, new=new)
-    return state, then.beside(now)
+    return state, then.align_clock(now)
 
 
 def _built(

@@ -52,8 +52,8 @@ from socialx.core.precision import Precision
 from socialx.data.climatology import DailyStats
 from socialx.dataset import Dataset, checksum_of
 from socialx.files.store.store import Store, open_store
-from socialx.scoring.intervals import ConformalIntervals, calibrated
-from socialx.scoring.protocol import ScoringProtocol, network_of
+from socialx.scoring.intervals import ConformalIntervals, fit_intervals
+from socialx.scoring.protocol import ScoringProtocol, network_checksum
 from socialx.settings.file import read_settings
 from socialx.training import checkpoint
 
@@ -279,7 +279,7 @@ class RunFolder:
         weights = self.read_weights()
         model.load_state_dict(weights.state)
         precision = Precision("32-true", device)
-        self.write_intervals(calibrated(model, data, batch_size, precision, now, weights.fingerprint))
+        self.write_intervals(fit_intervals(model, data, batch_size, precision, now, weights.fingerprint))
 
     def read_state(self, device: torch.device) -> dict[str, Any]:
         """The state to resume from on ``device``: learner, progress, and generators.
@@ -315,7 +315,7 @@ class TrainedRun(RunFolder):
         protocol, fixed = _protocol_in(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
             raise SocialxError(folder.path / "protocol.json", "its content is not what train writes", NAME_A_RUN)
-        if sensors is not None and network_of(sensors) != protocol.network:
+        if sensors is not None and network_checksum(sensors) != protocol.network:
             found = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
             raise SocialxError(ids, found, "copy the whole run folder again, or train again")
         run = cls(folder.path, named=named, own=own, fixed=fixed, protocol=protocol, sensors=sensors, record=record)

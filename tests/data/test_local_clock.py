@@ -16,7 +16,7 @@ from socialx.data.climatology import RollingClimatology
 from socialx.data.series import ContextReader, Series
 from socialx.data.source import Arrays
 from socialx.files.store.time_axis import clock_changes
-from socialx.scoring.metrics import RunningErrors, maes_of
+from socialx.scoring.metrics import RunningErrors, mae_values
 from tests.networks import CPU
 
 ZONES = [
@@ -104,7 +104,7 @@ def test_errors_by_hour_are_of_the_hour_of_the_zone() -> None:
     for part in starts.split(1000):
         target = series.target(part)
         errors.update(torch.full_like(target.values, 60.0), series.window(part), Target(*target))
-    by_hour = maes_of(errors.compute()["hour"])
+    by_hour = mae_values(errors.compute()["hour"])
     assert np.flatnonzero(by_hour).tolist() == [8]
     assert by_hour[8] == pytest.approx(30 / 4, abs=1e-6)
 

@@ -268,7 +268,7 @@ def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:
     )
     arguments = ["convert", "csv", data, "--without-positions", "--output-h5", tmp_path / "out.h5", "--validate"]
     done = socialx(*arguments)
-    assert (done.exit_code, "3 of 3 sensors have no position" in done.stderr) == (3, True)
+    assert (done.exit_code, "3 of 3 sensors have no location" in done.stderr) == (3, True)
     assert socialx("backfill", tmp_path / "out.h5").exit_code == 1
     assert socialx("backfill", tmp_path / "out.h5", "--meta-csv", write_locations(tmp_path / "meta.csv")).exit_code == 0
     assert socialx("inspect", tmp_path / "out.h5", "--fail-unless", "positions,vd_info").exit_code == 0

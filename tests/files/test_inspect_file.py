@@ -22,7 +22,7 @@ from socialx.files.store import time_axis
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
 from socialx.files.store.writer import create
-from socialx.inspection.checks import CHECKS, PROBLEMS, failed, parse, problems, remarks
+from socialx.inspection.checks import CHECKS, PROBLEMS, failed_checks, parse, problems, remarks
 from socialx.inspection.report import Report, inspect
 from socialx.inspection.tables import print_report
 from tests.data_files import (
@@ -86,7 +86,7 @@ CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
 def test_what_fails_a_file(tmp_path: Path, case: str) -> None:
     change, expected = CASES[case]
     report = inspect(changed(small_store(tmp_path / "out.h5"), change))
-    assert [name for name in PROBLEMS if failed(report, [name])] == expected
+    assert [name for name in PROBLEMS if failed_checks(report, [name])] == expected
     assert len(problems(report)) == len(expected)
 
 
@@ -277,7 +277,7 @@ def test_clock_changes_are_those_of_zoneinfo(tmp_path: Path, zone: str) -> None:
 def test_no_clock_changes_without_a_known_zone(tmp_path: Path, zone: str | None) -> None:
     report = reported(tmp_path, moving(72), timestamps(72, "2012-03-11T00:00:00"), timezone=zone)
     assert (clock(report), report.timezone) == ((None, None, None), zone)
-    assert len(failed(report, ["timezone"])) == 1
+    assert len(failed_checks(report, ["timezone"])) == 1
 
 
 def test_no_clock_changes_without_time_zone_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,18 +365,18 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 GAP = {"gaps": 1, "largest_gap_minutes": 15.0, "gap_list": [{"from": "x", "to": "y", "missing_rows": 2}]}
 FAILS: dict[str, tuple[dict[str, Any], str]] = {
-    "rows": ({"declared_rows": 41}, "it has 40 rows, its attribute num_timesteps says 41"),
+    "rows": ({"declared_rows": 41}, "the file has 40 rows, but the attribute num_timesteps says 41"),
     "duplicates": ({"duplicates": 2}, "2 rows have the time of an earlier row"),
-    "positions": ({"without_position": ["b"]}, "1 of 3 sensors has no position (b)"),
+    "positions": ({"without_position": ["b"]}, "1 of 3 sensors has no location (b)"),
     "vd_info": (
         {"without_info": ["b"], "unknown_info": ["x"]},
         "1 of 3 sensors is not in vd_info (b); 1 sensor of vd_info is not in vdids (x)",
     ),
     "order": ({"backward_steps": 1}, "1 row is not later than the row before"),
-    "epochs": ({"wrong_epochs": 3}, "3 of its timestamps_epoch are not the wall time of their row read as UTC"),
+    "epochs": ({"wrong_epochs": 3}, "3 values of timestamps_epoch are not the wall time of their row read as UTC"),
     "coordinates": (
         {"duplicate_positions": [["a", "b"]], "outlier_sensors": ["c"]},
-        "2 sensors share their position (a=b); 1 sensor is far from all others (c)",
+        "2 sensors share a location (a=b); 1 sensor is far from all others (c)",
     ),
     "gaps": (GAP, "1 gap in time, the largest 15 min (x .. y)"),
     "regular": ({"irregular_steps": 4}, "4 steps are not a multiple of 5 min"),
@@ -388,11 +388,11 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "negative": (
         {"negative_readings": 4000, "most_negative": -1.0},
-        "4,000 readings of avg_speed are below 0, most often -1: if it means no reading, convert again with missing=-1",
+        "4,000 readings of avg_speed are below 0, most often -1: if it means a missing value, convert again with missing=-1",
     ),
     "zeros": (
         {"zero_share": 0.25, "missing": -1.0},
-        "25.0 % of the readings are 0, a speed: if it means no reading, convert again with missing='0,-1'",
+        "25.0 % of the readings are 0, a speed: if it means a missing value, convert again with missing='0,-1'",
     ),
     "odd_values": (
         {
@@ -401,14 +401,14 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
                 "c": {"value": 254.5, "readings": 1, "share": 0.1},
             }
         },
-        "255 stands in 20 readings of 1 sensor (b); 254.5 stands in 1 reading of 1 sensor (c), far from all others: "
-        "if it means no reading, convert again with missing='255,254.5'",
+        "255 is in 20 readings of 1 sensor (b); 254.5 is in 1 reading of 1 sensor (c), far from all others: "
+        "if it means a missing value, convert again with missing='255,254.5'",
     ),
-    "outage": ({"longest_outage_steps": 289}, "no sensor has a reading for 24.1 h (289 rows)"),
+    "outage": ({"longest_outage_steps": 289}, "all sensors are silent for 24.1 h (289 rows)"),
     "units": ({"unit": "unknown"}, "the unit of avg_speed is not stored: socialx.backfill('FILE', units='UNIT')"),
     "timezone": (
         {"timezone": None},
-        "it does not say in which time zone its wall times are: socialx.backfill('FILE', timezone='ZONE')",
+        "the time zone of the wall times is not stored: socialx.backfill('FILE', timezone='ZONE')",
     ),
 }
 
@@ -416,40 +416,40 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_table_of_checks(clean: Report) -> None:
     assert list(FAILS) == list(CHECKS)
     assert list(PROBLEMS) == list(FAILS)[:6]
-    assert problems(clean) == remarks(clean) == failed(clean, ["all"]) == []
+    assert problems(clean) == remarks(clean) == failed_checks(clean, ["all"]) == []
 
 
 @pytest.mark.parametrize("name", FAILS)
 def test_a_check_fails_when_it_should_and_alone(clean: Report, name: str) -> None:
     change, line = FAILS[name]
     report, line = altered(clean, **change), line.replace("FILE", clean.path)
-    assert [other for other in CHECKS if failed(report, [other])] == [name]
-    assert failed(report, [name]) == failed(report, ["all"]) == [line]
+    assert [other for other in CHECKS if failed_checks(report, [other])] == [name]
+    assert failed_checks(report, [name]) == failed_checks(report, ["all"]) == [line]
     severe = name in PROBLEMS
     assert (problems(report), remarks(report)) == (([line], []) if severe else ([], [line]))
 
 
 def test_what_no_check_minds(clean: Report) -> None:
     fine = {"longest_outage_steps": 288, "declared_rows": None, "wrong_epochs": None, "nonexistent_rows": 12}
-    assert failed(altered(clean, **fine), ["all"]) == []
+    assert failed_checks(altered(clean, **fine), ["all"]) == []
     unknown = altered(clean, timezone="Mars/Base", nonexistent_rows=None)
-    assert failed(unknown, ["all"]) == ["its time zone 'Mars/Base' is not in this machine's time zone data"]
+    assert failed_checks(unknown, ["all"]) == ["the time zone 'Mars/Base' is not in this machine's time zone data"]
 
 
 def test_failed_asks_only_what_is_named(clean: Report) -> None:
     report = altered(clean, duplicates=1, dead_sensors=["c"], **GAP)
-    assert failed(report, []) == failed(report, ["rows", "stuck"]) == []
-    assert failed(report, ["dead", "duplicates"]) == ["1 row has the time of an earlier row", FAILS["dead"][1]]
-    assert len(failed(report, ["all", "dead"])) == 3
+    assert failed_checks(report, []) == failed_checks(report, ["rows", "stuck"]) == []
+    assert failed_checks(report, ["dead", "duplicates"]) == ["1 row has the time of an earlier row", FAILS["dead"][1]]
+    assert len(failed_checks(report, ["all", "dead"])) == 3
 
 
 def test_names_of_checks_as_typed() -> None:
     assert parse("positions, gaps") == ["positions", "gaps"]
     assert parse("all") == ["all"]
-    for text, hint in (("positions,gap", "did you mean gaps?"), ("", "choose from these"), ("xyzzy", "choose from")):
+    for text, hint in (("positions,gap", "use gaps"), ("", "choose one of these checks"), ("xyzzy", "choose one")):
         line = refusal(lambda text=text: parse(text), "rows, duplicates, positions", "timezone, all", hint)
         assert text.split(",")[-1] in line
-    with pytest.raises(SettingsError, match=r"'possitions'.*did you mean positions"):
+    with pytest.raises(SettingsError, match=r"'possitions'(.|\n)*use positions"):
         parse(["rows", "possitions"])
 
 
@@ -485,7 +485,7 @@ def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
         "sensor a, 1,200 rows (100.0 h) from 2012-03-01 00:00:00",
         "7 irregular steps, 5 without a time",
         "12 rows in skipped hours, 3 of them with a reading; 24 in repeated hours",
-        "2 share a position, 1 far from all others",
+        "2 share a location, 1 far from all others",
         "a 100.0%, b <0.1%",
     ):
         assert words in text

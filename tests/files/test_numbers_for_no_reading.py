@@ -39,8 +39,8 @@ def test_a_frequent_number_far_from_all_others_is_named(tmp_path: Path, number: 
     values[::5, 1] = number
     found = report_of(tmp_path / "a.h5", values)
     assert found.odd_values == {IDS[1]: {"value": number, "readings": ROWS // 5, "share": pytest.approx(0.2)}}
-    expected = f"{number:g} stands in 120 readings of 1 sensor ({IDS[1]}), far from all others: "
-    assert doubts(found)[-1] == f"{expected}if it means no reading, convert again with missing={number:g}"
+    expected = f"{number:g} is in 120 readings of 1 sensor ({IDS[1]}), far from all others: "
+    assert doubts(found)[-1] == f"{expected}if it means a missing value, convert again with missing={number:g}"
 
 
 def test_readings_below_0_are_counted_and_the_most_frequent_is_named(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_rare_number_far_from_the_whole_network_is_named(
     found = inspect(tmp_path / "a.h5")
     assert {entry["value"] for entry in found.odd_values.values()} == set(numbers)
     (line,) = [line for line in doubts(found) if "far from all others" in line]
-    assert all(f"{number:g} stands in 6 readings of 1 sensor (" in line for number in numbers)
+    assert all(f"{number:g} is in 6 readings of 1 sensor (" in line for number in numbers)
     codes = [int(number) for number in numbers]
     assert set(line.rpartition("missing=")[2].strip("'").split(",")) == set(map(str, codes))
 
@@ -137,7 +137,7 @@ def test_what_is_advised_keeps_the_codes_of_the_conversion(tmp_path: Path) -> No
     csv = write_csv(tmp_path / "mine.csv", timestamps(ROWS), values)
     given = ["convert", "csv", csv, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--units", "mph"]
     done = socialx(*given, "--output-h5", tmp_path / "a.h5", "--validate", "--missing", "-1,0")
-    assert "convert again with --missing 255,-1,0\n" in done.stderr
+    assert "convert again with --missing 255,-1,0.\n" in done.stderr
 
 
 def test_what_can_be_below_0_is_not_counted(tmp_path: Path) -> None:
@@ -153,14 +153,14 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     given = ["convert", "csv", csv, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--units", "mph"]
     done = socialx(*given, "--output-h5", tmp_path / "a.h5", "--validate")
     assert done.exit_code == 3
-    lines = [line for line in done.stderr.splitlines() if "if it means no reading" in line]
+    lines = [line for line in done.stderr.splitlines() if "if it means a missing value" in line]
     assert [line.rpartition(": ")[2] for line in lines] == [
-        "if it means no reading, convert again with --missing -1,0",
-        "if it means no reading, convert again with --missing 255,0",
+        "if it means a missing value, convert again with --missing -1,0.",
+        "if it means a missing value, convert again with --missing 255,0.",
     ]
     shown = socialx("inspect", tmp_path / "a.h5").stdout.splitlines()
     assert [line.removeprefix("remark: ") for line in shown if "--missing" in line] == [
-        line.removeprefix(f"error: {tmp_path / 'a.h5'}: ") for line in lines
+        line.removeprefix(f"error: {tmp_path / 'a.h5'}: ").removesuffix(".") for line in lines
     ]
     gate = socialx("inspect", tmp_path / "a.h5", "--fail-unless", "odd_values")
     assert gate.exit_code == 3

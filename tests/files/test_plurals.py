@@ -10,7 +10,7 @@ import pytest
 
 from socialx.core.errors import counted
 from socialx.files.store.writer import create
-from socialx.inspection.checks import CHECKS, failed
+from socialx.inspection.checks import CHECKS, failed_checks
 from socialx.inspection.report import Report, inspect
 from tests.commands import socialx as run
 from tests.commands import works
@@ -51,7 +51,7 @@ def test_every_check_counts_one_in_the_singular(tmp_path: Path, sensors: int) ->
         **{"stuck_sensors": {"0": 7.0}, "fast_readings": 1, "fast_sensors": ["0"], "negative_readings": 1},
         **{"most_negative": -1.0, "odd_values": {"0": {"value": 999.0, "readings": 1, "share": 0.1}}},
     )
-    lines = failed(report, ["all"])
+    lines = failed_checks(report, ["all"])
     assert len(lines) > len(CHECKS) / 2
     assert not [line for line in lines if WRONG.search(line)]
 

@@ -12,7 +12,7 @@ import pytest
 import socialx
 from socialx.files.sources.positions.locations import read_locations
 from socialx.files.store.store import open_store
-from socialx.inspection.checks import far_from_zone
+from socialx.inspection.checks import zone_mismatch
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal
@@ -193,12 +193,12 @@ CITIES = {
 def test_an_exchange_within_range_is_remarked(city: str, month: str) -> None:
     latitude, longitude, zone, seen = CITIES[city]
     moment = f"2024-{month}-15 00:00:00"
-    assert far_from_zone((latitude, longitude), zone, moment, "a.h5") is None
+    assert zone_mismatch((latitude, longitude), zone, moment, "a.h5") is None
     if seen:
-        line = far_from_zone((longitude, latitude), zone, moment, "a.h5")
+        line = zone_mismatch((longitude, latitude), zone, moment, "a.h5")
         assert line is not None
-        assert "if they are exchanged, exchange the columns and" in line
-        assert f"far from its time zone {zone}" in line
+        assert "if the coordinates are exchanged, exchange the columns and" in line
+        assert f"far from the time zone {zone}" in line
 
 
 def test_convert_and_inspect_name_the_exchange(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_convert_and_inspect_name_the_exchange(tmp_path: Path) -> None:
     (tmp_path / "at.csv").write_text("\n".join(["id,lat,lon", *rows]))
     words = ("--meta-csv", tmp_path / "at.csv", "--timezone", "Europe/Berlin", "--output-h5", tmp_path / "a.h5")
     done = run("convert", "auto", tmp_path / "city.csv", *words)
-    wanted = "near 48.1 N, 11.5 E fits it: if they are exchanged, exchange the columns and "
+    wanted = "near 48.1 N, 11.5 E fits the zone: if the coordinates are exchanged, exchange the columns and "
     wanted += f"socialx backfill {tmp_path / 'a.h5'} --meta-csv LOCATIONS.csv"
     assert wanted in done.stderr
     assert "near 11.5 N, 48.1 E" in done.stdout

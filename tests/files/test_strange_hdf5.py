@@ -107,7 +107,7 @@ def test_a_strange_attribute_is_one_line(tmp_path: Path, where: str, name: str, 
 @pytest.mark.parametrize("value", ["40", np.array([40, 40]), np.nan])
 def test_a_number_of_rows_that_is_none_is_named(tmp_path: Path, value: object) -> None:
     path = changed(small_store(tmp_path / "ours.h5"), lambda file: file.attrs.update(num_timesteps=value))
-    refusal(lambda: inspect(path), "its attribute num_timesteps is ", "not a number")
+    refusal(lambda: inspect(path), "the attribute num_timesteps is ", "not a number")
     assert socialx("inspect", path).exit_code == 1
 
 

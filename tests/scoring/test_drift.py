@@ -13,7 +13,7 @@ import torch
 
 import socialx as api
 from socialx.core.batch import Target
-from socialx.scoring.difference import LEAST_DAYS, over_days
+from socialx.scoring.difference import LEAST_DAYS, confidence_interval
 from socialx.scoring.drift import DailyCoverage, Drift
 from socialx.scoring.tables import drift_lines
 from socialx.training.run_folder import RunFolder, open_run
@@ -98,7 +98,7 @@ def test_sums_are_those_of_a_loop() -> None:
         whole = Target(torch.from_numpy(truth[part]), torch.from_numpy(valid[part]))
         sums.update(torch.from_numpy(forecast[part]), example().batch, whole)
     found = sums.compute({})
-    low, high = (end.numpy() for end in intervals.around(torch.from_numpy(forecast), 0.5))
+    low, high = (end.numpy() for end in intervals.apply(torch.from_numpy(forecast), 0.5))
     inside = (low <= truth) & (truth <= high)
     for day, row in enumerate(found.days):
         here = valid[days == day]
@@ -109,10 +109,10 @@ def test_sums_are_those_of_a_loop() -> None:
 
 def test_the_interval_over_days_holds_the_ratio_and_shrinks_with_equal_days() -> None:
     total, count = np.random.default_rng(0).uniform(1, 9, 30), np.full(30, 10.0)
-    low, high = over_days(total, count)
+    low, high = confidence_interval(total, count)
     assert (low or 1) < total.sum() / count.sum() < (high or 0)
-    assert over_days(np.full(30, 5.0), count) == (0.5, 0.5)
-    assert over_days(total[:4], count[:4]) == over_days(np.zeros(9), np.zeros(9)) == (None, None)
+    assert confidence_interval(np.full(30, 5.0), count) == (0.5, 0.5)
+    assert confidence_interval(total[:4], count[:4]) == confidence_interval(np.zeros(9), np.zeros(9)) == (None, None)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from socialx.scoring.attention_sums import (
     social_layers,
 )
 from socialx.scoring.explanation import plot_explanation
-from socialx.scoring.metrics import BY, RunningErrors, maes_of
+from socialx.scoring.metrics import BY, RunningErrors, mae_values
 from socialx.scoring.results import Head
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.tasks.evaluate import evaluate as evaluate_runs
@@ -77,7 +77,7 @@ def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: flo
         BY, by_hand(forecasts[..., 0].reshape(truth.shape), truth, valid, *places), strict=True
     ):
         found = errors[name][: len(mae)]
-        np.testing.assert_allclose(maes_of(found), mae, rtol=1e-12)
+        np.testing.assert_allclose(mae_values(found), mae, rtol=1e-12)
         assert [row.count for row in found] == count.tolist()
         assert sum(row.count for row in errors[name]) == errors["all"][0].count == valid.sum()
 
@@ -87,11 +87,11 @@ def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:
     assert windows.num_windows % 32
     scores = scores_of(model, windows)
     running, weights = RunningErrors(12, tuple("abcde"), 5, CPU), AttentionWeights(model)
-    with weights.in_some_of(len(windows)):
+    with weights.sample_batches(len(windows)):
         assert run_metrics(model.train(), windows, FP32, running)
     assert model.training
     errors = running.compute()
-    np.testing.assert_allclose(maes_of(errors["horizon"]), maes_of(scores.by_step), rtol=1e-12)
+    np.testing.assert_allclose(mae_values(errors["horizon"]), mae_values(scores.by_step), rtol=1e-12)
     assert errors["all"][0].mae == pytest.approx(scores.overall.mae, rel=1e-12)
     assert sum(row.count for row in errors["hour"]) == scores.overall.count
     assert [each.layer.name for each in weights.compute()] == ["layer 1"]
@@ -134,7 +134,7 @@ def test_weights_are_averaged_over_the_states_that_enter_the_pooling(
     running, entered = AttentionWeights(model), []
     with torch.no_grad():
         hook = model.social[1].pooling.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
-        with running.in_some_of(1):
+        with running.sample_batches(1):
             model(seen)
         hook.remove()
         model(seen._replace(inputs=seen.inputs + 5))
@@ -152,7 +152,7 @@ def test_weights_are_averaged_over_the_states_that_enter_the_pooling(
 def test_neither_sum_waits_for_the_device() -> None:
     model, (made, target) = forecaster().eval(), example()
     weights, errors = AttentionWeights(model), RunningErrors(12, tuple("abcde"), 5, CPU)
-    with torch.no_grad(), weights.in_some_of(1), NeverWaits():
+    with torch.no_grad(), weights.sample_batches(1), NeverWaits():
         errors.update(model(made), made, target)
     assert errors.compute()["all"][0].count == target.valid.sum()
     assert weights.compute()[0].weights is not None

@@ -26,7 +26,7 @@ from socialx.core.progress import Epoch
 from socialx.core.sealed_tensors import fingerprint
 from socialx.data.source import Arrays
 from socialx.scoring import intervals as module
-from socialx.scoring.free_flow import free_flow_of
+from socialx.scoring.free_flow import free_flow_speeds
 from socialx.scoring.intervals import (
     LEAST,
     LEVELS,
@@ -36,7 +36,7 @@ from socialx.scoring.intervals import (
     SignedErrors,
     bounds,
     bounds_by_group,
-    groups_of,
+    congestion_groups,
 )
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
@@ -104,16 +104,16 @@ def test_a_wider_level_contains_every_narrower_one(
     errors = rng.standard_cauchy(shape).astype(np.float32).round(rng.integers(0, 3))  # with equal ones
     errors[rng.random(shape) < missing] = np.nan
     found = made(errors, rng.uniform(0, 70, (3, len(targets))).astype(np.float32), forecast, targets)
-    levels = [level for level in np.arange(0.5, 0.991, 0.01).round(2) if level <= found.widest]
+    levels = [level for level in np.arange(0.5, 0.991, 0.01).round(2) if level <= found.widest_level]
     new = torch.from_numpy(rng.uniform(-5, 90, (5, 2, 3, len(targets))).astype(np.float32))
-    ends = [found.around(new, level) for level in levels]
+    ends = [found.apply(new, level) for level in levels]
     for (low, high), (wider_low, wider_high) in itertools.pairwise(ends):
         assert (wider_low <= low).all()
         assert (low <= high).all()
         assert (high <= wider_high).all()
-    for level in (found.widest + 0.001, 0.49, math.nan):
-        with pytest.raises(SettingsError, match=r"the levels go from 0\.5 to|give no interval"):
-            found.around(new, level)
+    for level in (found.widest_level + 0.001, 0.49, math.nan):
+        with pytest.raises(SettingsError, match=r"of interval go from 0\.5 to|errors are too few for interval"):
+            found.apply(new, level)
 
 
 def test_a_sensor_with_few_errors_in_a_group_has_the_bounds_of_all_sensors() -> None:
@@ -146,19 +146,19 @@ def test_coverage_is_the_level_where_errors_come_from_one_source() -> None:
     found = made(errors[:half], np.full((3, 1), 60, np.float32), forecast[:half], ("temperature",))
     new, truth = torch.from_numpy(forecast[half:]), forecast[half:] + errors[half:]
     for level in (0.5, 0.8, 0.9, 0.95, 0.99):
-        low, high = (end.numpy() for end in found.around(new, level))
+        low, high = (end.numpy() for end in found.apply(new, level))
         inside = (low <= truth) & (truth <= high)
         for part in (slice(None), forecast[half:] < 30, forecast[half:] > 50):
             assert inside[part].mean() == pytest.approx(level, abs=0.02)
     assert all(
-        torch.equal(one, other) for one, other in zip(found.around(new, 0.91), found.around(new, 0.95), strict=True)
+        torch.equal(one, other) for one, other in zip(found.apply(new, 0.91), found.apply(new, 0.95), strict=True)
     )
 
 
 def test_groups_begin_at_these_shares_of_the_free_flow_speed() -> None:
     free = torch.tensor([[60.0], [0.0]])
     forecast = torch.tensor([29.9, 30.0, 44.9, 45.0, 55.1, 55.3, 90.0]).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 1)
-    found = groups_of(forecast, free)[:, 0, :, 0]
+    found = congestion_groups(forecast, free)[:, 0, :, 0]
     assert found[:, 0].tolist() == [0, 1, 1, 2, 2, 3, 3]
     assert set(found[:, 1].tolist()) == {K - 1}
 
@@ -194,7 +194,7 @@ def test_coverage_and_width_are_those_of_every_reading() -> None:
     assert [row.minutes for row in rows[:13]] == [*range(5, 65, 5), None]
     for row in rows:
         step = slice(None) if row.minutes is None else slice(row.minutes // 5 - 1, row.minutes // 5)
-        low, high = (end.numpy()[:, step] for end in found.around(torch.from_numpy(new), row.level))
+        low, high = (end.numpy()[:, step] for end in found.apply(torch.from_numpy(new), row.level))
         ok, y = valid[:, step], truth[:, step]
         assert row.count == ok.sum()
         assert row.share == pytest.approx(((low <= y) & (y <= high))[ok].mean())
@@ -207,11 +207,11 @@ def test_sensors_are_found_by_id_and_unknown_ones_have_the_bounds_of_all() -> No
     forecast = rng.uniform(0, 70, (900, 2, 3, 1)).astype(np.float32)
     errors = (rng.normal(0, 1, forecast.shape) * np.arange(1, 4)[:, None]).astype(np.float32)
     found = made(errors, np.float32([[50], [60], [65]]), forecast, ("avg_speed",))
-    other = found.of(("s2", "new", "s0"), CPU)
+    other = found.for_sensors(("s2", "new", "s0"), CPU)
     new = torch.from_numpy(rng.uniform(0, 70, (4, 2, 3, 1)).astype(np.float32))
-    low, high = other.around(new, 0.9)
+    low, high = other.apply(new, 0.9)
     for place, column in ((0, 2), (2, 0)):
-        own = found.around(new[:, :, [place] * 3], 0.9)
+        own = found.apply(new[:, :, [place] * 3], 0.9)
         assert torch.equal(low[:, :, place], own[0][:, :, column])
         assert torch.equal(high[:, :, place], own[1][:, :, column])
     assert torch.equal(other.lower[..., 1, :], found.lower[..., -1, :])
@@ -223,16 +223,16 @@ def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, mon
     readings = list(data.training_readings())
     values = np.concatenate([np.where(valid, values, np.nan) for values, valid, _ in readings])
     expected = np.nanpercentile(values, 95, axis=0, method="lower")
-    np.testing.assert_array_equal(free_flow_of(data), expected)
+    np.testing.assert_array_equal(free_flow_speeds(data), expected)
     monkeypatch.setattr("socialx.scoring.free_flow.FREE_FLOW_BYTES", -(-values.nbytes // 3))
-    fewer = free_flow_of(data)
+    fewer = free_flow_speeds(data)
     np.testing.assert_array_equal(fewer, np.nanpercentile(values[::3], 95, axis=0, method="lower"))
 
 
 def test_a_sensor_without_readings_has_the_free_flow_speed_of_the_median_of_the_others() -> None:
     values = np.tile(np.float32([50, 0, 60, 71]), (40, 1))[..., None]
     source = Arrays(values, values > 0, 300 * np.arange(40))
-    speeds = free_flow_of(SimpleNamespace(target_source=source, learned_from=slice(0, 40)))
+    speeds = free_flow_speeds(SimpleNamespace(target_source=source, learned_from=slice(0, 40)))
     assert speeds[:, 0].tolist() == [50, 60, 60, 71]
 
 
@@ -240,7 +240,7 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
     sums = SignedErrors(torch.full((3, 1), 60.0), 4, 2)
     values = torch.zeros(4, 2, 3, 1)
     values[2, 1, 1] = math.inf
-    with pytest.raises(SocialxError, match="not a finite number"):
+    with pytest.raises(SocialxError, match="calibration is not finite"):
         sums.update(values, example().batch, Target(values, values == 0))
 
 
@@ -320,7 +320,7 @@ def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str
 
 @pytest.mark.parametrize("level", ["0.995", "0.3", "90", "nan"])
 def test_a_level_out_of_reach_is_one_line(level: str, run: Path) -> None:
-    assert "the levels go from 0.5 to 0.99" in refused("predict", run, "--interval", level, code=2)
+    assert "the levels of --interval go from 0.5 to 0.99" in refused("predict", run, "--interval", level, code=2)
 
 
 def test_every_bit_of_the_intervals_counts(run: Path) -> None:
@@ -369,7 +369,7 @@ def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path
     found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min", interval=0.8)
     assert (found.lower >= 0).all()
     assert (found.lower < found.upper).all()
-    low, high = intervals_of(run).around(torch.from_numpy(found.values), 0.8)
+    low, high = intervals_of(run).apply(torch.from_numpy(found.values), 0.8)
     np.testing.assert_array_equal(found.lower, low.numpy())
     np.testing.assert_array_equal(found.upper, high.numpy())
     frame = found.to_frame()

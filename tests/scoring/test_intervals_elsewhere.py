@@ -20,7 +20,7 @@ DAY = 288
 
 def guessed(run: Path) -> ConformalIntervals:
     """Intervals of no sensor alone, as of a run that comes with socialx; ends grow with the level and the step."""
-    found = open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint).of((), torch.device("cpu"))
+    found = open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint).for_sensors((), torch.device("cpu"))
     wide = torch.arange(len(LEVELS))[:, None, None] + torch.arange(1.0, 13)
     upper = (20 + wide)[..., None, None].expand(found.upper.shape)
     return replace(found, lower=-upper, upper=upper)
@@ -89,22 +89,24 @@ def test_notes_say_how_many_days_are_known_and_of_what_the_intervals_are(run: Pa
 def test_a_longer_step_has_the_bounds_of_its_last_minutes(run: Path, steps: int) -> None:
     own = guessed(run)
     longer = replace(own.protocol, horizon=12 // steps, step_minutes=5 * steps)
-    found = own.elsewhere(("a", "b", "c"), np.full((3, 1), 60, np.float32), [1.0], longer)
+    found = own.for_network(("a", "b", "c"), np.full((3, 1), 60, np.float32), [1.0], longer)
     np.testing.assert_array_equal(found.upper[0, 0, :, 2, 0], own.upper[0, 0, steps - 1 :: steps, 0, 0])
 
 
 def test_another_network_has_them_in_its_unit_at_its_pace_and_of_its_free_flow(run: Path) -> None:
     own = guessed(run)
     there = replace(own.protocol, targets={"avg_speed": "km/h"})
-    found = own.elsewhere(("a", "b"), np.array([[90], [50]], np.float32), [0.5], there)
+    found = own.for_network(("a", "b"), np.array([[90], [50]], np.float32), [0.5], there)
     torch.testing.assert_close(found.upper[..., 1, 0], 0.5 * 1.609344 * own.upper[..., 0, 0])
-    torch.testing.assert_close(found.of(("b",), torch.device("cpu"), there.targets).free_flow[0, 0], torch.tensor(50.0))
+    torch.testing.assert_close(
+        found.for_sensors(("b",), torch.device("cpu"), there.targets).free_flow[0, 0], torch.tensor(50.0)
+    )
 
 
 def test_a_sensor_that_was_calibrated_keeps_its_own(data: Path, tmp_path: Path) -> None:
     run = small_run(data, tmp_path / "run", "--zero-shot")
     own = open_run(run).read_intervals(RunFolder(run).read_weights().fingerprint)
-    found = own.elsewhere(("new", own.sensors[2]), np.full((2, 1), 50, np.float32), [1.0], own.protocol)
+    found = own.for_network(("new", own.sensors[2]), np.full((2, 1), 50, np.float32), [1.0], own.protocol)
     torch.testing.assert_close(found.upper[..., 1, :], own.upper[..., 2, :])
     torch.testing.assert_close(found.upper[..., 0, :], own.upper[..., -1, :])
     assert found.free_flow[:2, 0].tolist() == [50.0, own.free_flow[2, 0].item()]

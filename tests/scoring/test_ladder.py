@@ -11,7 +11,7 @@ from rich.console import Console
 
 from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.results import Evaluation, ModelScores, published
+from socialx.scoring.results import Evaluation, ModelScores, published_scores
 from socialx.scoring.tables import OURS, ladder_rows, print_ladder
 from socialx.tasks.evaluate import evaluate
 from socialx.tasks.report.report import report
@@ -43,8 +43,8 @@ def of(*mae: float) -> ModelScores:
     ],
 )
 def test_only_the_whole_data_set_scored_by_their_protocol_may_be_compared(change: dict[str, Any]) -> None:
-    assert published(protocol(), "test") == DATASETS["metr-la"].scores
-    assert published(protocol(), "train") == published(protocol(**change), "test") == ()
+    assert published_scores(protocol(), "test") == DATASETS["metr-la"].scores
+    assert published_scores(protocol(), "train") == published_scores(protocol(**change), "test") == ()
 
 
 @pytest.mark.parametrize("score", [score for dataset in DATASETS.values() for score in dataset.scores])
@@ -72,7 +72,7 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
     plain = str(small_run(data, "plain", "--no-climatology"))
     assert not evaluate([past, plain], baselines=True).climatology_days  # the file is no published one
     for task in ("evaluate", "report.report"):
-        monkeypatch.setattr(f"socialx.tasks.{task}.published", lambda *_: DATASETS["metr-la"].scores)
+        monkeypatch.setattr(f"socialx.tasks.{task}.published_scores", lambda *_: DATASETS["metr-la"].scores)
     found = evaluate([past, plain], baselines=True)
     frozen = evaluate(past, climatology_days="trained").climatology_days
     assert found.climatology_days == frozen

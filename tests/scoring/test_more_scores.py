@@ -19,7 +19,7 @@ from socialx.core.batch import Target
 from socialx.core.errors import SettingsError, SocialxError
 from socialx.scoring.difference import LEAST_DAYS, DailyErrors, difference
 from socialx.scoring.metrics import BY, RunningErrors
-from socialx.scoring.results import limits_in, not_kept
+from socialx.scoring.results import exceeded_limits, parse_limits
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
@@ -132,7 +132,7 @@ def test_nothing_valid_is_no_difference() -> None:
     nothing = np.full((LEAST_DAYS, 2, 2), np.nan)
     (row, *_) = difference({"a": daily(nothing, days), "b": daily(nothing, days)}, 5).rows
     assert (row.difference, row.low, row.high, row.differs) == (None, None, None, None)
-    with pytest.raises(SettingsError, match="4 of the 5 days"):
+    with pytest.raises(SettingsError, match="needs windows of 5 days"):
         DailyErrors(days[1:], 2, CPU)
 
 
@@ -157,20 +157,20 @@ def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> No
 @pytest.mark.parametrize("wrong", ["3.5", "60=3", "60min", "60min=x", "60min=-1", "", "all=1,"])
 def test_what_is_no_limit_is_refused(wrong: str) -> None:
     with pytest.raises(SettingsError, match="MINUTESmin=NUMBER"):
-        limits_in(wrong)
+        parse_limits(wrong)
 
 
 def test_limits_are_read_and_held_against_every_run(run: Path, worse: Path) -> None:
-    assert limits_in("60min=3.5, all = 3,5 min=.5") == [(60, 3.5), (None, 3.0), (5, 0.5)]
+    assert parse_limits("60min=3.5, all = 3,5 min=.5") == [(60, 3.5), (None, 3.0), (5, 0.5)]
     found = api.evaluate([run, worse])
     mae = found[run].at(60).mae
-    assert not_kept(found, [(60, 1e9)]) == []
-    assert [line.where for line in not_kept(found, limits_in(f"60min={mae + 0.01}"))] == [str(worse)]
-    assert [line.where for line in not_kept(found, limits_in("all=0"))] == [str(run), str(worse)]
+    assert exceeded_limits(found, [(60, 1e9)]) == []
+    assert [line.where for line in exceeded_limits(found, parse_limits(f"60min={mae + 0.01}"))] == [str(worse)]
+    assert [line.where for line in exceeded_limits(found, parse_limits("all=0"))] == [str(run), str(worse)]
     scores = found[run].targets["avg_speed"]
     unknown = replace(scores, overall=replace(scores.overall, mae=float("nan")))
     models = {str(run): replace(found[run], targets={"avg_speed": unknown})}
-    assert not_kept(replace(found, models=models), limits_in("all=99"))
+    assert exceeded_limits(replace(found, models=models), parse_limits("all=99"))
 
 
 def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: Path) -> None:

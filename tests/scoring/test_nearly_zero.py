@@ -11,7 +11,7 @@ import pytest
 
 import socialx as api
 from socialx.files.store.layout import UNITS
-from socialx.scoring.tables import undivided
+from socialx.scoring.tables import mape_notes
 from tests.commands import edited, works
 
 
@@ -41,4 +41,4 @@ def test_readings_of_nearly_zero_are_left_out_of_mape_alone(data: Path, tmp_path
     many = rf"{whole['undivided']} of {whole['count']:,} readings \(\S+ %\)"
     line = rf"MAPE of avg_speed leaves out {many}, which are 0 or below 0.001 of the mean"
     assert re.search(line, said)
-    assert undivided(plain) == []
+    assert mape_notes(plain) == []

@@ -225,7 +225,7 @@ def test_an_older_run_that_was_trained_across_gaps_says_so(gappy: tuple[Path, Pa
     _, run = gappy
     before = older(run, tmp_path, 1234)
     said = works("evaluate", before, run, "--compare", "--split", "all").stderr
-    line = f"{before}: it was trained with 1,234 windows across a time gap, which are left out now"
+    line = f"{before}: the training used 1,234 windows across a time gap, which are left out here"
     assert said.count("across a time gap") == said.count(line) == 1
     assert api.evaluate(before)[str(before)] == api.evaluate(run)[str(run)]
     for each in (before, run):

@@ -14,8 +14,8 @@ from tests.serving.conftest import experiment, followed
 from tests.serving.test_latest import looked
 
 __all__ = ["experiment", "followed"]  # fixtures
-RULE = "its missing readings are those not finite, and not finite or 0 in the training of {}"
-REMEDY = "if {} is right, convert it again with --missing 0"
+RULE = "missing values are not finite, but not finite or 0 in the training of {}"
+REMEDY = "convert the file again with --missing 0 if {} is right"
 
 
 @pytest.fixture
@@ -75,4 +75,4 @@ def test_the_remedy_works(run: Path, data: Path, tmp_path: Path) -> None:
             "convert", "csv", data.parent / "small.csv", "--meta-csv", places, "--name", "metr-la", "--units", "mph",
             "--missing", code, "--output-h5", converted, "--overwrite",
         )  # fmt: skip
-        assert ("convert it again" in works("predict", run, "--data", converted).stderr) == (code == "none")
+        assert ("convert the file again" in works("predict", run, "--data", converted).stderr) == (code == "none")

@@ -33,7 +33,7 @@ def test_the_card_has_the_scores_the_data_and_the_licence(run: Path, tmp_path: P
     for text in (
         *(f"| {' | '.join(['run', *row])} |", protocol.dataset, str(protocol.last_time), "- model.width: 8"),
         *(f"{protocol.windows['train']:,} windows", "A network that is not this one needs another run."),
-        *(f"| {name} | " for name in scores.distinct if name != str(run)),
+        *(f"| {name} | " for name in scores.distinct_models if name != str(run)),
     ):
         assert text in card
     assert "&" not in card

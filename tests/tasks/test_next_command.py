@@ -70,7 +70,7 @@ def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_pa
     (tmp_path / "more").mkdir()
     more = small_file(tmp_path / "more", sensors=5)
     error = refused("evaluate", tied, "--data", more)
-    assert error.endswith(".\n  try: name a file of exactly its 4 sensors with --data\n")
+    assert error.endswith(".\n  try: name a file of the same 4 sensors with --data\n")
     (tmp_path / "fewer").mkdir()
     fewer = small_file(tmp_path / "fewer", sensors=3)
     error = refused("predict", tied, "--data", fewer)

@@ -209,7 +209,7 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
         ({"at": "2030-01-01"}, "export.csv ends at 2024-03-06"),
         ({"sensors": "nowhere"}, "nowhere"),
         ({"interval": 0.9}, "zero-shot"),
-        ({"units": None}, "export.csv: not what zero-shot was trained for"),
+        ({"units": None}, "export.csv: the data do not fit zero-shot"),
     ],
 )
 def test_nothing_names_the_temporary_file(options: dict[str, object], says: str, here: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_doubt_in_the_forecast_names_the_table(here: Path) -> None:
     assert found.notes[0].startswith(f"{csv}: ")
     said = works("predict", here / "run", "--data", csv, "--meta-csv", LOCATIONS).stderr
     way = shlex.join(["socialx", "convert", "auto", csv.name, "--meta-csv", str(LOCATIONS), "--missing", "none"])
-    assert f"is right, convert it again with {way} --output-h5 METR-LA.h5" in said
+    assert f"convert the file again with {way} --output-h5 METR-LA.h5 if " in said
 
 
 def test_a_frame_is_named_so(data: Path, run: Path) -> None:

@@ -17,7 +17,7 @@ from socialx.data.calendar import WEEKDAYS
 from socialx.drawing.canvas import value_limits
 from socialx.drawing.page import ODD
 from socialx.files.store.published import PublishedScore
-from socialx.scoring.metrics import ErrorOf, HorizonScores, Scores
+from socialx.scoring.metrics import ErrorRow, HorizonScores, Scores
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import (
     Evaluation,
@@ -80,9 +80,9 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
     ]
     layer = Layer("layer 1", True, 64, Head(4.0, 1.0, 0.4, 2.0, 3.0), (Head(3.66, 1.41, 0.923, 0.36, 2.8),) * 2)
     names = {"naive": 4.2, "historical average": 4.1, "runs/first": 3.0, "runs/second": 2.9}
-    hours = tuple(ErrorOf(hour, 2 + hour / 10, 100) for hour in range(24))
-    weekdays = tuple(ErrorOf(name, 3.0 if day < 5 else None, 100) for day, name in enumerate(WEEKDAYS))
-    steps = tuple(ErrorOf(5 * k, 2 + k / 10, 100) for k in range(1, 13))
+    hours = tuple(ErrorRow(hour, 2 + hour / 10, 100) for hour in range(24))
+    weekdays = tuple(ErrorRow(name, 3.0 if day < 5 else None, 100) for day, name in enumerate(WEEKDAYS))
+    steps = tuple(ErrorRow(5 * k, 2 + k / 10, 100) for k in range(1, 13))
     evaluation = Evaluation(
         "test",
         protocol(

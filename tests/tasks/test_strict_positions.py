@@ -309,9 +309,9 @@ def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: 
     small_run(data, run, "--distances", path)
     assert "in its training" not in socialx("evaluate", run).stderr
     straight = socialx("evaluate", run, "--distances", "")
-    assert f"{run}: neighbours are found along straight lines, not as in its training" in straight.stderr
+    assert f"{run}: neighbours are chosen along straight lines, unlike in the training" in straight.stderr
     path.write_text(path.read_text().replace(",900", ",901"))
-    assert f"{run}: neighbours are found along other roads, not as in its training" in socialx("evaluate", run).stderr
+    assert f"{run}: neighbours are chosen along other roads, unlike in the training" in socialx("evaluate", run).stderr
 
 
 def test_roads_without_effect_are_not_read(data: Path, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
 ) -> None:
     run, other = small_run(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
     error = refused("evaluate", run, "--data", other)
-    assert f"error: {other}: not what {run} was trained for" in error
+    assert f"error: {other}: the data do not fit {run}" in error
     assert "metr_la with 7 sensors, not metr_la with 4" in error
     assert "--data" in error.rsplit(":", 1)[1]
 
@@ -158,7 +158,7 @@ def test_the_same_network_by_another_clock_is_refused(shared: Path, folder: Path
     data = file_of(folder, 4)
     for command in ("evaluate", "predict"):
         error = refused(command, shared, "--data", with_facts(data, tmp_path / "utc.h5", timezone="UTC"))
-        assert f"utc.h5: its times are of UTC, those that {shared} was trained on of America/Los_Angeles" in " ".join(
+        assert f"utc.h5: the times are of UTC, and {shared} was trained on times of America/Los_Angeles" in " ".join(
             error.split()
         )
         assert "convert the readings again" in error
@@ -169,14 +169,14 @@ def test_a_clock_that_is_not_known_is_said_and_another_name_of_it_is_not(
     zone: str, lines: int, shared: Path, folder: Path, tmp_path: Path
 ) -> None:
     result = works("evaluate", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "zone.h5", timezone=zone))
-    assert result.stderr.count("its times are of") == lines
+    assert result.stderr.count("the times are of") == lines
     assert result.stderr.count(zone or "an unknown zone") == lines
 
 
 def test_another_network_may_have_its_own_clock(shared: Path, folder: Path, tmp_path: Path) -> None:
     berlin = with_facts(file_of(folder, 7, 140), tmp_path / "berlin.h5", timezone="Europe/Berlin")
     result = works("evaluate", shared, "--data", berlin)
-    assert "its forecasts are right if both are local times" in " ".join(result.stderr.split())
+    assert "the forecasts are right if both are local times" in " ".join(result.stderr.split())
 
 
 def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(

@@ -55,10 +55,10 @@ def other(value: Any) -> Any:
 
 
 TOLD = (
-    "its training had",
+    "the training had",
     "along other roads",
     "along straight lines",
-    "missing readings",
+    "missing values",
     "local times",
     "other holidays",
     "across a time gap",
@@ -133,7 +133,7 @@ def test_a_training_under_another_protocol_is_told(command: str, name: str, run:
     before = content(run)
     now = {**before, name: EMPTY[name] if before[name] in (None, {}) else other(before[name])}
     (run / "protocol.json").write_text(json.dumps({**now, "sha256": run_folder._seal(now)}))
-    of_parts = name in protocols.OF_SPLITS and command in ("predict", "serve")
+    of_parts = name in protocols.SPLIT_FIELDS and command in ("predict", "serve")
     assert bool(said(command, run)) != of_parts  # they cut no file into parts
 
 

@@ -397,4 +397,4 @@ def test_a_run_whose_forecasts_are_not_numbers_is_refused(command: list[str], ru
     result = socialx(command[0], run, *command[1:])
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert f"{run}: its weights overflow: " in result.stderr.replace("\n", " ")
+    assert f"{run}: the weights overflow: " in result.stderr.replace("\n", " ")

@@ -15,7 +15,7 @@ import torch
 
 import socialx
 from socialx.model.state import TIME_TABLES, sensor_axis
-from socialx.scoring.tables import of_local_training
+from socialx.scoring.tables import fine_tuning_verdict
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
 from socialx.training.run_folder import open_run
@@ -301,7 +301,7 @@ def test_the_comparison_says_whether_local_training_pays(low: float, high: float
 
     for ends, pair in (((low, high), ("any", "mine")), ((-high, -low), ("mine", "any"))):
         row = DifferenceAt(None, sum(ends) / 2, *ends)
-        found = of_local_training(Difference(*pair, 9, (row,), "any"))
+        found = fine_tuning_verdict(Difference(*pair, 9, (row,), "any"))
         assert found.startswith(f"the training of mine from any {words}")
 
 

@@ -93,18 +93,18 @@ def test_training_on_either_is_the_same(run: Path, utc: Path) -> None:
 def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None:
     without = moved(wall, tmp_path / "without.h5", None)
     line = refused("predict", run, "--data", without)
-    assert "its times are of UTC, those that" in line
+    assert "the times are of UTC, and" in line
     assert f"socialx backfill {without} --local-zone {LA}" in line
     works("backfill", without, "--local-zone", LA)
     works("predict", run, "--data", without)
     paris = moved(wall, tmp_path / "paris.h5", "Europe/Paris")
-    assert "its times are of Europe/Paris" in refused("predict", run, "--data", paris)
-    assert "its times are of Europe/Paris" in refused("evaluate", run, "--data", paris)
+    assert "the times are of Europe/Paris" in refused("predict", run, "--data", paris)
+    assert "the times are of Europe/Paris" in refused("evaluate", run, "--data", paris)
     copy = tmp_path / "copy"
     small = small_run(moved(wall, tmp_path / "own.h5", LA), copy, "--max-epochs", "2")
     with h5py.File(tmp_path / "own.h5", "r+") as file:
         file["metadata"].attrs["local_zone"] = "Europe/Paris"
-    assert "its times are of Europe/Paris" in refused("train", "--resume", small, "--max-epochs", "3")
+    assert "the times are of Europe/Paris" in refused("train", "--resume", small, "--max-epochs", "3")
 
 
 def test_a_file_in_utc_without_a_zone_says_so_where_days_and_hours_count(run: Path, wall: Path, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> No
     assert not [name for name, tensor in weights.state.items() if 207 in tensor.shape]
     intervals = open_run(folder).read_intervals(weights.fingerprint)
     assert intervals.sensors == ()
-    assert intervals.widest == 0.99
+    assert intervals.widest_level == 0.99
     settings = socialx.load_run("zero-shot").settings
     assert settings.data.path is settings.trainer.run_dir is None
     assert settings.data.extra_data == ()

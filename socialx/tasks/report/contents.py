@@ -82,7 +82,7 @@ class RunReport(ResultRepr):
     def references(self) -> list[str]:
         """Return the names of baselines, the best first."""
         runs = {run.name for run in self.runs}
-        names = [name for name in self.evaluation.distinct if name not in runs]
+        names = [name for name in self.evaluation.distinct_models if name not in runs]
         return sorted(names, key=lambda name: self.evaluation[name].overall().mae)
 
 

@@ -30,9 +30,9 @@ from socialx.drawing.page import (
 )
 from socialx.drawing.terminal import DASH, duration, is_known, lead_text, number, reported_minutes, unit_suffix
 from socialx.files.store.published import SCORED_MINUTES
-from socialx.scoring.metrics import Scores, maes_of
+from socialx.scoring.metrics import Scores, mae_values
 from socialx.scoring.results import Explanation, SensorErrors
-from socialx.scoring.tables import OURS, key_text, ladder_rows, protocol_lines, undivided, verdicts
+from socialx.scoring.tables import OURS, key_text, ladder_rows, mape_notes, protocol_lines, verdicts
 from socialx.tasks.report.contents import LEVEL, Day, RunReport
 from socialx.training.run_folder import EpochRow
 
@@ -98,7 +98,7 @@ def page(report: RunReport) -> str:
         "ladder": ladder_rows(evaluation, short) if evaluation.published else [],
         "published_at": [f"{minutes}{NBSP}min" for minutes in SCORED_MINUTES],
         "ours": OURS,
-        "protocol_lines": [*protocol_lines(protocol), *undivided(evaluation)],
+        "protocol_lines": [*protocol_lines(protocol), *mape_notes(evaluation)],
         "differing": differing,
         "changed": sorted(changed, key=lambda key: key not in differing),
         "unchanged": [(key, setting(value)) for key, value in defaults if key not in changed],
@@ -125,7 +125,7 @@ def _lead(report: RunReport, short: Mapping[str, str]) -> str:
 
 def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     """Return scores for a target by model, the best first, then by lead time."""
-    protocol, models = report.evaluation.protocol, report.evaluation.distinct
+    protocol, models = report.evaluation.protocol, report.evaluation.distinct_models
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
@@ -194,7 +194,7 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
         def draw(axes: Axes, division: str = division, x: Mapping[str, Any] = x) -> None:
             for name, table in list(rows[division].items())[::-1]:  # the best run on top
                 places = [row.key if division == "horizon" else index + 0.5 for index, row in enumerate(table)]
-                axes.plot(places, maes_of(table), marker="o", markersize=3, **lines[name].style)
+                axes.plot(places, mae_values(table), marker="o", markersize=3, **lines[name].style)
             axes.set(title=f"MAE, {protocol.unit}", ylim=(0, 1.05 * max(maes, default=1.0)), **x)
 
         drawn.append(Curves(heading, "", inline(f"MAE {heading.lower()}", "; ".join(ranges), draw)))
@@ -318,7 +318,7 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
     target, unit = next(iter(protocol.targets.items()))
     shown = reported_minutes(protocol.horizon, protocol.step_minutes)
     rows = []
-    for label, model in evaluation.distinct.items():
+    for label, model in evaluation.distinct_models.items():
         scores = model.by_minutes(target)
         maes = (number(scores[minutes].mae, 3) for minutes in shown)
         rows.append([name if label == run.name else label, *maes])

@@ -16,7 +16,7 @@ from socialx.core.progress import Callback, subscribe
 from socialx.files.store.time_axis import Time
 from socialx.scoring.attention_sums import AttentionWeights
 from socialx.scoring.metrics import Breakdown
-from socialx.scoring.results import Evaluation, Explanation, ModelScores, published
+from socialx.scoring.results import Evaluation, Explanation, ModelScores, published_scores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import sensor_tables
@@ -92,14 +92,14 @@ def _report(scored: ScoredSplit) -> RunReport:
         for name, model in {**scored.baselines(), **scored.models()}.items():
             sums, sums_by, weights = scored.scores(), scored.errors(), AttentionWeights(model)
             shown = ForecastRecorder(step, spans, _ends(scored, name))
-            with weights.in_some_of(len(scored.loader)):
+            with weights.sample_batches(len(scored.loader)):
                 run_metrics(
                     model, scored.loader, scored.experiment.precision, sums, sums_by, shown, name=f"report {name}"
                 )
-            scores[name], errors[name] = ModelScores.of(sums.compute(), protocol), sums_by.compute()
+            scores[name], errors[name] = ModelScores.from_scores(sums.compute(), protocol), sums_by.compute()
             if name in scored.experiments:
                 explained.append((explanation_of(name, scored, errors[name], weights.compute()), shown))
-        results = published(protocol, scored.split)
+        results = published_scores(protocol, scored.split)
         frozen = scored.with_known_days(frozen=bool(results))
     best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
     seconds = dataset.store.seconds[rows]
@@ -123,7 +123,7 @@ def _ends(scored: ScoredSplit, name: str) -> Ends | None:
     if name not in scored.runs or not scored.runs[name].intervals.exists():
         return None
     intervals = scored.intervals(name)
-    return partial(intervals.around, level=LEVEL) if intervals.widest >= LEVEL else None
+    return partial(intervals.apply, level=LEVEL) if intervals.widest_level >= LEVEL else None
 
 
 def _readme(names: Sequence[str], card: str | None) -> Path | None:
