@@ -180,6 +180,14 @@ class ConformalIntervals(ResultRepr):
         return replace(self, sensors=tuple(sensors), free_flow=free_flow, lower=lower, upper=upper)
 
 
+def mean_over_steps(bounds: Tensor) -> Tensor:
+    """Return bounds [B,P,N,G] as means over as many steps before as after each, so that the first and the last stay."""
+    steps = torch.arange(bounds.shape[1], device=bounds.device)
+    reach = torch.minimum(steps, steps.flip(0)).clamp(max=SMOOTH)
+    near = ((steps - steps[:, None]).abs() <= reach[:, None]).to(bounds.dtype)
+    return torch.einsum("pq,bqng->bpng", near / near.sum(dim=1, keepdim=True), bounds)
+
+
 def congestion_groups(forecast: Tensor, free_flow: Tensor) -> Tensor:
     """Return the group int64 [B,P,N,G] of a forecast [B,P,N,G]: the number of reached ``SHARES`` of free_flow [N,G]."""
     return torch.stack([forecast >= share * free_flow for share in SHARES]).sum(0)
