@@ -19,7 +19,7 @@ import typer.core
 
 from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import GENERAL, by_heading, layers_of, own_parameter, settings_parameters, task_parameters
+from socialx.cli.flags import GENERAL, group_by_heading, take_layers, extra_parameter, settings_parameters, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
@@ -43,7 +43,7 @@ class _Command(typer.core.TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the flags below their headings."""
-        for heading, records in by_heading(str(self.name), self.get_params(ctx), ctx).items():
+        for heading, records in group_by_heading(str(self.name), self.get_params(ctx), ctx).items():
             with formatter.section(heading):
                 formatter.write_dl(records)
 
@@ -81,11 +81,11 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
             if get_origin(each.annotation) is Annotated:
                 before = [parameter.name for parameter in parameters]
                 place = before.index(after[each.name]) + 1 if each.name in after else len(before)
-                parameters.insert(place, own_parameter(name, each))
+                parameters.insert(place, extra_parameter(name, each))
         parameters += [*(settings_parameters(name) if "layers" in own else []), *GENERAL]
 
         def call(typed: dict[str, Any]) -> None:
-            layers = {"layers": layers_of(name, typed)} if "layers" in own else {}
+            layers = {"layers": take_layers(name, typed)} if "layers" in own else {}
             function(**layers, **{key: value for key, value in typed.items() if value is not None})
 
         def run(**typed: Any) -> None:
@@ -111,7 +111,7 @@ def _run(name: str, function: Callable[[], None]) -> None:
         with _fallbacks_as_notes(name):
             function()
     except (SocialxError, RuntimeError, MemoryError) as error:
-        told = error if isinstance(error, SocialxError) else _as_error_of_user(error)
+        told = error if isinstance(error, SocialxError) else _as_user_error(error)
         if told is None:
             raise
         for message in told.messages:
@@ -129,7 +129,7 @@ def _run(name: str, function: Callable[[], None]) -> None:
         raise typer.Exit(128 + signal.SIGPIPE) from None
 
 
-def _as_error_of_user(error: RuntimeError | MemoryError) -> SocialxError | None:
+def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
     """What a user can mend of an error that other code raised; None: nothing."""
     if isinstance(error, MemoryError):
         found = f"out of memory ({error})" if str(error) else "out of memory"

@@ -17,14 +17,14 @@ from socialx.core.help import Help
 from socialx.files.sources import NAMES
 
 
-def _naming_formats(function: Callable[..., None]) -> Callable[..., None]:
+def _name_formats(function: Callable[..., None]) -> Callable[..., None]:
     """Put the names of all formats into a docstring."""
     function.__doc__ = (function.__doc__ or "").replace("FORMATS", ", ".join(NAMES))
     return function
 
 
 @command("convert", data="kind", data_csv="data")
-@_naming_formats
+@_name_formats
 def convert(
     kind: str,
     data: Annotated[

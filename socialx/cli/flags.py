@@ -44,18 +44,18 @@ def task_parameters(task: str) -> list[inspect.Parameter]:
     required = len(plain) - len(given.defaults)
     parameters = []
     for place, (each, default) in enumerate(zip(plain, [*[None] * required, *given.defaults], strict=True)):
-        parameters += _of_task(task, each, default, is_argument=place == 0 or default is None)
-    parameters += _of_request(task) if given.kwarg and given.kwarg.arg == "options" else []
+        parameters += _task_parameter(task, each, default, is_argument=place == 0 or default is None)
+    parameters += _request_parameters(task) if given.kwarg and given.kwarg.arg == "options" else []
     for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        parameters += _of_task(task, each, default)
+        parameters += _task_parameter(task, each, default)
     return parameters
 
 
-def own_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
+def extra_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
     """The parameter that a command has beside those of its task, with a help, or as Typer takes it already."""
     kind, known = get_args(given.annotation)
     if isinstance(known, Help):
-        return _typed(task, given.name, kind, given.default, known)
+        return _make_parameter(task, given.name, kind, given.default, known)
     return keyword(given.name, kind, known, given.default)
 
 
@@ -66,7 +66,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
 
-def _of_task(task: str, given: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
+def _task_parameter(task: str, given: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
     """The parameter, if it has a help."""
     match given.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
@@ -80,20 +80,20 @@ def _of_task(task: str, given: ast.arg, default: ast.expr | None, is_argument: b
     if "Sequence" in names and (is_argument or isinstance(hint, ast.Subscript)):
         kind = list[kind]
     if default is None:
-        return [_typed(task, given.arg, kind, inspect.Parameter.empty, known, is_argument)]
+        return [_make_parameter(task, given.arg, kind, inspect.Parameter.empty, known, is_argument)]
     value = ast.literal_eval(default)
-    return [_typed(task, given.arg, kind, None if value in ((), "") else value, known, is_argument)]
+    return [_make_parameter(task, given.arg, kind, None if value in ((), "") else value, known, is_argument)]
 
 
-def _of_request(task: str) -> list[inspect.Parameter]:
+def _request_parameters(task: str) -> list[inspect.Parameter]:
     hints, parameters = get_type_hints(ConvertOptions), []
     for field, option in options(task).items():
         kind = TYPED_OF_REQUEST.get(hints[field], str)
-        parameters.append(_typed(task, option.name, kind, False if kind is bool else None, option))
+        parameters.append(_make_parameter(task, option.name, kind, False if kind is bool else None, option))
     return parameters
 
 
-def _typed(task: str, name: str, kind: Any, default: Any, known: Help, is_argument: bool = False) -> inspect.Parameter:
+def _make_parameter(task: str, name: str, kind: Any, default: Any, known: Help, is_argument: bool = False) -> inspect.Parameter:
     """A parameter of Typer."""
     option: typer.models.ParameterInfo
     if is_argument:
@@ -113,10 +113,10 @@ def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.P
 def settings_parameters(command: str) -> list[inspect.Parameter]:
     """``--config``, ``--set`` and a flag for each setting that a command shows, as Typer takes them."""
     layers = _LAYERS if command in WITH_PRESET else _LAYERS[:-1]
-    return layers + [_of_setting(key, hidden=key not in SHORT) for key in shown(command)]
+    return layers + [_setting_parameter(key, hidden=key not in SHORT) for key in shown(command)]
 
 
-def layers_of(command: str, typed: dict[str, Any]) -> ConfigLayers:
+def take_layers(command: str, typed: dict[str, Any]) -> ConfigLayers:
     """Take what was typed for ``settings_parameters`` out of the values of a command."""
     flags = {key: typed.pop(_name(key)) for key in shown(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
@@ -199,7 +199,7 @@ HEADINGS = {
 _HEADING = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
 
 
-def by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
+def group_by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
     """Return the lines of the help of a command by their heading, the arguments first; a hidden flag has none."""
     lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS, "Other")}
     for parameter in parameters:
@@ -210,14 +210,14 @@ def by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[st
     return {heading: records for heading, records in lines.items() if records}
 
 
-def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
+def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
     field, flag, name = KEYS[key], flag_of(key), _name(key)
     default = "" if field.default in (None, ()) or field.default is False else f" (default: {as_typed(field.default)})"
     text = f"{field.description}{default}"
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
         return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
-    choices = words_of(key)
+    choices = setting_choices(key)
     option = typer.Option(
         flag,
         help=text,
@@ -229,7 +229,7 @@ def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
     return keyword(name, str | None, option)
 
 
-def words_of(key: str) -> list[str]:
+def setting_choices(key: str) -> list[str]:
     """The words that a setting takes; none where it takes others too."""
     annotation = KEYS[key].annotation
     if key in CHOICES:
@@ -242,7 +242,7 @@ NOUNS = {"trainer.device": "DEVICE", "trainer.init_from": "RUN", "trainer.teache
 
 def metavar(key: str) -> str:
     """Return what stands for the value of a setting in a help: the words that it takes, else a noun such as FILE."""
-    annotation, words = KEYS[key].annotation, words_of(key)
+    annotation, words = KEYS[key].annotation, setting_choices(key)
     types = _types(annotation)
     nouns = ((Path, "FILE"), (float, "X"), (int, "N"))
     noun = NOUNS.get(key) or next((noun for kind, noun in nouns if kind in types), "NAME")

@@ -56,7 +56,7 @@ def _bars() -> Progress:
 MEASURED_S = 10.0  # of training from which a forecast of its end is made
 
 
-class _Pace:
+class _Throughput:
     """Says once how long an epoch and the rest of a training will take.
 
     It measures from one reading of the loss to a later one: only then has the device done all that it was given, and
@@ -90,7 +90,7 @@ class Show:
         self._write, self._shows = partial(write, command), {detail: shows(detail) for detail in (False, True)}
         self._progress = _bars()
         self._tasks: dict[str, TaskID] = {}
-        self._pace: _Pace | None = None
+        self._pace: _Throughput | None = None
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -101,7 +101,7 @@ class Show:
         elif isinstance(event, Note):
             self._say(f"note: {event.message.text(self._write)}")
         elif isinstance(event, Start):
-            self._pace = _Pace(event.windows)
+            self._pace = _Throughput(event.windows)
             self._say(f"{event.data}: {event.sensors} sensors, {event.windows:,} training windows")
             machine = f"{event.device}, precision {event.precision}"
             self._say(f"{machine}, {event.parameters:,} parameters, run folder {event.run_dir}")

@@ -25,7 +25,7 @@ from socialx.files.store.time_axis import JITTER_S
 from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import Band, issues, requested_times
+from socialx.tasks.predict import Band, find_origins, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
 
@@ -57,7 +57,7 @@ class Latest:
                 raise SocialxError(store.path, found, "start the server again")
         experiment = replace(self.experiment, data=replace(data, stores=stores))
         context = experiment.data.context(JITTER_S, experiment.data.past_now)
-        issued = issues(experiment, context, requested_times(experiment, context))
+        issued = find_origins(experiment, context, requested_times(experiment, context))
         return Issue.of(experiment, context, issued)
 
     def keep(self, issue: Issue, values: np.ndarray) -> None:

@@ -62,9 +62,9 @@ def build(
     Raises SettingsError where settings do not fit together and SocialxError where the file does not fit them.
     """
     refuse_conflicts(settings, finer)
-    precision = _prepared(settings)
+    precision = _prepare_device(settings)
     device = precision.device
-    train_climatology_days = met_by(settings)
+    train_climatology_days = choose_climatology_days(settings)
     if data is None:
         if settings.data.path is None:
             remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
@@ -80,7 +80,7 @@ def build(
             days=settings.data.days if split else None,
             moments=moments,
             sensors=sensors,
-            loading=loading_of(settings),
+            loading=make_loading(settings),
             train_climatology_days=train_climatology_days,
             holidays=holidays_of(holidays or settings.data.holidays) if settings.data.holidays else None,
         )
@@ -126,7 +126,7 @@ def build(
     return Experiment(settings, precision, data, model, protocol)
 
 
-def _prepared(settings: Settings) -> Precision:
+def _prepare_device(settings: Settings) -> Precision:
     """The precision on the device, which is set up for it."""
     device = resolve_device(settings.trainer.device)
     if device.type == "cuda":
@@ -142,7 +142,7 @@ def _prepared(settings: Settings) -> Precision:
     return resolve_precision(settings.trainer.precision, device)
 
 
-def met_by(settings: Settings) -> tuple[int | None, ...]:
+def choose_climatology_days(settings: Settings) -> tuple[int | None, ...]:
     """How many days before the day of issue the model meets in training, as in ``Dataset``."""
     if not (model_of(settings.model.kind).social and settings.model.climatology):
         return ()
@@ -160,7 +160,7 @@ def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[B
         raise SocialxError(f"model.kind {name}", f"its forward returns {returned}, not {wanted}", remedy)
 
 
-def loading_of(settings: Settings) -> Loading:
+def make_loading(settings: Settings) -> Loading:
     """How windows become batches, as plain numbers."""
     return Loading(
         mode=settings.loader.mode,

@@ -16,7 +16,7 @@ from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.train import Run
 from socialx.tasks.trained_model import load_trained
-from socialx.training.run_folder import TRAINED, folder_of, old_run, open_run
+from socialx.training.run_folder import TRAINED, find_run_folder, lock_run, open_run
 
 
 @with_help
@@ -35,11 +35,11 @@ def calibrate(
     """
     with subscribe(progress):
         path = Path(str(run))
-        folder = folder_of(path)
+        folder = find_run_folder(path)
         if folder.path.parent == TRAINED:
             own = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
             raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
-        with old_run(folder):  # nobody trains in it meanwhile
+        with lock_run(folder):  # nobody trains in it meanwhile
             of_run = open_run(path)
             experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": data}))
             if experiment.protocol.step_minutes != of_run.protocol.step_minutes:

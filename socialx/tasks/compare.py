@@ -92,7 +92,7 @@ def compare(
             # One process may be luckier than another of equal settings: its memory or its core may be better placed for
             # as long as it lives.  So each round has new processes, and the rounds are what the interval counts.
             for _ in range(ROUNDS):
-                gain, *blocks = one_round(effective, there, BLOCK_S, bar)
+                gain, *blocks = run_round(effective, there, BLOCK_S, bar)
                 logs.append(math.log(gain.gain))
                 ours += blocks[0]
                 others += blocks[1]
@@ -101,10 +101,10 @@ def compare(
         return Comparison(gain_of(logs), Side.of(ours), Side.of(others), changes)
 
 
-def one_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
+def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
     """Blocks of two new processes in turns, which are built at the same time."""
     blocks: tuple[list[Block], list[Block]] = ([], [])
-    with process_of("these", here) as first, process_of("the others", there) as second:
+    with start_process("these", here) as first, start_process("the others", there) as second:
         first(seconds)  # finds the number of steps
         second(seconds)
 
@@ -122,7 +122,7 @@ def one_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
 
 
 @contextmanager
-def process_of(name: str, settings: Settings) -> Iterator[Callable[[float], Block]]:
+def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], Block]]:
     """A process that trains with these settings, until the end of the ``with``; each call takes a block of steps.
 
     A block is of about so many seconds, at least 5 steps; their number is that of the block before, so call once more.
@@ -175,7 +175,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
         steps = LEAST_STEPS
         for line in questions:
-            block = timed_block(training, steps, windows, experiment.precision.device)
+            block = measure_block(training, steps, windows, experiment.precision.device)
             steps = max(LEAST_STEPS, math.ceil(json.loads(line) / block["seconds"] * steps))
             answer(block)
     except SocialxError as error:
@@ -184,7 +184,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         answer({"error": printable(in_short(error))})
 
 
-def timed_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
+def measure_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
     """So many steps under a clock; windows: of a step."""
     training.take(training.queued_steps)  # their batches were made while the other process ran
     clock = clock_for(device)

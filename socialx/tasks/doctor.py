@@ -38,8 +38,8 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import refuse_conflicts, unread
 from socialx.settings.layers import DEFAULT, ConfigLayers, Loaded, flat, sees_card
 from socialx.settings.schema import Settings
-from socialx.tasks.build import build, loading_of, met_by
-from socialx.tasks.train import what_computes
+from socialx.tasks.build import build, make_loading, choose_climatology_days
+from socialx.tasks.train import describe_compute
 from socialx.training.run_folder import TRAINED
 
 SCHEMA = "socialx.doctor/1"
@@ -176,7 +176,7 @@ def doctor(
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:
-                lines += _answers(name, setup)
+                lines += _run_check(name, setup)
                 bar.advance(1, name)
         finally:
             torch.set_float32_matmul_precision(precision)
@@ -184,7 +184,7 @@ def doctor(
         return DoctorResult(tuple(lines))
 
 
-def _answers(name: str, setup: Setup) -> list[DoctorLine]:
+def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
     """The answer of one check; several lines where it names several mistakes."""
     find, needs, helps = CHECKS[name]
     if needs in setup.unknown:
@@ -248,7 +248,7 @@ def _device(setup: Setup) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
-    reason, remedy = (no_code(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
+    reason, remedy = (no_code(torch.device("cuda", 0)), "another build of torch") if available else _why_no_gpu()
     try:
         device = setup.device
     except SettingsError as error:
@@ -267,7 +267,7 @@ def _device(setup: Setup) -> Answer:
     return "warn", f"there is an NVIDIA GPU or driver, but no CUDA device: {reason}", remedy
 
 
-def _why_no_card() -> tuple[str, str]:
+def _why_no_gpu() -> tuple[str, str]:
     """Why torch sees no CUDA device, and what helps."""
     if torch.version.cuda is None:
         return "this torch is a build for the CPU", "install the build of torch for CUDA, which PyPI has for Linux"
@@ -311,7 +311,7 @@ def _precision(setup: Setup) -> Answer:
 
 
 @check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
-def _room(setup: Setup) -> Answer:
+def _free_space(setup: Setup) -> Answer:
     """A GiB of memory on host and device, and of disk."""
     memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
@@ -345,7 +345,7 @@ def _data(setup: Setup) -> Answer:
     for store in stores:  # a damaged part of the file shows when it is read
         store.read(slice(0, length))
         store.read(slice(rows - length, rows))
-    mode = with_mode(loading_of(settings), path, first, len(names), device).mode
+    mode = with_mode(make_loading(settings), path, first, len(names), device).mode
     free = free_bytes(device)
     room = "" if free is None else f" of {_size(free)} free on {device}"
     series = f"{_size(series_bytes(rows, sensors, len(names)))}{room}: loader mode {mode}"
@@ -362,7 +362,7 @@ def _step(setup: Setup) -> Answer:
     """A finite step of the model, all on one device: one forward and backward pass for one window."""
     settings, device, path = setup.settings, setup.device, setup.settings.data.path
     if path is None or "data" in setup.unknown:
-        settings, path = _of_the_excerpt(settings), EXCERPT
+        settings, path = _use_excerpt(settings), EXCERPT
     data = _first_rows(settings, path, device)
     experiment = build(settings, data)
     start = torch.zeros(1, dtype=torch.int64, device=device)
@@ -383,7 +383,7 @@ def _step(setup: Setup) -> Answer:
     (output.float() - example.target.values).abs().mean().backward()
     parts = {f"gradient of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
     broken = [name for name, part in {"forecast": output, **parts}.items() if not part.isfinite().all()]
-    ran = what_computes(experiment) if device.type == "cuda" else what_computes(experiment).partition(", ")[0]
+    ran = describe_compute(experiment) if device.type == "cuda" else describe_compute(experiment).partition(", ")[0]
     network = counted(len(data.sensors.ids), "sensor")
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
     network += " of the readings that come with socialx" if path == EXCERPT else ""
@@ -395,7 +395,7 @@ def _step(setup: Setup) -> Answer:
     return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
 
 
-def _of_the_excerpt(settings: Settings) -> Settings:
+def _use_excerpt(settings: Settings) -> Settings:
     """The same settings for the readings that come with the package; a list of roads names sensors of another file."""
     data = settings.data.model_copy(update={"path": EXCERPT, "targets": (SPEED,), "inputs": None})
     pooling = settings.pooling.model_copy(update={"distances": None})
@@ -418,7 +418,7 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
         split_method=None,
         days=last // DAY_S - int(store.seconds[0]) // DAY_S + 1,
         sensors=fewer,
-        train_climatology_days=met_by(settings),
+        train_climatology_days=choose_climatology_days(settings),
     )
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), path)

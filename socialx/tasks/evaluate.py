@@ -35,9 +35,9 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import check_outputs, inputs_of
-from socialx.tasks.scored_split import ScoredSplit, about, scored_split
-from socialx.tasks.train import Run, names_of
+from socialx.tasks.outputs import check_outputs, list_inputs
+from socialx.tasks.scored_split import ScoredSplit, describe_forecasts, load_scored_split
+from socialx.tasks.train import Run, run_names
 
 
 @with_help
@@ -79,28 +79,28 @@ def evaluate(
     with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.
     """
     with subscribe(progress), ExitStack() as stack:
-        names, by, known = names_of(runs), names_in(by), _days_in(climatology_days)
-        _check(names, baselines, by, compare, drift, save_forecasts)
+        names, by, known = run_names(runs), names_in(by), _parse_days(climatology_days)
+        _check_arguments(names, baselines, by, compare, drift, save_forecasts)
         of_runs = {"climatology_days": known, "intervals": intervals, "drift": drift}
         files = _forecast_files(names, next((name for name, asked in of_runs.items() if asked), None))
         layers = ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
-        scored = scored_split([name for name in names if name not in files], layers, split, start, end, files)
+        scored = load_scored_split([name for name in names if name not in files], layers, split, start, end, files)
         if known:
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.experiment))
         scored.data.note_clock(by)
         models = (scored.baselines() if baselines else {}) | scored.models()
-        saved = {} if save_forecasts is None else {names[0]: _saved(stack, Path(save_forecasts), names[0], scored)}
+        saved = {} if save_forecasts is None else {names[0]: _open_writer(stack, Path(save_forecasts), names[0], scored)}
         compared = names if compare else []
-        scores, beside = _in_one_pass(scored, models, by, compared, intervals, drift, saved)
+        scores, beside = _score_models(scored, models, by, compared, intervals, drift, saved)
         protocol = scored.protocol
         results = published(protocol, split) if baselines else ()
         known_too = scored.with_known_days(known, frozen=bool(results))
-        return Evaluation(split, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
+        return Evaluation(split, protocol, scores, results, known_too, **beside, inputs=tuple(list_inputs(layers, names)))
 
 
-def _in_one_pass(
+def _score_models(
     scored: ScoredSplit,
     models: Mapping[str, nn.Module],
     by: Sequence[str],
@@ -134,8 +134,8 @@ def _in_one_pass(
     return found, {
         "by": {name: {key: rows[key] for key in by} for name, rows in divided.items()},
         "coverage": {name: dict(zip(data.targets, each, strict=True)) for name, each in covered.items()},
-        "difference": difference(days, minutes, _start_among(scored)) if days else None,
-        "drift": {name: each.compute(_stuck_at_the_end(scored)) for name, each in daily.items()},
+        "difference": difference(days, minutes, _find_start_run(scored)) if days else None,
+        "drift": {name: each.compute(_stuck_on_last_day(scored)) for name, each in daily.items()},
     }
 
 
@@ -154,7 +154,7 @@ class ForecastWriter:
         self.write(forecast[real].float().cpu().numpy(), truth[real].cpu().numpy())
 
 
-def _check(
+def _check_arguments(
     runs: Sequence[str],
     baselines: bool,
     by: Sequence[str],
@@ -197,7 +197,7 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
             raise SettingsError(Argument("climatology_days"), f"{run} was trained without a climatology", helps)
 
 
-def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
+def _parse_days(known: int | str | Sequence[int | str]) -> list[int | None]:
     """Numbers of days that are known, None: all; SettingsError for what is none."""
     several = known if isinstance(known, str) else map(str, known if isinstance(known, Iterable) else [known])
     texts = names_in(several)
@@ -209,21 +209,21 @@ def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
     return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
 
 
-def _stuck_at_the_end(scored: ScoredSplit) -> dict[str, float]:
+def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:
     """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
     store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.places)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
     return stuck_sensors(store.within(rows))
 
 
-def _start_among(scored: ScoredSplit) -> str:
+def _find_start_run(scored: ScoredSplit) -> str:
     """The run from which the training of another one started, by their settings; empty: there is none."""
     names = {os.path.realpath(name): name for name in scored.experiments}
     starts = (experiment.settings.trainer.init_from for experiment in scored.experiments.values())
     return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")
 
 
-def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
+def _open_writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
     """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
-    known = about(scored.data, scored.split, scored.places, run)
+    known = describe_forecasts(scored.data, scored.split, scored.places, run)
     return ForecastWriter(stack.enter_context(saving(path, known)), len(known.origin))

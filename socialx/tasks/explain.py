@@ -26,7 +26,7 @@ from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
-from socialx.tasks.scored_split import ScoredSplit, scored_split
+from socialx.tasks.scored_split import ScoredSplit, load_scored_split
 from socialx.tasks.train import Run
 
 
@@ -56,7 +56,7 @@ def explain(
     with subscribe(progress):
         name, layers = str(run), ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
-        scored = scored_split([name], layers, split, start, end)
+        scored = load_scored_split([name], layers, split, start, end)
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
         dataset.note_clock(("hour",))
         where = None if geojson is None else places(dataset.sensors, dataset.store.path)
@@ -71,7 +71,7 @@ def explain(
         for baseline, running in of_baselines.items():
             rows = running.compute()
             references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
-        explanation = explanation_of(name, scored, errors.compute(), weights.compute(), references)
+        explanation = make_explanation(name, scored, errors.compute(), weights.compute(), references)
         if geojson is not None and where is not None:
             write_explanation(explanation, where, Path(geojson))
             note(Message("", f"wrote {geojson}: {len(where)} of {len(dataset.sensors.ids)} sensors"))
@@ -81,7 +81,7 @@ def explain(
         return explanation
 
 
-def explanation_of(
+def make_explanation(
     run: str,
     scored: ScoredSplit,
     errors: Breakdown,

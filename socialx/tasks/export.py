@@ -84,7 +84,7 @@ def export(
     with subscribe(progress):
         path = run.path if isinstance(run, Run) else Path(run)
         output = Path(output)
-        kind = _format(output, format)
+        kind = _choose_format(output, format)
         layers = ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
         for name in ("onnx", "onnxscript") if kind == "onnx" else ():
@@ -99,9 +99,9 @@ def export(
         with work("export", 3, "steps") as bar:
             of_run = open_run(path)
             experiment, _ = load_trained(of_run, layers.over(FIXED), split=False)
-            about = _about(experiment, of_run.protocol)
+            about = _describe_export(experiment, of_run.protocol)
             bar.advance()
-            graph = None if kind == "safetensors" else _graph(experiment, kind, path)
+            graph = None if kind == "safetensors" else _trace_graph(experiment, kind, path)
             bar.advance()
             with atomic_write(output) as temporary:
                 if graph is None:
@@ -132,7 +132,7 @@ def load_model(
     return export_model(experiment).to(experiment.precision.device).eval()
 
 
-def _format(output: Path, format: str | None) -> str:
+def _choose_format(output: Path, format: str | None) -> str:
     """The format that is asked for, or that of the suffix."""
     if format is not None:
         if format not in FORMATS:
@@ -145,7 +145,7 @@ def _format(output: Path, format: str | None) -> str:
     raise SettingsError(output, f"no format ends in {output.suffix!r}", remedy)
 
 
-def _about(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
+def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
     """What the file says of itself; trained: the protocol of the run."""
     data = experiment.data
     local = {} if data.store.local_zone is None else {"local_zone": data.store.local_zone}
@@ -167,7 +167,7 @@ def _about(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
     }
 
 
-def _graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
+def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
     """The model and what is around it as a graph of torch or ONNX."""
     model = experiment.model
     tensors = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
@@ -175,7 +175,7 @@ def _graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgram | ON
         large = f"its tensors are {tensors / (1 << 30):.1f} GiB, and one ONNX file takes {ONNX_BYTES / (1 << 30):.1f}"
         raise SocialxError(run, large, "export it as .pt2")
     try:
-        with _quietly():
+        with _silence_torch():
             program = traced(export_model(experiment))
             return as_onnx(program, INPUTS, OUTPUT) if kind == "onnx" else program
     except RuntimeError as error:
@@ -203,7 +203,7 @@ def export_model(experiment: Experiment) -> ExportModel:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _silence_torch() -> Iterator[None]:
     """Without what torch tells the authors of exporters: warnings, log lines, and a half-made graph on stderr."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -31,10 +31,10 @@ def when_memory_runs_out(
         if not is_out_of_memory(error):
             raise
         traceback.clear_frames(error.__traceback__)
-        raise out_of_memory(experiment, remedies, windows or experiment.settings.loader.batch_size) from None
+        raise make_memory_error(experiment, remedies, windows or experiment.settings.loader.batch_size) from None
 
 
-def out_of_memory(experiment: Experiment, remedies: Sequence[str], windows: int) -> SocialxError:
+def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: int) -> SocialxError:
     """The error that names those of the remedies which the model has and which are not used up."""
     settings, sensors = experiment.settings, len(experiment.data.sensors.ids)
     batches, sequences = settings.trainer.accumulate_grad_batches, windows * sensors

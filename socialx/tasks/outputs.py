@@ -65,10 +65,10 @@ def check_outputs(
     """Refuse an output that is an input of the task, or the same as another output, or a file that must stay.
 
     An output of an ``OutputKind`` may replace a file of that kind, any other only with ``overwrite``.  layers, runs,
-    others: what the task reads, see ``inputs_of``.  An output of None is not asked for.
+    others: what the task reads, see ``list_inputs``.  An output of None is not asked for.
     """
     named = [(Path(path), kind) for path, kind in outputs if path is not None]
-    inputs = tuple(inputs_of(layers, runs, others)) if any(paths.lexists(path) for path, _ in named) else ()
+    inputs = tuple(list_inputs(layers, runs, others)) if any(paths.lexists(path) for path, _ in named) else ()
     seen: set[str] = set()
     for path, kind in named:
         check_output(path, overwrite or kind is not None, inputs)
@@ -79,7 +79,7 @@ def check_outputs(
         seen.add(place)
 
 
-def inputs_of(
+def list_inputs(
     layers: ConfigLayers | None, runs: Iterable[str | Path | TrainedRun] = (), others: Iterable[str | Path | None] = ()
 ) -> Iterator[Path]:
     """What a task reads: files of settings, data and distances, all files of its runs and of those they learn from.
@@ -96,7 +96,7 @@ def inputs_of(
 
         opened = run if isinstance(run, TrainedRun) else None
         path = opened.path if opened else Path(str(run))
-        yield from _files_of_run(path)
+        yield from _list_run_files(path)
         if opened is None and (path / "settings.yaml").is_file():
             opened = open_run(path)
         if opened:
@@ -105,10 +105,10 @@ def inputs_of(
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
         for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.init_from])):
-            yield from _files_of_run(Path(other))
+            yield from _list_run_files(Path(other))
 
 
-def _files_of_run(folder: Path) -> Iterator[Path]:
+def _list_run_files(folder: Path) -> Iterator[Path]:
     from socialx.training.run_folder import NAMES  # it loads torch, which an inspected file needs not
 
     check_name(folder)

@@ -44,9 +44,9 @@ from socialx.settings.layers import ConfigLayers, as_typed, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import inputs_of
+from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import intervals_of, load_trained, other_units, rescale_to_free_flow
+from socialx.tasks.trained_model import load_intervals, load_trained, find_unit_mismatches, rescale_to_free_flow
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
 
@@ -100,8 +100,8 @@ def predict(
         of_run = open_run(Path(str(run)))
         file, named = stack.enter_context(as_file(data, of_run, ConfigLayers.of(settings, sections), said))
         experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": file}), split=False)
-        inputs = tuple(inputs_of(named, [of_run], [meta_csv]))
-        for message in (odd := doubts_of(experiment.data.store)):
+        inputs = tuple(list_inputs(named, [of_run], [meta_csv]))
+        for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)
         readings, reported, values = [], [], []
@@ -111,8 +111,8 @@ def predict(
             times = requested_times(experiment, context, at, start, end, every)
             if experiment.settings.model.zero_shot:
                 rescale_to_free_flow(experiment, of_run.protocol, int(times[0]))
-            band = None if interval is None else band_of(of_run, trained, experiment, interval, int(times[0]))
-            issued = issues(experiment, context, times, argument)
+            band = None if interval is None else make_band(of_run, trained, experiment, interval, int(times[0]))
+            issued = find_origins(experiment, context, times, argument)
             if context.past and not sensor_tables(experiment.settings):
                 _note_known(of_run.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
@@ -128,13 +128,13 @@ def predict(
         forecast = forecast if band is None else band.around(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {of_run.named}")] if doubt else []
-        asked = other_units(experiment.data.store.path, experiment.protocol, of_run.protocol)
+        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, of_run.protocol)
         notes += [f"{each.where}: {each.what}" for each in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
 
 
-def doubts_of(store: Store) -> list[Message]:
+def find_doubtful_values(store: Store) -> list[Message]:
     """Messages on numbers of the last rows that may stand for no reading."""
     rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
     return messages(examine(store.within(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
@@ -160,13 +160,13 @@ def _note_known(run: Path, file: Path, days: int) -> None:
     note(Message("", f"zero-shot forecast with {counted(days, 'day')} of history{few}", scored), detail=not few)
 
 
-def band_of(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
+def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
     """The intervals of a run for the sensors of a problem; refuses a level that they do not have.
 
     issued: the second of the first issue.
     """
     sensors = experiment.data.sensors.ids
-    found, of = intervals_of(run, trained, experiment, issued)
+    found, of = load_intervals(run, trained, experiment, issued)
     found.place(level)
     if of:
         note(f"intervals of the errors on {of}")
@@ -239,7 +239,7 @@ def requested_times(
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else wall_seconds(time, argument, store.timezone)
         if second > last + JITTER_S:
-            raise SettingsError(Argument(argument, as_text(second)), *_beyond(experiment, argument, second, last))
+            raise SettingsError(Argument(argument, as_text(second)), *_explain_late_time(experiment, argument, second, last))
         if second < first - JITTER_S:
             fewer = f"{store.path} has fewer than {context.lookback} rows until then"
             earliest = f"the first is {Argument(argument, as_text(first))}"
@@ -262,7 +262,7 @@ def requested_times(
     return np.arange(begin, until + 1, interval, dtype=np.int64)
 
 
-def _beyond(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
+def _explain_late_time(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
     """What to say of an issue time after the last row, and what helps: how far its forecast reaches, and what would."""
     store, horizon = experiment.data.store, experiment.data.horizon
     minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
@@ -278,7 +278,7 @@ def _beyond(experiment: Experiment, argument: str, second: int, last: int) -> tu
     return ends, f"the latest is {latest}; a run that forecasts {hours} is trained with {longer}"
 
 
-def issues(
+def find_origins(
     experiment: Experiment, context: ContextReader, times: np.ndarray, argument: str | None = None
 ) -> np.ndarray:
     """Those of these times that are the time of a row, int64 [W]: a forecast is issued at each of them.
@@ -316,13 +316,13 @@ def issues(
         note(Message(store.path, f"{unfit}, which the forecast leaves out"))
     if len(issued) == 1 and not context.read(rows)[1].any():
         until = as_text(int(issued[0]))
-        last = _last_with_a_reading(store, int(issued[0]))
+        last = _last_observation(store, int(issued[0]))
         earlier = "" if last is None else f"the last reading is from {Argument('at', as_text(last))}"
         raise SocialxError(store.path, f"no sensor has a reading in the {context.lookback} rows until {until}", earlier)
     return issued
 
 
-def _last_with_a_reading(store: Store, second: int) -> int | None:
+def _last_observation(store: Store, second: int) -> int | None:
     """The time of the last row before this one in which any sensor has a valid reading, in seconds."""
     for rows in reversed(list(pages(0, len(store.seconds)))):
         with_reading = store.read(rows)[1].any(axis=1) & (store.seconds[rows] < second)

@@ -18,7 +18,7 @@ from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import TRAINING, when_memory_runs_out
 from socialx.tasks.outputs import TRACE, check_outputs
-from socialx.tasks.train import make_learner, train_loader, what_computes
+from socialx.tasks.train import make_learner, train_loader, describe_compute
 from socialx.training.process_group import init_process_group
 from socialx.training.profile.measure import Lengths, first_batches, measure
 from socialx.training.profile.profile import Profile, Section, part
@@ -58,7 +58,7 @@ def profile(
             loader = train_loader(experiment, group, shard)
             learner = make_learner(experiment, len(loader), group)
         if precision.device.type == "cuda":
-            note(what_computes(experiment))
+            note(describe_compute(experiment))
         section = effective.profile
         every = effective.trainer.log_every_n_steps
         most_s = section.max_seconds if group.world_size == 1 else math.inf  # all processes take as many steps

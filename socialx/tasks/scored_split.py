@@ -31,7 +31,7 @@ from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment, build
-from socialx.tasks.trained_model import intervals_of, load_trained
+from socialx.tasks.trained_model import load_intervals, load_trained
 from socialx.training.run_folder import TrainedRun, open_run
 
 
@@ -122,11 +122,11 @@ class ScoredSplit:
     def intervals(self, run: str) -> ConformalIntervals:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""
         experiment = self.experiments[run]
-        intervals, _ = intervals_of(self.runs[run], self.trained[run], experiment, int(self.issued[0]))
+        intervals, _ = load_intervals(self.runs[run], self.trained[run], experiment, int(self.issued[0]))
         return intervals.of(self.data.sensors.ids, self.device, experiment.protocol.targets)
 
 
-def scored_split(
+def load_scored_split(
     runs: Sequence[str],
     layers: ConfigLayers,
     split: str,
@@ -157,13 +157,13 @@ def scored_split(
     experiment = replace(experiment, data=several[0].data) if several else experiment
     experiment.data.note_clock()
     _note_days(experiment, layers)
-    places, period = windows_within(experiment.data, split, start, end)
-    made = {name: read_forecasts(Path(name), about(experiment.data, split, places, name)) for name in files}
+    places, period = select_windows(experiment.data, split, start, end)
+    made = {name: read_forecasts(Path(name), describe_forecasts(experiment.data, split, places, name)) for name in files}
     whole = np.ones(len(places), bool)
     for name, values in made.items():
         of_file = np.isfinite(values).all(axis=(1, 2, 3))
         if not of_file.any():
-            refuse_lacking(Path(name), experiment.data, split, values)
+            refuse_incomplete(Path(name), experiment.data, split, values)
         if not of_file.all():
             share = f"{of_file.sum():,} of {len(of_file):,} windows of the {split} split"
             which = f"{share} have a forecast of every sensor and step"
@@ -183,7 +183,7 @@ def scored_split(
     return scored
 
 
-def about(data: Dataset, split: str, places: np.ndarray, name: str) -> Scored:
+def describe_forecasts(data: Dataset, split: str, places: np.ndarray, name: str) -> Scored:
     """What is known of forecasts of these windows, which a run or a file of this name makes."""
     return Scored(
         run=name,
@@ -199,7 +199,7 @@ def about(data: Dataset, split: str, places: np.ndarray, name: str) -> Scored:
     )
 
 
-def refuse_lacking(path: Path, data: Dataset, split: str, values: np.ndarray) -> None:
+def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray) -> None:
     """Raise SocialxError that says why these forecasts [W,P,N,G] have no whole window: what they lack everywhere."""
     there = np.isfinite(values)
     if not there.any():
@@ -247,7 +247,7 @@ def _note_seen(run: str, scored: ScoredSplit) -> None:
     note(Message(scored.data.store.path, f"{run} may have seen its windows until {as_text(last)}", remedy))
 
 
-def windows_within(data: Dataset, split: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:
+def select_windows(data: Dataset, split: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:
     """The windows of a split whose forecast lies from start to end, both included, as places int64 [W] in the split.
 
     None: the first and the last row of the file.  Without both, all windows and no period.  Raises SettingsError for a

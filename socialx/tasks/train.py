@@ -28,19 +28,19 @@ from socialx.settings.layers import ConfigLayers, Loaded, differences, fixed, fl
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.trained_model import load_trained, rescale_to_free_flow, settings_of, with_weights_of
+from socialx.tasks.trained_model import load_trained, rescale_to_free_flow, load_run_settings, load_start_weights
 from socialx.training.learner import Learner
-from socialx.training.loggers import logging_to
+from socialx.training.loggers import log_epochs_to
 from socialx.training.loop import fit, resume_training
 from socialx.training.networks import InterleavedLoader, network_switcher
 from socialx.training.process_group import SINGLE, ProcessGroup, init_process_group
 from socialx.training.run_folder import (
     EpochRow,
     TrainedRun,
-    folder_to_train,
+    lock_folder_to_train,
     open_run,
     open_to_resume,
-    restarted_run,
+    find_restarted_run,
 )
 
 SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
@@ -84,7 +84,7 @@ class Run(ResultRepr):
         return self.protocol.unit
 
 
-def names_of(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
+def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
     """The folders of one or several runs, or files of forecasts, as text.  SettingsError for what is none."""
     several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) and not is_frame(runs) else [runs]
     for run in several:
@@ -129,13 +129,13 @@ def train(
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.all_or_none():
             layers = ConfigLayers.of(settings, {**sections, "data": data}, preset)
-            plan = plan_of(layers, resume, overwrite, group)
+            plan = make_plan(layers, resume, overwrite, group)
             plan.experiment.data.note_clock()
             trainer = plan.experiment.settings.trainer
             path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
                 raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
-        return carried_out(plan, path, group)
+        return carry_out(plan, path, group)
 
 
 @dataclass(frozen=True)
@@ -152,15 +152,15 @@ class Plan:
     overwrite: bool = False
 
 
-def plan_of(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
+def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
     """The plan of a training: a new one, one that goes on, or one that starts from the weights of a run.
 
     Raises SettingsError and SocialxError for what does not go together, and for data of another run.
     """
     if resume:
-        _refuse_beside(resume, layers, overwrite)
+        _refuse_with_resume(resume, layers, overwrite)
         old = open_to_resume(Path(str(resume)))
-        return resumed(old, settings_of(old, layers, RESUME))
+        return plan_resumed(old, load_run_settings(old, layers, RESUME))
     named = layers.merged().settings.trainer.init_from
     start = open_run(Path(named)) if named else None
     loaded = layers.starting_from(start.settings, start.own, start.fixed) if start else layers.load()
@@ -169,26 +169,26 @@ def plan_of(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bo
         raise SettingsError(Argument("trainer.run_dir", run_dir), "it starts from there", "name another folder")
     begun = False
     if group.restarts:
-        goes_on, begun = restarted_run(run_dir, group.job)
+        goes_on, begun = find_restarted_run(run_dir, group.job)
         if goes_on:
-            return resumed(goes_on, loaded)
+            return plan_resumed(goes_on, loaded)
     loaded.note_preset(layers.preset)
     loaded.note_unread()
-    return started_from(start, loaded, overwrite or begun) if start else new(loaded, overwrite or begun)
+    return plan_fine_tuning(start, loaded, overwrite or begun) if start else plan_new(loaded, overwrite or begun)
 
 
-def new(loaded: Loaded, overwrite: bool) -> Plan:
+def plan_new(loaded: Loaded, overwrite: bool) -> Plan:
     """The plan of a training with fresh weights."""
     return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
 
 
-def started_from(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
+def plan_fine_tuning(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
     """The plan of a training with weights and scaler of a run, in a folder of its own."""
     experiment = build(loaded.settings, moments=start.protocol.scaler)
-    return Plan(with_weights_of(start, experiment), loaded.origin, overwrite=overwrite)
+    return Plan(load_start_weights(start, experiment), loaded.origin, overwrite=overwrite)
 
 
-def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
+def plan_resumed(old: TrainedRun, loaded: Loaded) -> Plan:
     """The plan of a run that goes on.  Raises SocialxError for data and roads other than those of its training."""
     loaded.note_unread()
     settings, then = loaded.settings, old.protocol
@@ -201,7 +201,7 @@ def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
     return Plan(experiment, loaded.origin, old)
 
 
-def _refuse_beside(resume: str | Path | Run, layers: ConfigLayers, overwrite: bool) -> None:
+def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrite: bool) -> None:
     """Raise SettingsError for arguments that a run which goes on does not take."""
     if overwrite:
         both = f"{Argument('resume')} and {Argument('overwrite')} exclude each other"
@@ -214,36 +214,36 @@ def _refuse_beside(resume: str | Path | Run, layers: ConfigLayers, overwrite: bo
             raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {own}", "leave it out")
 
 
-def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
+def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
     """Train as planned, in the folder ``path``, and measure the intervals of the best epoch."""
     with ExitStack() as stack:
         with group.all_or_none():
-            experiment = with_teacher_forecasts(plan.experiment)
+            experiment = add_teacher_forecasts(plan.experiment)
         data, old, effective = experiment.data, plan.old, experiment.settings
         trainer, precision = effective.trainer, experiment.precision
         # Every process may see another amount of free memory, and all need one order of the windows.
         shard = group.broadcast_object(data.shard_windows(experiment.protocol.windows["train"]))
         with group.all_or_none():
-            networks = [experiment, *other_networks(experiment)]
-            loader, validation = loaders_of(networks, group, shard)
+            networks = [experiment, *load_extra_networks(experiment)]
+            loader, validation = make_loaders(networks, group, shard)
             holidays, known = (
                 list_of(effective.data.holidays),
                 data.climatology_today if data.train_climatology_days and not old else None,
             )
             learner = make_learner(experiment, len(loader), group)
-            run = stack.enter_context(folder_to_train(path, old, plan.overwrite, writes=group.is_rank_zero))
-            stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
+            run = stack.enter_context(lock_folder_to_train(path, old, plan.overwrite, writes=group.is_rank_zero))
+            stack.enter_context(log_epochs_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
             before = None
             if old:
                 before = resume_training(learner, old, len(loader), trainer.max_epochs, trainer.patience)
-                loader, _ = loaders_of(networks, group, before.shard)
+                loader, _ = make_loaders(networks, group, before.shard)
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
                 facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
                 run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.broadcast(experiment.model.state_dict().values())
-        emit(starting(experiment, loader, run.path, group.world_size))
+        emit(describe_start(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"and {run.settings} alone does not repeat this run"
             note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
@@ -276,12 +276,12 @@ def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: in
     )
 
 
-def other_networks(experiment: Experiment) -> list[Experiment]:
+def load_extra_networks(experiment: Experiment) -> list[Experiment]:
     """The problems of the further files that the model learns from, normalised as the first one is, at their own pace.
 
     Raises SocialxError for a file of another unit or time step, and for one that has sensors of another one.
     """
-    others, networks = [], {experiment.data.store.path: _places(experiment)}
+    others, networks = [], {experiment.data.store.path: _sensor_locations(experiment)}
     for path in experiment.settings.data.extra_data:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = experiment.settings.model_copy(update={"data": data})
@@ -289,7 +289,7 @@ def other_networks(experiment: Experiment) -> list[Experiment]:
         other.protocol.refuse_other(
             replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )
-        places = _places(other)
+        places = _sensor_locations(other)
         for file, known in networks.items():
             if shared := [name for name, place in places.items() if known.get(name) == place]:
                 found = f"{counted(len(shared), 'sensor')} of {file} again"
@@ -304,14 +304,14 @@ def other_networks(experiment: Experiment) -> list[Experiment]:
     return others
 
 
-def _places(experiment: Experiment) -> dict[str, tuple[str, ...]]:
+def _sensor_locations(experiment: Experiment) -> dict[str, tuple[str, ...]]:
     """The position of each sensor by its id, in thousandths of a degree: two networks may use one id."""
     sensors = experiment.data.sensors
     degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
     return {name: tuple(f"{each:.3f}" for each in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
 
 
-def loaders_of(
+def make_loaders(
     networks: Sequence[Experiment], group: ProcessGroup = SINGLE, shard: int | None = None
 ) -> tuple[Loader, Loader]:
     """The batches of the training and of the validation split; of several networks in turn, with the first one's model.
@@ -329,7 +329,7 @@ def loaders_of(
     return InterleavedLoader([first, *others], use, seed, names), InterleavedLoader(validation, use, seed, names)
 
 
-def with_teacher_forecasts(experiment: Experiment) -> Experiment:
+def add_teacher_forecasts(experiment: Experiment) -> Experiment:
     """The problem with the mean forecast of its teachers for each training window: they are asked once.
 
     Raises SettingsError for one of other windows, and SocialxError for one of another network.
@@ -379,14 +379,14 @@ def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SIN
         accumulate_grad_batches=t.accumulate_grad_batches,
         compile=t.compile,
         cuda_graph=(t.cuda_graph == "on" and not experiment.settings.data.extra_data)
-        or (t.cuda_graph == "auto" and not unrecorded(experiment, group.world_size)),
+        or (t.cuda_graph == "auto" and not cuda_graph_blocker(experiment, group.world_size)),
         target_weight=[deviation[0] / each for each in deviation],
         group=group,
         teacher_weight=0.0 if experiment.data.teacher_forecast is None else TEACHER_WEIGHT,
     )
 
 
-def unrecorded(experiment: Experiment, processes: int) -> str:
+def cuda_graph_blocker(experiment: Experiment, processes: int) -> str:
     """Why ``trainer.cuda_graph: auto`` records no steps; empty: it does."""
     if experiment.precision.device.type != "cuda":
         return "not on CUDA"
@@ -398,7 +398,7 @@ def unrecorded(experiment: Experiment, processes: int) -> str:
     return "a model of your own may compute on the host" if own else ""
 
 
-def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
+def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
     """What is about to be trained, and on what; notes what is not wise, and what several processes share."""
     settings, precision = experiment.settings, experiment.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
@@ -427,11 +427,11 @@ def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: i
         precision=precision.name,
         parameters=sum(p.numel() for p in experiment.model.parameters()),
         run_dir=str(run_dir),
-        computes=what_computes(experiment, processes) if precision.device.type == "cuda" else "",
+        computes=describe_compute(experiment, processes) if precision.device.type == "cuda" else "",
     )
 
 
-def what_computes(experiment: Experiment, processes: int = 1) -> str:
+def describe_compute(experiment: Experiment, processes: int = 1) -> str:
     """What computes on a card, and why it is not the fastest that there is."""
     settings = experiment.settings
     what = str(settings.model.kind)
@@ -442,7 +442,7 @@ def what_computes(experiment: Experiment, processes: int = 1) -> str:
                 backend, reason = experiment.model.encoder.choice(experiment.precision.device)  # type: ignore[operator, union-attr]
             what = f"encoder {backend}{f' ({reason})' if reason else ''}"
     if settings.trainer.cuda_graph == "auto":
-        reason = unrecorded(experiment, processes)
+        reason = cuda_graph_blocker(experiment, processes)
         what += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"
     matmul = settings.trainer.float32_matmul_precision
     return f"{what}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"

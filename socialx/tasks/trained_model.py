@@ -81,7 +81,7 @@ def resampling_factor(settings: Settings, then: ScoringProtocol) -> int:
     return step // own
 
 
-def with_weights_of(run: TrainedRun, experiment: Experiment) -> Experiment:
+def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     """The problem with weights and scaler of a run, from which its training starts, in the units of the file.
 
     Its tables of sensors are taken where the sensors are the same ones, in any order; a run that takes new ones gives
@@ -92,7 +92,7 @@ def with_weights_of(run: TrainedRun, experiment: Experiment) -> Experiment:
     state, then = adapt_to_file(experiment, weights.state, run.protocol)
     experiment.protocol.refuse_other(then, run.path, data.store.path, False)
     sensors = run.sensors or ()
-    settings, places = experiment.settings, places_of(data.sensors.ids, sensors)
+    settings, places = experiment.settings, match_sensors(data.sensors.ids, sensors)
     new_ones = [number for number, place in enumerate(places) if place < 0]
     same = not new_ones and len(places) == len(sensors)
     shares = takes_new_sensors(settings) and len(new_ones) < len(places)
@@ -108,7 +108,7 @@ def with_weights_of(run: TrainedRun, experiment: Experiment) -> Experiment:
     return replace(experiment, data=data, protocol=replace(experiment.protocol, scaler=moments))
 
 
-def intervals_of(
+def load_intervals(
     run: TrainedRun, trained: Trained, experiment: Experiment, issued: int
 ) -> tuple[ConformalIntervals, str]:
     """The prediction intervals of a run for a file, and in words what errors they are of.
@@ -136,20 +136,20 @@ def intervals_of(
     return of_run.elsewhere(data.sensors.ids, flow, paces, protocol), f"{guess}: {few}"
 
 
-def places_of(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
+def match_sensors(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
     """Where each sensor of a file stands among those of a run, -1: it is new to the run."""
     place = {name: number for number, name in enumerate(sensors)}
     return [place.get(name, -1) for name in ids]
 
 
-def _of_sensors(
+def _align_sensors(
     state: dict[str, Tensor], ids: Sequence[str], sensors: Sequence[str], run: Path, file: Path
 ) -> dict[str, Tensor]:
     """The weights of a run of these sensors for those of a file; a note names the new ones.
 
     Raises SocialxError where all of them are new.
     """
-    places = places_of(ids, sensors)
+    places = match_sensors(ids, sensors)
     new = [name for name, place in zip(ids, places, strict=True) if place < 0]
     if len(new) == len(ids):
         other = f"a zero-shot run forecasts it: {Argument('model.zero_shot', True)}"
@@ -160,7 +160,7 @@ def _of_sensors(
     return for_sensors(state, places)
 
 
-def settings_of(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
+def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
     """The settings of a run, as ``Layers.of_run``, with its own file where that is now, unless the user names another.
 
     Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.
@@ -195,9 +195,9 @@ def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
         note(Message(store.path, found, remedy, new))
 
 
-def _knowing(experiment: Experiment, run: TrainedRun, known: DailyStats) -> Experiment:
+def _add_climatology(experiment: Experiment, run: TrainedRun, known: DailyStats) -> Experiment:
     """The problem with what a run knows of earlier days, in the units of the file."""
-    places, then = places_of(experiment.data.sensors.ids, run.sensors or ()), run.protocol
+    places, then = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol
     if (
         not experiment.data.train_climatology_days
         or max(places) < 0
@@ -208,7 +208,7 @@ def _knowing(experiment: Experiment, run: TrainedRun, known: DailyStats) -> Expe
     return replace(experiment, data=replace(experiment.data, known=known.of_sensors(places, ratios)))
 
 
-def _compared(
+def _adapt_and_check(
     run: TrainedRun, experiment: Experiment, state: dict[str, Tensor], tied: bool, same_missing: bool
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Weights and protocol of a run for a file, as ``adapt_to_file``; refuses one that does not fit, as
@@ -217,7 +217,7 @@ def _compared(
     tied: the run forecasts its own sensors alone.
     """
     now, then, file = experiment.protocol, run.protocol, experiment.data.store.path
-    for message in other_units(file, now, then):
+    for message in find_unit_mismatches(file, now, then):
         note(message)
     if experiment.settings.model.zero_shot:
         state, then = adapt_to_file(experiment, state, replace(then, step_minutes=now.step_minutes))
@@ -226,11 +226,11 @@ def _compared(
     return state, then.beside(now)
 
 
-def _built(
+def _build_for_run(
     run: TrainedRun, layers: ConfigLayers, first: Experiment | None, split: bool
 ) -> tuple[Experiment, RunWeights, DailyStats | None]:
     """The problem of a run with fresh weights, as ``load_trained`` is asked for it; its own ones, and what it knows."""
-    loaded = settings_of(run, layers, SCORING)
+    loaded = load_run_settings(run, layers, SCORING)
     settings = loaded.in_full_precision(run.settings)
     holidays = run.holidays(settings.data.holidays, loaded.origin["data.holidays"])
     weights, known = run.read_weights(), None if split else run.read_known()
@@ -268,7 +268,7 @@ def load_trained(
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(run) if isinstance(run, Path) else run
-    experiment, weights, known = _built(run, layers, first, split)
+    experiment, weights, known = _build_for_run(run, layers, first, split)
     settings, ids, file = experiment.settings, experiment.data.sensors.ids, experiment.data.store.path
     free = takes_new_sensors(settings) and run.sensors is not None
     tied = sensor_tables(settings) and not free
@@ -276,13 +276,13 @@ def load_trained(
         refuse_other_file(run, experiment.data.stores)
     if tied and not split:
         _note_left_out(run, experiment)
-    state, then = _compared(run, experiment, weights.state, tied, same_missing)
+    state, then = _adapt_and_check(run, experiment, weights.state, tied, same_missing)
     if not split:
         experiment.data.note_clock()
     if free:
-        state = _of_sensors(state, ids, run.sensors or (), run.named, file)
+        state = _align_sensors(state, ids, run.sensors or (), run.named, file)
     if known and (tied or free or then.dataset == experiment.protocol.dataset):  # with tables another is refused
-        experiment = _knowing(experiment, run, known)
+        experiment = _add_climatology(experiment, run, known)
     try:
         check_state(experiment.model, state)
     except ValueError as error:
@@ -304,10 +304,10 @@ def load_trained(
 
 def free_flow_ratio(now: ScoringProtocol, then: ScoringProtocol, target: str) -> float:
     """The pace of a network against that of a training: 1 for the network itself, and for what is no speed."""
-    return float(_paces(np.array(now.free_flow.get(target, 0.0)), now, then, target))
+    return float(_rounded_ratios(np.array(now.free_flow.get(target, 0.0)), now, then, target))
 
 
-def other_units(path: Path, now: ScoringProtocol, then: ScoringProtocol) -> list[Message]:
+def find_unit_mismatches(path: Path, now: ScoringProtocol, then: ScoringProtocol) -> list[Message]:
     """Questions about speeds of a file whose free flow is that of the training if they have the other unit.
 
     Those of the network of the training are asked about wherever they are 1.4 times as fast as there, or as slow.
@@ -315,7 +315,7 @@ def other_units(path: Path, now: ScoringProtocol, then: ScoringProtocol) -> list
     found = []
     for name, unit in now.targets.items():
         other = {"mph": "km/h", "km/h": "mph"}.get(unit, unit)
-        ratio = float(_ratios(np.array(now.free_flow.get(name, 0.0)), now, then, name))
+        ratio = float(_speed_ratios(np.array(now.free_flow.get(name, 0.0)), now, then, name))
         off, off_in_other = (abs(np.log2(each)) for each in (ratio, ratio * ratio_of_units(other, unit)))
         if off > 0.5 and (off_in_other < 0.25 or now.network == then.network):
             asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
@@ -326,7 +326,7 @@ def other_units(path: Path, now: ScoringProtocol, then: ScoringProtocol) -> list
     return found
 
 
-def _ratios(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
+def _speed_ratios(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
     """How many times as fast speeds of free flow are as in the training, of any shape; 1 where nothing was read."""
     units, trained = (now.targets.get(target, ""), then.targets.get(target, "")), then.free_flow.get(target, 0.0)
     if trained <= 0 or not {*units} <= {*KMH}:
@@ -334,10 +334,10 @@ def _ratios(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, targe
     return np.where(flow > 0, flow * ratio_of_units(*units) / trained, 1.0)
 
 
-def _paces(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
+def _rounded_ratios(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
     """The paces of speeds of free flow of the file, of any shape; 1 where nothing was read."""
     own = now.network == then.network
-    return np.ones_like(flow) if own else 2.0 ** (np.round(4 * np.log2(_ratios(flow, now, then, target))) / 4)
+    return np.ones_like(flow) if own else 2.0 ** (np.round(4 * np.log2(_speed_ratios(flow, now, then, target))) / 4)
 
 
 def rescale_to_free_flow(experiment: Experiment, then: ScoringProtocol, before: int | None = None) -> None:
@@ -353,7 +353,7 @@ def rescale_to_free_flow(experiment: Experiment, then: ScoringProtocol, before: 
         return
     (flow, network), paces = latest_free_flow(data, before), {}
     for place, name in enumerate(data.targets):
-        paces[name] = _paces(flow[:, place], now, then, name)
+        paces[name] = _rounded_ratios(flow[:, place], now, then, name)
         if before is None and 2 * (changed := int((paces[name] != 1).sum())) > len(flow):
             flows = f"{network[place]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"
             found = f"{name} in free flow, here and in the training: {flows}"

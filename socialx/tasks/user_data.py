@@ -27,7 +27,7 @@ from socialx.files.store.head import read_head, whole
 from socialx.files.store.store import AGAIN, open_store
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import SCORING
-from socialx.tasks.trained_model import refuse_other_file, settings_of
+from socialx.tasks.trained_model import refuse_other_file, load_run_settings
 from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
@@ -48,24 +48,24 @@ def as_file(
     """
     said = {name: value for name, value in said.items() if value is not None}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
-    if framed and said and settings_of(run, layers, SCORING).settings.model.zero_shot:
+    if framed and said and load_run_settings(run, layers, SCORING).settings.model.zero_shot:
         frame = as_table("predict", cast("Frame", data), "frame", FRAME, "FRAME")
         with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **said}) as (read, _):
             yield read, layers
         return
     named = layers if framed else ConfigLayers.of(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
-    there = path is not None and _is_there(path)
+    there = path is not None and _exists(path)
     table = path if path and there and ours(read_head(path, AGAIN)) is None else None
     if said and table is None and (there or path is None):
-        _refuse_said(said, path, framed)
+        _refuse_table_options(said, path, framed)
     if table is None and not framed:
         yield data, named
         return
     with temporary_folder("predict") as place:
         file = place / "readings.h5"
         if table is None:
-            own = settings_of(run, layers, SCORING).settings.data
+            own = load_run_settings(run, layers, SCORING).settings.data
             features = dict.fromkeys((*own.targets, *(own.inputs or ())))
             if own.path is None:
                 remedy = f"add {Argument('meta_csv', 'LOCATIONS.csv')}"
@@ -80,19 +80,19 @@ def as_file(
             kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
             naming = rewriting_messages(without_file(file, FRAME, kept))
         else:
-            naming = _converted(table, file, said)
+            naming = _convert_temporarily(table, file, said)
         with naming:
             yield {**(data if isinstance(data, Mapping) else {}), "path": file}, named
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Whether a file, a folder or an archive has this name; whoever opens it tells what is wrong with the name."""
     with suppress(OSError):
         return whole(path).exists()
     return False
 
 
-def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
+def _refuse_table_options(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
     """Raise SettingsError for what is said about a table where the data is none."""
     name = next((each for each in ("missing", "resample") if each in said), next(iter(said)))
     what, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **said))
@@ -106,7 +106,7 @@ def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> No
 
 
 @contextmanager
-def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[None]:
+def _convert_temporarily(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[None]:
     """Convert a table to a temporary file, and name the table in the messages of the block.
 
     said: as ``convert`` takes it.  A note says how to keep the file.
@@ -125,7 +125,7 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
 
     def retell(name: object, of_convert: Collection[str], text: str) -> str:
         renamed = without_file(file, str(name), {str(file): kept, "OUT.h5": kept})
-        return renamed(_in_predict(text, of_convert, with_options))
+        return renamed(_write_for_predict(text, of_convert, with_options))
 
     with rewriting_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
         write_file("auto", ConvertOptions.of("convert", table, said), file)
@@ -134,7 +134,7 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
         yield
 
 
-def _in_predict(text: str, others: Collection[str], with_options: Callable[[Mapping[str, Any]], Command]) -> str:
+def _write_for_predict(text: str, others: Collection[str], with_options: Callable[[Mapping[str, Any]], Command]) -> str:
     """A marked text about a table with the arguments of ``predict``.
 
     others: arguments that only ``convert`` has; ``with_options`` makes the command that takes their place.

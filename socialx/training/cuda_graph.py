@@ -21,8 +21,8 @@ from socialx.core.errors import fall_back, in_short
 from socialx.core.precision import is_out_of_memory
 from socialx.data.loaders import Selection
 
-Given = TrainingBatch | Selection
-Work = Callable[[Sequence[Given]], Tensor]
+Example = TrainingBatch | Selection
+Work = Callable[[Sequence[Example]], Tensor]
 WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
 
 
@@ -40,7 +40,7 @@ class CapturedStep:
         self._record: CudaRecorder | None = record
         self._shapes: dict[Any, _Shape] = {}
 
-    def __call__(self, examples: Sequence[Given]) -> Tensor:
+    def __call__(self, examples: Sequence[Example]) -> Tensor:
         """One step -> its result on the device, a copy that the next step leaves alone."""
         if self._record is None:
             return self._work(examples)
@@ -74,22 +74,22 @@ class CapturedStep:
 class _Shape:
     """What is known of groups of one shape: the buffers that a step reads, steps taken, and the recording."""
 
-    buffers: list[Given]
+    buffers: list[Example]
     taken: int = 0
     recording: tuple[Callable[[], None], Tensor] | None = None
 
 
-def _tensors(example: Given) -> tuple[Tensor, ...]:
+def _tensors(example: Example) -> tuple[Tensor, ...]:
     return (example.rows,) if isinstance(example, Selection) else (*example.batch, *example.target)
 
 
-def _shapes(example: Given) -> tuple[Any, ...]:
+def _shapes(example: Example) -> tuple[Any, ...]:
     """What a recording of an example holds for: a gathering one reads the memory of one series."""
     series = example.series if isinstance(example, Selection) else None
     return series, *(tuple(tensor.shape) for tensor in _tensors(example))
 
 
-def _buffer(example: Given) -> Given:
+def _buffer(example: Example) -> Example:
     """An example of the same shapes, into which others are copied."""
     if isinstance(example, Selection):
         return replace(example, rows=torch.empty_like(example.rows), full=False)

@@ -45,7 +45,7 @@ class DeviceSamples:
 
 
 @contextmanager
-def sampling(device: torch.device) -> Iterator[DeviceSamples]:
+def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
     """Sample the device every 0.2 s until the block ends."""
     samples = DeviceSamples()
     if device.type != "cuda":

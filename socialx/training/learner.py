@@ -19,7 +19,7 @@ from socialx.core.precision import Precision, is_out_of_memory
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Given
+from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Example
 from socialx.training.process_group import SINGLE, ProcessGroup
 
 
@@ -85,7 +85,7 @@ class Learner:
         """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
         self._uncompiled = False  # whether the model turned out not to compile
         self._forecast: Callable[[Batch], Tensor] = self.model
-        self._device_step: Callable[[Sequence[Given]], Tensor] = self._on_device
+        self._device_step: Callable[[Sequence[Example]], Tensor] = self._on_device
         # A recorded step reads the learning rate from the device, where every step writes it.
         self._recorded_rate = torch.zeros((), device=self.precision.device)
         for group in self.optimizer.param_groups:
@@ -102,7 +102,7 @@ class Learner:
             else:
                 self._chunked.compile_chunks(mode)
             self._device_step = self._on_device_compiled
-        self._forecast_of: Callable[[Sequence[Given]], Tensor] = self._on_device_forecast
+        self._forecast_of: Callable[[Sequence[Example]], Tensor] = self._on_device_forecast
         if self.records:
             recorder = CudaRecorder()
             self._device_step = CapturedStep(self._device_step, recorder, self._drop_gradients)
@@ -125,7 +125,7 @@ class Learner:
         done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
-    def step(self, examples: Sequence[Given]) -> Tensor:
+    def step(self, examples: Sequence[Example]) -> Tensor:
         """One optimizer step on a group of batches -> masked MAE of the group in the file's unit, left on the device.
 
         The group counts as one large batch, together with those of the other processes: errors are divided by the valid
@@ -142,7 +142,7 @@ class Learner:
         self.steps += 1
         return loss
 
-    def _on_device(self, examples: Sequence[Given]) -> Tensor:
+    def _on_device(self, examples: Sequence[Example]) -> Tensor:
         """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
         gathered = [example.gathered() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
@@ -167,16 +167,16 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         return total
 
-    def forecast(self, example: Given) -> Tensor:
+    def forecast(self, example: Example) -> Tensor:
         """The forecast [B,P,N,G] of a batch on the device as the model is now, recorded where steps are."""
         return self._forecast_of([example])
 
     @torch.no_grad()
-    def _on_device_forecast(self, examples: Sequence[Given]) -> Tensor:
+    def _on_device_forecast(self, examples: Sequence[Example]) -> Tensor:
         with self.precision.autocast():
             return self.model(examples[0].gathered().batch)
 
-    def _on_device_compiled(self, examples: Sequence[Given]) -> Tensor:
+    def _on_device_compiled(self, examples: Sequence[Example]) -> Tensor:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
         try:
             return self._on_device(examples)

@@ -20,7 +20,7 @@ NO_MEASURE = ("epoch", "of", "best")  # of an epoch, but no measure of it
 
 
 @contextmanager
-def logging_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+def log_epochs_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Send the epochs of the block to these loggers.
 
     run: the folder, whose name is that of the run there.  settings: flat, dotted key -> value.  Raises SocialxError

@@ -29,14 +29,14 @@ from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.training import checkpoint
 from socialx.training.clock import StepClock
-from socialx.training.cuda_graph import Given
-from socialx.training.gpu_usage import MemoryWatch, sampling
+from socialx.training.cuda_graph import Example
+from socialx.training.gpu_usage import MemoryWatch, sample_device
 from socialx.training.learner import Learner
 from socialx.training.networks import per_network
 from socialx.training.run_folder import EpochRow, RunFolder
 
 
-def examples_of(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Given]:
+def epoch_examples(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Example]:
     """The batches of one epoch for steps of this learner: a recorded step gathers those of a series on the device."""
     if learner.records and isinstance(loader, DeviceLoader):
         return loader.selections(number, first_batch)
@@ -45,7 +45,7 @@ def examples_of(learner: Learner, loader: Loader, number: int, first_batch: int 
 
 def run_steps(
     learner: Learner,
-    examples: Iterator[Given],
+    examples: Iterator[Example],
     after_step: Callable[[Tensor, int], bool],
     clock: StepClock | None = None,
 ) -> None:
@@ -120,7 +120,7 @@ class Interrupt:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
+def handle_interrupts() -> Iterator[Interrupt]:
     """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once.
 
     Outside the main thread Python allows no handlers, and nothing is ever requested.
@@ -175,10 +175,10 @@ def fit(
     left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
     stopped, watch = False, MemoryWatch()
     writing: Future[None] | None = None
-    with interruptible() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
+    with handle_interrupts() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
         while not progress.complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
-            with sampling(learner.precision.device) as samples:
+            with sample_device(learner.precision.device) as samples:
                 seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
@@ -194,7 +194,7 @@ def fit(
             if run:
                 if writing:
                     writing.result()  # of the epoch before; raises what failed there
-                writing = files.submit(_write_epoch, run, row, checkpoint_of(learner, progress))
+                writing = files.submit(_write_epoch, run, row, make_checkpoint(learner, progress))
             emit(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
             watch.add(learner.precision.device)
             stopped = learner.group.any_rank(interrupt.requested)
@@ -253,7 +253,7 @@ def _train_epoch(
         bar.advance(batches * per_batch, note)
         return stopped
 
-    run_steps(learner, examples_of(learner, train, progress.epoch, first), after_step)
+    run_steps(learner, epoch_examples(learner, train, progress.epoch, first), after_step)
     read()
     return round((progress.batch - first) * per_batch), stopped
 
@@ -317,7 +317,7 @@ def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None
     run.write_last(content)
 
 
-def checkpoint_of(learner: Learner, progress: TrainState) -> dict[str, Any]:
+def make_checkpoint(learner: Learner, progress: TrainState) -> dict[str, Any]:
     """What last.pt holds, in the host's memory: learner, progress and generators."""
     random = checkpoint.random_state(learner.precision.device, learner.group)
     return checkpoint.snapshot({"learner": learner.state(), "progress": asdict(progress), "random": random})
@@ -325,7 +325,7 @@ def checkpoint_of(learner: Learner, progress: TrainState) -> dict[str, Any]:
 
 def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> None:
     """Write last.pt."""
-    run.write_last(checkpoint_of(learner, progress))
+    run.write_last(make_checkpoint(learner, progress))
 
 
 def load_progress(learner: Learner, run: RunFolder) -> TrainState:

@@ -218,7 +218,7 @@ def _connect(group: ProcessGroup) -> None:
     """Bring all processes together in a store of their own: that of torchrun keeps what earlier starts wrote."""
     try:
         shared, _, _ = next(rendezvous("env://"))
-        store = _store_of_first(shared, group.is_rank_zero)
+        store = _make_store(shared, group.is_rank_zero)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         # Its functions keep the group that there is when they are imported, as torch._dynamo does later.  The threads
         # of gloo would outlive the training, and sometimes abort the process when it ends.
@@ -229,7 +229,7 @@ def _connect(group: ProcessGroup) -> None:
         raise SocialxError("training", unreached, "start all of them with torchrun") from None
 
 
-def _store_of_first(shared: dist.Store, first: bool) -> dist.Store:
+def _make_store(shared: dist.Store, first: bool) -> dist.Store:
     """The store of the first process, which makes it; the one of an earlier start has ended with its process."""
     if first:
         store = dist.TCPStore(os.environ["MASTER_ADDR"], 0, None, is_master=True, wait_for_workers=False)

@@ -104,7 +104,7 @@ class RunWeights:
         return sealed.fingerprint(self.state, self.epoch)
 
 
-class InFolder:
+class RunFile:
     """A file of a run folder, by its name there."""
 
     def __init__(self, name: str) -> None:
@@ -124,12 +124,12 @@ class RunFolder:
     path: Path
     writes: bool = True
 
-    settings = InFolder("settings.yaml")  # all settings of the run
-    metrics = InFolder("metrics.jsonl")  # a line of JSON per epoch
-    best = InFolder("best.safetensors")  # weights of the best epoch
-    intervals = InFolder("intervals.safetensors")  # prediction intervals of these weights
-    climatology = InFolder("climatology.safetensors")  # what is known of the days of its data
-    last = InFolder("last.pt")  # the state to resume from
+    settings = RunFile("settings.yaml")  # all settings of the run
+    metrics = RunFile("metrics.jsonl")  # a line of JSON per epoch
+    best = RunFile("best.safetensors")  # weights of the best epoch
+    intervals = RunFile("intervals.safetensors")  # prediction intervals of these weights
+    climatology = RunFile("climatology.safetensors")  # what is known of the days of its data
+    last = RunFile("last.pt")  # the state to resume from
 
     @property
     def version(self) -> tuple[object, ...]:
@@ -312,7 +312,7 @@ class TrainedRun(RunFolder):
         record = folder.read_json("protocol.json")
         ids = folder.path / "sensors.json"
         sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
-        protocol, fixed = _protocol_in(folder, record), record.get("settings")
+        protocol, fixed = _read_protocol(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
             raise SocialxError(folder.path / "protocol.json", "its content is not what train writes", NAME_A_RUN)
         if sensors is not None and network_of(sensors) != protocol.network:
@@ -434,7 +434,7 @@ class TrainedRun(RunFolder):
         return file if os.access(file, os.R_OK) else str(self.path / "holidays.csv")
 
 
-def _protocol_in(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProtocol:
+def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProtocol:
     """What the scores of a run depend on; SocialxError where that is not what its training wrote."""
     path, again = folder.path / "protocol.json", f"train again: {Command('train', settings=folder.settings)}"
     seal = _seal(record)
@@ -456,7 +456,7 @@ def _seal(protocol: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
+def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     """A new run folder, locked until the block ends.
 
     One that holds a run is refused without ``overwrite``, which clears that run's files; one that holds other files is
@@ -472,7 +472,7 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
             helps = "check the folder and its space"
             raise SocialxError(path, f"cannot be written ({error.strerror})", helps) from None
         stack.enter_context(file_lock(path))
-        files = _files_of_a_run(path)
+        files = _run_files(path)
         if files:
             if not overwrite:
                 others = f"{Argument('overwrite', True)}, {Argument('resume', path)}, or another "
@@ -486,27 +486,27 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
         yield RunFolder(path)
 
 
-def _files_of_a_run(path: Path) -> list[Path]:
+def _run_files(path: Path) -> list[Path]:
     """What lies in a folder under the name of a file of a run."""
     return [each for each in path.iterdir() if each.name in NAMES]
 
 
 def _refuse_folders(path: Path, remedy: Remedy) -> None:
     """SocialxError where a folder stands in the place of a file that training would write at its end."""
-    for each in _files_of_a_run(path):
+    for each in _run_files(path):
         if each.is_dir() and not each.is_symlink():
             raise SocialxError(each, "a folder, where a run has a file", remedy)
 
 
 @contextmanager
-def old_run(run: RunFolder) -> Iterator[RunFolder]:
+def lock_run(run: RunFolder) -> Iterator[RunFolder]:
     """The same run folder, locked until the block ends: nobody else trains in it."""
     with file_lock(run.path):
         remove_stale_files(run.path)
         yield run
 
 
-def folder_of(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
+def find_run_folder(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
     """An existing run folder, or that of a run that comes with the package, by its name; SocialxError if it is none."""
     if path.parts == (path.name,) and not path.exists() and path.name in {each.name for each in TRAINED.iterdir()}:
         path = TRAINED / path.name
@@ -519,14 +519,14 @@ def folder_of(path: Path, remedy: str = "train writes one under runs/") -> RunFo
 
 
 def open_run(path: Path, remedy: str = "train writes one under runs/") -> TrainedRun:
-    """``folder_of`` a run, and what it says of its training."""
-    return TrainedRun.read(folder_of(path, remedy), path)
+    """``find_run_folder`` a run, and what it says of its training."""
+    return TrainedRun.read(find_run_folder(path, remedy), path)
 
 
 def open_to_resume(path: Path) -> TrainedRun:
     """The same of a run that can go on: its last state is there."""
     again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
-    folder = folder_of(path, f"train again, with {again} where a training ended before its first save")
+    folder = find_run_folder(path, f"train again, with {again} where a training ended before its first save")
     if not folder.last.is_file():  # a run with weights is not replaced
         place = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
         start = Command("train", settings=folder.settings, **place)
@@ -536,16 +536,16 @@ def open_to_resume(path: Path) -> TrainedRun:
 
 
 @contextmanager
-def folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
-    """The folder of a training, ``new_run`` or ``old_run``; of several processes only the one that writes locks it."""
+def lock_folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
+    """The folder of a training, ``lock_new_run`` or ``lock_run``; of several processes only the one that writes locks it."""
     if not writes:
         yield replace(old or RunFolder(path), writes=False)
         return
-    with old_run(old) if old else new_run(path, overwrite) as run:
+    with lock_run(old) if old else lock_new_run(path, overwrite) as run:
         yield run
 
 
-def restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, bool]:
+def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, bool]:
     """The run that a job was training when one of its processes ended and torchrun started all of them again.
 
     None where it had no state yet, or where the folder holds the run of another job; and whether it is of this job.

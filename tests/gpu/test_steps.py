@@ -17,7 +17,7 @@ from socialx.core.errors import FallbackWarning
 from socialx.core.precision import resolve_precision
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
-from socialx.training.loop import TrainState, examples_of, fit, load_progress, run_steps
+from socialx.training.loop import TrainState, epoch_examples, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder
 from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_both, on_device, refused_waits
 from tests.meters import Launches
@@ -66,7 +66,7 @@ def trained(precision: str, **options: Any) -> list[torch.Tensor]:
         return False
 
     for epoch in range(6):
-        run_steps(made, examples_of(made, data, epoch), keep)
+        run_steps(made, epoch_examples(made, data, epoch), keep)
     return [torch.stack(losses), *(p.detach() for p in made.model.parameters())]
 
 
@@ -132,8 +132,8 @@ def test_a_recorded_step_never_waits(precision: str) -> None:
 def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() -> None:
     made, data = learner(cuda_graph=True), on_device(batch_size=4)
     assert len(data) > WARMUP
-    run_steps(made, examples_of(made, data, 0), lambda loss, batches: False)
-    steps, batches = made.steps, examples_of(made, data, 1)
+    run_steps(made, epoch_examples(made, data, 0), lambda loss, batches: False)
+    steps, batches = made.steps, epoch_examples(made, data, 1)
     first = next(batches)  # an epoch begins with its order, which is sent
     with refused_waits(), Launches() as seen:
         run_steps(made, itertools.chain([first], batches), lambda loss, batches: False)

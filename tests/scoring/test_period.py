@@ -16,7 +16,7 @@ from socialx.core.errors import SettingsError
 from socialx.dataset import Dataset
 from socialx.files.store.time_axis import as_text
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.scored_split import windows_within
+from socialx.tasks.scored_split import select_windows
 from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, works
 
@@ -68,9 +68,9 @@ def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObj
     by_hand = [k for k, row in enumerate(starts) if begin <= seconds[row + 12] and seconds[row + 23] <= until]
     if not by_hand:
         with pytest.raises(SettingsError, match=f"no {part} window has its forecast within"):
-            windows_within(dataset, part, as_text(begin), as_text(until))
+            select_windows(dataset, part, as_text(begin), as_text(until))
         return
-    places, period = windows_within(dataset, part, as_text(begin), as_text(until))
+    places, period = select_windows(dataset, part, as_text(begin), as_text(until))
     assert places.tolist() == by_hand
     assert (period.first_time, period.last_time, period.windows) == (as_text(begin), as_text(until), len(by_hand))
 
@@ -79,8 +79,8 @@ def test_the_ends_of_the_file_are_open(run: Path, dataset: Dataset) -> None:
     whole, named = api.evaluate([run]), api.evaluate([run], start="2012-05-03", end=datetime(2012, 5, 8, 4, 55))
     assert named.models == whole.models
     assert whole.protocol.period is None
-    count = len(windows_within(dataset, "test", None, None)[0])
-    later, earlier = (windows_within(dataset, "test", *ends)[0] for ends in ((FROM, None), (None, FROM)))
+    count = len(select_windows(dataset, "test", None, None)[0])
+    later, earlier = (select_windows(dataset, "test", *ends)[0] for ends in ((FROM, None), (None, FROM)))
     assert len(later) + len(earlier) + 10 == count  # 10 forecasts begin before that time and end after it
 
 

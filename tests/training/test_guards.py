@@ -19,7 +19,7 @@ from socialx.core.precision import Precision
 from socialx.core.progress import Event, Note, subscribe
 from socialx.training import gpu_usage as device
 from socialx.training import loop
-from socialx.training.gpu_usage import DeviceSamples, MemoryWatch, sampling
+from socialx.training.gpu_usage import DeviceSamples, MemoryWatch, sample_device
 from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.fake_nvml import fake_nvml
 from tests.networks import CPU, example
@@ -70,7 +70,7 @@ def test_the_utilisation_of_an_epoch_is_that_of_its_steps(
         return before(*given)
 
     before = loop._validate
-    monkeypatch.setattr(loop, "sampling", sampled)
+    monkeypatch.setattr(loop, "sample_device", sampled)
     monkeypatch.setattr(loop, "_validate", validate)
     train(data, tmp_path / "run", 2)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -90,7 +90,7 @@ def test_a_card_that_tells_nothing_does_not_end_a_training(
         raise type("NVMLError_NotSupported", (nvml.NVMLError,), {})("Not Supported")
 
     monkeypatch.setattr(nvml, asked, refuses)
-    monkeypatch.setattr(loop, "sampling", lambda _: sampling(torch.device("cuda", 0)))
+    monkeypatch.setattr(loop, "sample_device", lambda _: sample_device(torch.device("cuda", 0)))
     train(data, tmp_path / "run", 1)
     assert json.loads((tmp_path / "run/metrics.jsonl").read_text())["gpu_utilisation"] is None
 

@@ -16,7 +16,7 @@ from socialx.settings.conflicts import sensor_tables, unread
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
-from socialx.tasks.train import other_networks, train_loader
+from socialx.tasks.train import load_extra_networks, train_loader
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import TRAINED, open_run
 from tests.commands import edited, in_kmh, refused, small_file, small_run, works
@@ -240,7 +240,7 @@ def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Pat
 def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: Path) -> None:
     given = {"data.path": data, "data.extra_data": (slower(data, tmp_path / "half.h5", 0.5),), "model.zero_shot": True}
     experiment = build(ConfigLayers(preset="mlp-small").over(given).load().settings)
-    (other,) = other_networks(experiment)
+    (other,) = load_extra_networks(experiment)
     for name in ("input_std", "target_mean"):
         own, first = (getattr(each.model.scaler, name) for each in (other, experiment))
         torch.testing.assert_close(own.median(), 0.5 * first[0])
