@@ -253,4 +253,4 @@ def test_a_size_is_an_argument_wherever_it_is_a_flag(data: Path) -> None:
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
     found = socialx.profile(data, preset="mlp-small", width=8, mlp_width=8, profile=profile)
     assert found.settings["model"]["encoder"] == "mlp"
-    assert socialx.doctor(data, size="huge").failed
+    assert socialx.doctor(data, size="huge").failures

@@ -395,7 +395,7 @@ CASES: dict[str, Callable[[World], str]] = {
     ),
     "training.loop.go_on#1": lambda w: w.says("train", "--resume", w.run),
     "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),
-    "training.process_group.ProcessGroup.resuming#1": interrupted,
+    "training.process_group.ProcessGroup.resume_command#1": interrupted,
     "training.run_folder.RunFolder.check_format#1": lambda w: w.says("evaluate", without(w, "format.txt")),
     "training.run_folder._read_protocol#1": lambda w: w.says("evaluate", without(w, "protocol.json", "{}")),
     "training.run_folder.TrainedRun.read_intervals#1": lambda w: w.says(

@@ -79,7 +79,7 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         return
     score = write("train", Command("evaluate", run.path, baselines=True))
     if run.interrupted:
-        again = Message("", "interrupted", f"{group.resuming(run.path)}, or score it as it is")
+        again = Message("", "interrupted", f"{group.resume_command(run.path)}, or score it as it is")
         typer.echo(again.text(partial(write, "train")), err=True)
         typer.echo(score)
         raise typer.Exit(130)
@@ -239,5 +239,5 @@ def doctor(layers: ConfigLayers, as_json: Json = False) -> None:
         for line in diagnosis.lines:
             typer.echo(line.text(as_typed))
         typer.echo(diagnosis.headline())
-    if diagnosis.failed:
-        raise CheckFailedError.together(line.message for line in diagnosis.failed)
+    if diagnosis.failures:
+        raise CheckFailedError.together(line.message for line in diagnosis.failures)

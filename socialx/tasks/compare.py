@@ -50,7 +50,7 @@ class Side:
     peak_bytes: int | None
 
     @classmethod
-    def of(cls, blocks: list[Block]) -> Side:
+    def from_blocks(cls, blocks: list[Block]) -> Side:
         """The mean over blocks."""
         windows, seconds = (sum(block[name] for block in blocks) for name in ("windows", "seconds"))
         waited, between = (sum(block[name] * block["seconds"] for block in blocks) for name in ("input", "hooks"))
@@ -98,7 +98,7 @@ def compare(
                 others += blocks[1]
         mine, theirs = flat(effective), flat(there)
         changes = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
-        return Comparison(gain_of(logs), Side.of(ours), Side.of(others), changes)
+        return Comparison(gain_of(logs), Side.from_blocks(ours), Side.from_blocks(others), changes)
 
 
 def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:

@@ -329,7 +329,7 @@ class Inspection(ResultRepr):
         remarks = [{"what": "remark", "value": line} for line in (*self.problems, *self.remarks)]
         return [*([] if self.report is None else self.report.table()), *remarks]
 
-    def failed(self, names: str | Sequence[str]) -> list[str]:
+    def failed_checks(self, names: str | Sequence[str]) -> list[str]:
         """The lines of those of the named checks that the file does not meet; ``all`` is every check."""
         known = checks.parse(names)
         return [] if self.report is None else checks.failed(self.report, known)

@@ -91,7 +91,7 @@ class DoctorResult(ResultRepr):
     lines: tuple[DoctorLine, ...]
 
     @property
-    def failed(self) -> tuple[DoctorLine, ...]:
+    def failures(self) -> tuple[DoctorLine, ...]:
         """Those that keep a training from running."""
         return tuple(line for line in self.lines if line.state == "fail")
 
@@ -107,7 +107,7 @@ class DoctorResult(ResultRepr):
     def as_dict(self, write: Write = python) -> dict[str, Any]:
         """For JSON; a remedy is text, None where nothing has to be done."""
         lines = [{**asdict(line), "remedy": line.helps(write) or None} for line in self.lines]
-        return {"schema": SCHEMA, "ok": not self.failed, "lines": lines}
+        return {"schema": SCHEMA, "ok": not self.failures, "lines": lines}
 
     def __str__(self) -> str:
         return "\n".join(line.text() for line in self.lines)

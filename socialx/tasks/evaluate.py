@@ -96,7 +96,7 @@ def evaluate(
         scores, beside = _score_models(scored, models, by, compared, intervals, drift, saved)
         protocol = scored.protocol
         results = published(protocol, split) if baselines else ()
-        known_too = scored.with_known_days(known, frozen=bool(results))
+        known_too = scored.score_climatology_days(known, frozen=bool(results))
         return Evaluation(split, protocol, scores, results, known_too, **beside, inputs=tuple(list_inputs(layers, names)))
 
 
@@ -114,8 +114,8 @@ def _score_models(
     compared: two runs, or none.  saved: the question that saves forecasts, by the name of its run.
     """
     data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
-    runs, issued_on = scored.experiments, data.calendar.day(scored.issued)
-    begun_on = data.calendar.day(scored.issued + 60 * minutes)
+    runs, issued_on = scored.experiments, data.calendar.day(scored.origins)
+    begun_on = data.calendar.day(scored.origins + 60 * minutes)
     scores = {name: scored.scores() for name in models}
     errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
     days = {name: DailyErrors(issued_on, data.horizon, device) for name in compared}
@@ -211,7 +211,7 @@ def _parse_days(known: int | str | Sequence[int | str]) -> list[int | None]:
 
 def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:
     """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
-    store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.places)[1].max())
+    store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.indices)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
     return stuck_sensors(store.within(rows))
 
@@ -225,5 +225,5 @@ def _find_start_run(scored: ScoredSplit) -> str:
 
 def _open_writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
     """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
-    known = describe_forecasts(scored.data, scored.split, scored.places, run)
+    known = describe_forecasts(scored.data, scored.split, scored.indices, run)
     return ForecastWriter(stack.enter_context(saving(path, known)), len(known.origin))

@@ -90,7 +90,7 @@ def make_explanation(
 ) -> Explanation:
     """The errors and weights of the pass of a run as an explanation; SocialxError where they are not finite."""
     data, settings, (total,) = scored.data, scored.experiments[run].settings, errors["all"]
-    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.split, scored.places))
+    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.split, scored.indices))
     refuse_overflow(run, np.array([row.mae if row.count else 0.0 for row in errors["sensor"]], float))
     for layer in layers:
         refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)

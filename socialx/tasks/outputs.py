@@ -24,7 +24,7 @@ HEAD_BYTES = 512  # the beginning of a file, which tells what it is
 class OutputKind:
     """What an output without an option ``overwrite`` is: its suffixes, and how the content of such a file begins."""
 
-    what: str
+    noun: str
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
 
@@ -33,7 +33,7 @@ class OutputKind:
         if not path.name.lower().endswith(self.suffixes):
             *others, last = self.suffixes
             names = f"{', '.join(others)} or {last}" if others else last
-            raise SettingsError(path, f"{self.what} cannot end in {path.suffix.lower()!r}", f"name it {names}")
+            raise SettingsError(path, f"{self.noun} cannot end in {path.suffix.lower()!r}", f"name it {names}")
         if path.is_file():
             try:
                 with unpacked(path) as content:
@@ -41,7 +41,7 @@ class OutputKind:
             except (*UNREADABLE, SocialxError):
                 head = b"?"  # what cannot be read is of no kind
             if head and not self.begins.match(head):
-                raise SocialxError(path, f"exists already and is not {self.what}", "choose another output")
+                raise SocialxError(path, f"exists already and is not {self.noun}", "choose another output")
 
 
 PAGE = OutputKind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))
@@ -100,8 +100,8 @@ def list_inputs(
         if opened is None and (path / "settings.yaml").is_file():
             opened = open_run(path)
         if opened:
-            entered.append(own_settings(opened.settings, opened.own).settings)
-            yield from opened.places(str(entered[-1].data.path))
+            entered.append(own_settings(opened.settings, opened.values).settings)
+            yield from opened.find_files(str(entered[-1].data.path))
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
         for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.init_from])):

@@ -125,7 +125,7 @@ def predict(
         known = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
         forecasts = np.concatenate(values)
         forecast = as_forecast(experiment, str(of_run.named), issued, forecasts, *known)
-        forecast = forecast if band is None else band.around(forecast, forecasts)
+        forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {of_run.named}")] if doubt else []
         asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, of_run.protocol)
@@ -147,7 +147,7 @@ class Band:
     intervals: ConformalIntervals
     level: float
 
-    def around(self, forecast: Forecast, values: np.ndarray) -> Forecast:
+    def add_bounds(self, forecast: Forecast, values: np.ndarray) -> Forecast:
         """The same forecast with both ends.  values float32 [W,P,N,G]: what the model gave, before it was cut at 0."""
         low, high = self.intervals.around(torch.from_numpy(values), self.level)
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())

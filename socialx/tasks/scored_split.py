@@ -45,7 +45,7 @@ class ScoredSplit:
     """
 
     split: str
-    places: np.ndarray
+    indices: np.ndarray
     period: Period | None
     experiment: Experiment
     runs: dict[str, TrainedRun]
@@ -70,9 +70,9 @@ class ScoredSplit:
         return self.experiment.protocol.with_trained(self.trained, self.period)
 
     @property
-    def issued(self) -> np.ndarray:
+    def origins(self) -> np.ndarray:
         """When the forecast of each window is issued, int64 [W] in seconds."""
-        return self.data.store.seconds[self.data.forecast_rows(self.split, self.places)[0] - 1]
+        return self.data.store.seconds[self.data.forecast_rows(self.split, self.indices)[0] - 1]
 
     def models(self) -> dict[str, nn.Module]:
         """The models of the runs and of the files, by their names."""
@@ -88,7 +88,7 @@ class ScoredSplit:
         means = [self.data.moments[name].mean for name in self.data.targets]
         return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
 
-    def with_known_days(self, known: Sequence[int | None] = (), frozen: bool = False) -> dict[str, ModelScores]:
+    def score_climatology_days(self, known: Sequence[int | None] = (), frozen: bool = False) -> dict[str, ModelScores]:
         """The scores of the runs that know so many days before each day of issue, as ``Dataset.usual``, by their names.
 
         frozen: also of those that read past days, with what was known when training ended.
@@ -100,7 +100,7 @@ class ScoredSplit:
                 named = {None: "all days", UNTIL_TRAINED: FROZEN}
                 name = f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
                 sums, size = self.scores(), experiment.settings.loader.batch_size
-                loader = self.data.loader(self.split, size, some=self.places, days=(days,))
+                loader = self.data.loader(self.split, size, some=self.indices, days=(days,))
                 run_metrics(experiment.model, loader, experiment.precision, sums, name=f"score {name}")
                 found[name] = ModelScores.of(sums.compute(), self.protocol)
         return found
@@ -113,7 +113,7 @@ class ScoredSplit:
         """The question where a model errs; congestion: also below half of the free-flow speed, which is measured."""
         data = self.data
         free_flow = torch.from_numpy(self._free_flow).to(self.device) if congestion else None
-        first = data.forecast_rows(self.split, self.places)[0]
+        first = data.forecast_rows(self.split, self.indices)[0]
         days = data.calendar.day(data.store.seconds[first[:, None] + np.arange(data.horizon)])  # [W,P]
         off = np.isin(days, list(data.calendar.holidays_among(days)))
         holiday = torch.from_numpy(off).to(self.device) if off.any() else None
@@ -122,7 +122,7 @@ class ScoredSplit:
     def intervals(self, run: str) -> ConformalIntervals:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""
         experiment = self.experiments[run]
-        intervals, _ = load_intervals(self.runs[run], self.trained[run], experiment, int(self.issued[0]))
+        intervals, _ = load_intervals(self.runs[run], self.trained[run], experiment, int(self.origins[0]))
         return intervals.of(self.data.sensors.ids, self.device, experiment.protocol.targets)
 
 
@@ -237,7 +237,7 @@ def _note_seen(run: str, scored: ScoredSplit) -> None:
         return
     step_s, times = 60 * now.step_minutes, (str(now.first_time), str(then.first_time), str(then.last_time))
     begins, first, last = (wall_seconds(time, "start", None) for time in times)
-    ends, target = int(scored.data.store.seconds.max()), int(scored.issued.min()) + step_s  # the first that is scored
+    ends, target = int(scored.data.store.seconds.max()), int(scored.origins.min()) + step_s  # the first that is scored
     if ends < first or max(begins, target) > last:
         return
     later = last + step_s

@@ -97,9 +97,9 @@ def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
 def load_run(path: str | Path) -> Run:
     """A run that was trained before.  Raises SocialxError where the folder is none."""
     run = open_run(Path(path))
-    own = run.own
+    own = run.values
     if named := own.get("data.path"):
-        own = own | {"data.path": str(run.own_file(str(named)) or named)}
+        own = own | {"data.path": str(run.find_data_file(str(named)) or named)}
     return Run(run.path, own_settings(run.settings, own).settings, run.protocol, tuple(run.rows()))
 
 
@@ -163,7 +163,7 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
         return plan_resumed(old, load_run_settings(old, layers, RESUME))
     named = layers.merged().settings.trainer.init_from
     start = open_run(Path(named)) if named else None
-    loaded = layers.starting_from(start.settings, start.own, start.fixed) if start else layers.load()
+    loaded = layers.starting_from(start.settings, start.values, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
     if start and run_dir and run_dir.resolve() == start.path.resolve():
         raise SettingsError(Argument("trainer.run_dir", run_dir), "it starts from there", "name another folder")
@@ -249,7 +249,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
             note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
         with (
             when_memory_runs_out(experiment, RESUMING if old else TRAINING, loader.batch_size),
-            group.training(run.path),
+            group.train_together(run.path),
         ):
             result = fit(
                 learner,
@@ -338,7 +338,7 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
     layers = ConfigLayers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
         run = open_run(Path(name))
-        then = own_settings(run.settings, run.own).settings
+        then = own_settings(run.settings, run.values).settings
         then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, then):
             advice = "name runs of the same windows"

@@ -165,9 +165,9 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Lo
 
     Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.
     """
-    own = run.own
+    own = run.values
     if (named := own.get("data.path")) and layers.data is None:
-        if (file := run.own_file(str(named))) is None:
+        if (file := run.find_data_file(str(named))) is None:
             remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
             raise SocialxError(named, f"no such file, on which {run.path} was trained", remedy)
         if file != Path(str(named)):
@@ -178,7 +178,7 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Lo
 
 def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
     """Raise SocialxError where a file that nobody named has other readings than the one that a run was trained on."""
-    if run.has_readings_of_training(stores):
+    if run.has_training_data(stores):
         return
     then, path = run.protocol, next(iter(stores.values())).path
     other = f"not the file that {run.path} was trained on: from {then.first_time} to {then.last_time} it differs"
@@ -233,7 +233,7 @@ def _build_for_run(
     loaded = load_run_settings(run, layers, SCORING)
     settings = loaded.in_full_precision(run.settings)
     holidays = run.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    weights, known = run.read_weights(), None if split else run.read_known()
+    weights, known = run.read_weights(), None if split else run.read_climatology()
     finer = resampling_factor(settings, run.protocol) if settings.model.zero_shot else 1
     lengths = {name: getattr(settings.data, name) // finer for name in ("lookback", "horizon")}
     settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})

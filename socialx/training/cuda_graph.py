@@ -53,7 +53,7 @@ class CapturedStep:
                 into.copy_(tensor, non_blocking=True)
         of.taken += 1
         if of.taken <= WARMUP:
-            return self._record.beside(lambda: self._work(of.buffers))
+            return self._record.run_on_side_stream(lambda: self._work(of.buffers))
         if of.recording is None:
             try:
                 of.recording = self._record(lambda: self._work(of.buffers))
@@ -110,7 +110,7 @@ class CudaRecorder:
         self._pool: Any = None
         self._side: torch.cuda.Stream | None = None
 
-    def beside(self, work: Callable[[], Tensor]) -> Tensor:
+    def run_on_side_stream(self, work: Callable[[], Tensor]) -> Tensor:
         """``work()`` on the stream of the recordings."""
         side, main = self._stream(), torch.cuda.current_stream()
         side.wait_stream(main)

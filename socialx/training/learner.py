@@ -85,7 +85,7 @@ class Learner:
         """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
         self._uncompiled = False  # whether the model turned out not to compile
         self._forecast: Callable[[Batch], Tensor] = self.model
-        self._device_step: Callable[[Sequence[Example]], Tensor] = self._on_device
+        self._device_step: Callable[[Sequence[Example]], Tensor] = self._plain_step
         # A recorded step reads the learning rate from the device, where every step writes it.
         self._recorded_rate = torch.zeros((), device=self.precision.device)
         for group in self.optimizer.param_groups:
@@ -97,16 +97,16 @@ class Learner:
                     self._encoder.choice(self.precision.device)
             # The mode of that name records graphs of its own, which would meet ours.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
-            if self._chunked is None:
+            if self._chunked_encoder is None:
                 self._forecast = torch.compile(self.model, dynamic=False, mode=mode)
             else:
-                self._chunked.compile_chunks(mode)
-            self._device_step = self._on_device_compiled
-        self._forecast_of: Callable[[Sequence[Example]], Tensor] = self._on_device_forecast
+                self._chunked_encoder.compile_chunks(mode)
+            self._device_step = self._compiled_step
+        self._forecast_step: Callable[[Sequence[Example]], Tensor] = self._run_forecast
         if self.records:
             recorder = CudaRecorder()
             self._device_step = CapturedStep(self._device_step, recorder, self._drop_gradients)
-            self._forecast_of = CapturedStep(self._on_device_forecast, recorder)
+            self._forecast_step = CapturedStep(self._run_forecast, recorder)
 
     @property
     def _encoder(self) -> SharedEncoder | None:
@@ -114,7 +114,7 @@ class Learner:
         return encoder if isinstance(encoder, SharedEncoder) else None
 
     @property
-    def _chunked(self) -> SharedEncoder | None:
+    def _chunked_encoder(self) -> SharedEncoder | None:
         """The encoder that runs in chunks, of which one is compiled in place of the whole model: on a CPU."""
         return self._encoder if self.precision.device.type == "cpu" else None
 
@@ -142,7 +142,7 @@ class Learner:
         self.steps += 1
         return loss
 
-    def _on_device(self, examples: Sequence[Example]) -> Tensor:
+    def _plain_step(self, examples: Sequence[Example]) -> Tensor:
         """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
         gathered = [example.gathered() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
@@ -169,17 +169,17 @@ class Learner:
 
     def forecast(self, example: Example) -> Tensor:
         """The forecast [B,P,N,G] of a batch on the device as the model is now, recorded where steps are."""
-        return self._forecast_of([example])
+        return self._forecast_step([example])
 
     @torch.no_grad()
-    def _on_device_forecast(self, examples: Sequence[Example]) -> Tensor:
+    def _run_forecast(self, examples: Sequence[Example]) -> Tensor:
         with self.precision.autocast():
             return self.model(examples[0].gathered().batch)
 
-    def _on_device_compiled(self, examples: Sequence[Example]) -> Tensor:
+    def _compiled_step(self, examples: Sequence[Example]) -> Tensor:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
         try:
-            return self._on_device(examples)
+            return self._plain_step(examples)
         except SocialxError:
             raise
         except Exception as error:  # those of torch.compile and Triton are of many kinds; the step as it is tells
@@ -187,10 +187,10 @@ class Learner:
             if capturing or self._uncompiled or is_out_of_memory(error):
                 raise  # a recording must end before anything else
             self._uncompiled, self._forecast = True, self.model
-            if self._chunked is not None:
-                self._chunked.compile_chunks(None)
+            if self._chunked_encoder is not None:
+                self._chunked_encoder.compile_chunks(None)
             self._drop_gradients()
-            loss = self._on_device(examples)
+            loss = self._plain_step(examples)
             fall_back("trainer.compile", f"the model does not compile ({in_short(error)}): it goes on without")
             return loss
 
@@ -200,7 +200,7 @@ class Learner:
         state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
         self.grad_scaler.load_state_dict(state)
 
-    def skipped(self) -> int:
+    def count_skipped(self) -> int:
         """Steps that the gradient scaler left out because a gradient was not finite; waits for the device."""
         if not self.grad_scaler.is_enabled() or not self.optimizer.state:
             return 0

@@ -81,7 +81,7 @@ class TrainState:
     ranks: int = 1  # processes that share a batch
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> TrainState:
+    def from_checkpoint(cls, content: dict[str, Any]) -> TrainState:
         """What a checkpoint holds; ValueError where that is no progress."""
         if set(content) != {each.name for each in fields(cls)}:
             raise ValueError("its progress has other names")
@@ -104,7 +104,7 @@ class TrainState:
             others = f"batch {self.batch} of {batches}: it was trained with other batches"
             raise SocialxError(run, others, f"start anew: {Command('train', settings=run.parent / 'settings.yaml')}")
 
-    def complete(self, max_epochs: int, patience: int) -> bool:
+    def is_complete(self, max_epochs: int, patience: int) -> bool:
         """Whether there is nothing left to train."""
         return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
 
@@ -176,7 +176,7 @@ def fit(
     stopped, watch = False, MemoryWatch()
     writing: Future[None] | None = None
     with handle_interrupts() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
-        while not progress.complete(max_epochs, patience) and not stopped:
+        while not progress.is_complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
             with sample_device(learner.precision.device) as samples:
                 seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
@@ -200,7 +200,7 @@ def fit(
             stopped = learner.group.any_rank(interrupt.requested)
     if writing:
         writing.result()
-    progress.interrupted = stopped and not progress.complete(max_epochs, patience)
+    progress.interrupted = stopped and not progress.is_complete(max_epochs, patience)
     if run:
         save_progress(learner, progress, run)
     elif best:
@@ -301,7 +301,7 @@ def _end_epoch(
         learning_rate=learner.rate(learner.steps - 1),
         seconds=round(seconds, 3),
         memory_mib=round(used_bytes(learner.precision.device) / MIB, 1),
-        skipped_steps=learner.skipped(),
+        skipped_steps=learner.count_skipped(),
         gpu_utilisation=None if utilisation is None else round(utilisation, 1),
     )
     progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
@@ -336,7 +336,7 @@ def load_progress(learner: Learner, run: RunFolder) -> TrainState:
     device = learner.precision.device
     try:
         content = run.read_state(device)
-        progress = TrainState.of(content["progress"])
+        progress = TrainState.from_checkpoint(content["progress"])
         learner.load_state(content["learner"])
         checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
@@ -352,7 +352,7 @@ def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: 
     cannot be read, which would be noticed only at the end of the next one.
     """
     progress = load_progress(learner, run)
-    if progress.complete(max_epochs, patience):
+    if progress.is_complete(max_epochs, patience):
         stopped = progress.epoch < max_epochs
         more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)

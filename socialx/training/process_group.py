@@ -70,7 +70,7 @@ class ProcessGroup:
         """Its windows of every batch."""
         return RankShare(self.rank, self.world_size)
 
-    def resuming(self, run: Path) -> Command:
+    def resume_command(self, run: Path) -> Command:
         """The command that goes on with a run; torchrun is what starts it on several machines."""
         devices = self.world_size if self.world_size > 1 and self.machines == 1 else None
         return Command("train", resume=run, devices=devices)
@@ -78,7 +78,7 @@ class ProcessGroup:
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
         if self.world_size > 1:
-            with self._together():
+            with self._collective():
                 dist.all_reduce(tensor)
         return tensor
 
@@ -99,7 +99,7 @@ class ProcessGroup:
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give these tensors the values that they have in the first process."""
         if self.world_size > 1:
-            with self._together(), torch.no_grad():
+            with self._collective(), torch.no_grad():
                 for tensor in tensors:
                     dist.broadcast(tensor, 0)
 
@@ -119,7 +119,7 @@ class ProcessGroup:
         if self.world_size == 1:
             return [tensor]
         tensors = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        with self._together():
+        with self._collective():
             dist.all_gather(tensors, tensor)
         return tensors
 
@@ -150,7 +150,7 @@ class ProcessGroup:
             torch.manual_seed(seed + RANK_SEED * self.rank)
 
     @contextmanager
-    def training(self, run: Path) -> Iterator[None]:
+    def train_together(self, run: Path) -> Iterator[None]:
         """The steps that all take together: the block ends when all have ended it, and the first one has written.
 
         Raises SocialxError with the command that goes on with the run where another process ended without a word.
@@ -159,11 +159,11 @@ class ProcessGroup:
             yield
             self.any_rank(False)
         except RankDiedError as error:
-            again = f"{self.resuming(run)} goes on after the last whole epoch"
+            again = f"{self.resume_command(run)} goes on after the last whole epoch"
             raise SocialxError("training", error.messages[0].what, again) from None
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def _collective(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError:  # what gloo and NCCL raise where a process has ended

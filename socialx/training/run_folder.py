@@ -319,14 +319,14 @@ class TrainedRun(RunFolder):
             found = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
             raise SocialxError(ids, found, "copy the whole run folder again, or train again")
         run = cls(folder.path, named=named, own=own, fixed=fixed, protocol=protocol, sensors=sensors, record=record)
-        return replace(run, own=own | {key: run._found(own[key]) for key in OTHER_FILES if own.get(key)})
+        return replace(run, own=own | {key: run._locate(own[key]) for key in OTHER_FILES if own.get(key)})
 
-    def _found(self, named: Any) -> Any:
+    def _locate(self, named: Any) -> Any:
         if isinstance(named, list):
-            return [self._found(each) for each in named]
-        return str(next(iter(self.places(named)), named)) if isinstance(named, str) else named
+            return [self._locate(each) for each in named]
+        return str(next(iter(self.find_files(named)), named)) if isinstance(named, str) else named
 
-    def places(self, named: str) -> list[Path]:
+    def find_files(self, named: str) -> list[Path]:
         """Where a file may be that the settings name: different files that exist.
 
         Where it was in training, where it is if it moved as far as the run, in the run, beside it, and here.  A run
@@ -344,19 +344,19 @@ class TrainedRun(RunFolder):
                 found[file_signature(place)[:2]] = place  # of two names of a file the one that was typed is last
         return list(found.values())
 
-    def own_file(self, named: str) -> Path | None:
+    def find_data_file(self, named: str) -> Path | None:
         """Where the data file is that the settings name; None: nowhere.  Of several that with the training's readings.
 
         Raises SocialxError for several that have them and are not the same.
         """
-        places = self.places(named)
+        places = self.find_files(named)
         if len(places) < 2:
             return next(iter(places), None)
         then, whole = self.protocol, dict[str, Path]()
         for place in places:
             with suppress(SocialxError):
                 stores = {name: open_store(place, name) for name in (*then.targets, *then.inputs)}
-                if self.has_readings_of_training(stores):
+                if self.has_training_data(stores):
                     whole.setdefault(checksum_of([store.checksum for store in stores.values()]), place)
         if len(whole) > 1:
             both = " and ".join(map(str, whole.values()))
@@ -364,7 +364,7 @@ class TrainedRun(RunFolder):
             raise SocialxError(named, found, f"name one of them with {Argument('data.path')}")
         return next(iter(whole.values()), places[0])
 
-    def has_readings_of_training(self, stores: Mapping[str, Store]) -> bool:
+    def has_training_data(self, stores: Mapping[str, Store]) -> bool:
         """Whether these features of a file have the readings of the training; more rows and sensors may be there."""
         then = self.protocol
         ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (then.first_time, then.last_time)
@@ -408,7 +408,7 @@ class TrainedRun(RunFolder):
             raise SocialxError(self.intervals, other, f"make them anew with {again}")
         return intervals
 
-    def read_known(self) -> DailyStats | None:
+    def read_climatology(self) -> DailyStats | None:
         """What the run knows of the days of its data; None where it has no such file.
 
         Raises SocialxError where it is damaged.

@@ -143,7 +143,7 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() ->
 
 def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:
     made, e = learner(cuda_graph=True), example().to(CUDA)
-    plain, reads = made._on_device, []
+    plain, reads = made._plain_step, []
 
     def reading(examples: Sequence[TrainingBatch]) -> Tensor:
         if torch.cuda.is_current_stream_capturing():

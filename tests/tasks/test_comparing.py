@@ -135,7 +135,7 @@ def block(seconds: float, windows: float, input: float, hooks: float, peak_bytes
 
 
 def test_the_mean_of_blocks_counts_their_lengths() -> None:
-    side = Side.of([block(1.0, 100, 0.5, 0.1, None), block(3.0, 300, 0.1, 0.0, 7)])
+    side = Side.from_blocks([block(1.0, 100, 0.5, 0.1, None), block(3.0, 300, 0.1, 0.0, 7)])
     assert asdict(side) == pytest.approx({"windows_per_s": 100, "input": 0.2, "hooks": 0.025, "peak_bytes": 7})
 
 

@@ -46,7 +46,7 @@ def line(found: DoctorResult, name: str) -> DoctorLine:
 def test_every_check_is_ok_with_a_file_on_a_cpu(data: Path) -> None:
     found = doctor(data)
     assert [each.name for each in found.lines] == NAMES
-    assert not found.failed, str(found)
+    assert not found.failures, str(found)
     said = line(found, "data").found
     assert "4 sensors, 400 rows every 5 min, 264 / 38 / 75 windows" in said
     assert said.endswith("on cpu: loader mode on_device")
@@ -65,7 +65,7 @@ def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried
     assert "a step for the first 3 sensors is finite" in line(found, "one step").found
     wrong = doctor(data={"path": data, "targets": ("flow",)})
     assert "no feature 'flow'" in line(wrong, "data").found
-    assert [each.name for each in wrong.failed] == ["data"]
+    assert [each.name for each in wrong.failures] == ["data"]
 
 
 def test_without_a_file_the_step_reads_what_comes_with_socialx() -> None:
@@ -73,7 +73,7 @@ def test_without_a_file_the_step_reads_what_comes_with_socialx() -> None:
     assert line(found, "data") == DoctorLine("data", "ok", "no file is given", line(found, "data").remedy)
     assert line(found, "data").helps() == "data={'path': 'FILE.h5'}, which socialx.convert('auto', 'FILE') makes"
     assert "a step for 207 sensors of the readings that come with socialx is finite" in line(found, "one step").found
-    assert not found.failed, str(found)
+    assert not found.failures, str(found)
 
 
 FLOW = {"targets": ("flow", "occupancy"), "inputs": ("flow",), "days": 1}
@@ -117,7 +117,7 @@ def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path:
     broken.write_bytes(changed_chunk(data.read_bytes(), data))
     assert line(doctor(broken), "data").state == "fail"  # before a training finds it
     found = doctor(data={"path": data, "lookback": 288, "horizon": 288}, model={"kind": "linear"})
-    assert [each.name for each in found.failed] == ["data"]  # shorter than a window
+    assert [each.name for each in found.failures] == ["data"]  # shorter than a window
 
 
 def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, t
     assert "error: one step: " in result.stderr
     assert "1 of 4 sensors have no position (769402)" in result.stderr
     assert "--pooling none" in result.stderr
-    assert not doctor(lost, pooling={"kind": "none"}).failed
+    assert not doctor(lost, pooling={"kind": "none"}).failures
 
 
 def test_wrong_settings_are_lines_of_their_own() -> None:
@@ -140,7 +140,7 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
     assert second.startswith("error: settings: model.width (--set): ")
     assert "not checked: it needs the line settings" in " ".join(result.stdout.split())
     found = socialx.doctor(loader={"batch_size": 0})
-    assert [each.name for each in found.failed] == ["settings"]
+    assert [each.name for each in found.failures] == ["settings"]
     assert {each.name for each in found.lines if each.state == "ok"} == {"machine", "packages"}
     assert all(each.remedy for each in found.lines if each.state != "ok")
 
@@ -258,7 +258,7 @@ def test_too_little_room_is_a_warning(memory: int, disk: int, monkeypatch: pytes
     assert room.state == ("warn" if any(little.values()) else "ok")
     assert ("cpu: 500.0 MiB free" if memory < 1 << 30 else "cpu: 2.0 GiB free") in room.found
     assert ("this folder: 64.0 MiB free" if disk < 1 << 30 else "this folder: 3.0 GiB free") in room.found
-    assert not found.failed
+    assert not found.failures
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -328,8 +328,8 @@ def test_a_card_that_answers_nothing_is_lines_and_no_traceback(monkeypatch: pyte
     before = torch.get_float32_matmul_precision()
     found = doctor(trainer={"device": "cuda"})
     assert line(found, "device").found.startswith("cuda:0 of 2 x Card (80 GiB, capability 9.0); driver ")
-    assert {"memory and disk", "one step"} <= {each.name for each in found.failed}
-    assert all(each.remedy and "\n" not in each.found for each in found.failed)
+    assert {"memory and disk", "one step"} <= {each.name for each in found.failures}
+    assert all(each.remedy and "\n" not in each.found for each in found.failures)
     assert torch.get_float32_matmul_precision() == before
 
 

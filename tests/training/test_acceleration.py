@@ -312,7 +312,7 @@ def test_a_recording_that_does_not_compile_ends_before_anything_else(monkeypatch
     made = learner(compile="default")
     made.records = True
     with pytest.raises(RuntimeError, match="in a capture"):
-        made._on_device_compiled([example()])
+        made._compiled_step([example()])
 
 
 class FakeGenerator:
@@ -414,7 +414,7 @@ def test_memory_that_runs_out_is_no_fault_of_the_compiler(monkeypatch: pytest.Mo
     made = learner(compile="default")
     monkeypatch.setattr(made, "_forecast", compiled(made.model))
     with pytest.raises(RuntimeError, match="out of memory"):
-        made._on_device_compiled([example()])
+        made._compiled_step([example()])
 
 
 def test_a_fault_of_the_model_is_not_taken_for_one_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

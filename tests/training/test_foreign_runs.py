@@ -384,7 +384,7 @@ def test_a_climatology_of_other_sensors_is_refused(run: Path) -> None:
     ids = json.loads((run / "sensors.json").read_text())
     (run / "sensors.json").write_text(json.dumps([*ids, "another"]))
     with pytest.raises(SocialxError, match="has 5"):
-        open_run(run).read_known()
+        open_run(run).read_climatology()
 
 
 @pytest.mark.parametrize("command", [["evaluate"], ["explain", "--json"], ["predict", "--json"]], ids=lambda c: c[0])

@@ -154,9 +154,9 @@ def test_steps_whose_gradient_is_not_finite_are_left_out_and_counted() -> None:
     for _ in range(8):
         made.step([batch])
     assert made.steps == 8
-    assert 0 < made.skipped() < 8
-    assert made.grad_scaler.get_scale() == start / 2 ** made.skipped()  # which halves it each time
-    assert learner(Precision("32-true", CPU), total_steps=10).skipped() == 0
+    assert 0 < made.count_skipped() < 8
+    assert made.grad_scaler.get_scale() == start / 2 ** made.count_skipped()  # which halves it each time
+    assert learner(Precision("32-true", CPU), total_steps=10).count_skipped() == 0
 
 
 def test_steps_left_out_are_printed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,9 +301,9 @@ def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.Monke
 
 def test_the_command_that_goes_on_has_as_many_processes() -> None:
     run = Path("runs/a")
-    assert python(SINGLE.resuming(run)) == "socialx.train(resume='runs/a')"
-    assert python(ProcessGroup(0, 4).resuming(run)) == "socialx.train(resume='runs/a', devices=4)"
-    assert python(ProcessGroup(0, 4, machines=2).resuming(run)) == "socialx.train(resume='runs/a')"
+    assert python(SINGLE.resume_command(run)) == "socialx.train(resume='runs/a')"
+    assert python(ProcessGroup(0, 4).resume_command(run)) == "socialx.train(resume='runs/a', devices=4)"
+    assert python(ProcessGroup(0, 4, machines=2).resume_command(run)) == "socialx.train(resume='runs/a')"
 
 
 def test_what_all_have_found_is_said_by_the_first() -> None:

@@ -84,7 +84,7 @@ def _report(scored: ScoredSplit) -> RunReport:
     """One pass of every model over the windows -> what the page shows."""
     dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
     step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
-    rows = dataset.forecast_rows(scored.split, scored.places)[0] + step - 1
+    rows = dataset.forecast_rows(scored.split, scored.indices)[0] + step - 1
     dataset.note_clock(("hour",))
     spans = telling_days(dataset.target_source, rows)
     scores: dict[str, ModelScores] = {}
@@ -102,7 +102,7 @@ def _report(scored: ScoredSplit) -> RunReport:
             if name in scored.experiments:
                 explained.append((make_explanation(name, scored, errors[name], weights.compute()), shown))
         results = published(protocol, scored.split)
-        frozen = scored.with_known_days(frozen=bool(results))
+        frozen = scored.score_climatology_days(frozen=bool(results))
     best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
     seconds = dataset.store.seconds[rows]
     days = tuple(
@@ -145,5 +145,5 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
 def _record(run: TrainedRun, epoch: int | None) -> RunRecord:
     """What a run folder says of its training."""
     origins = run.read_json("settings_sources.json") if (run.path / "settings_sources.json").exists() else {}
-    settings = flat(own_settings(run.settings, run.own).settings)
+    settings = flat(own_settings(run.settings, run.values).settings)
     return RunRecord(str(run.named), settings, {k: str(v) for k, v in origins.items()}, tuple(run.rows()), epoch)
