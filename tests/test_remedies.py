@@ -384,7 +384,9 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.trained_model.steps_in_one#1": coarse,
     "tasks.train.describe_start#1": lambda w: beside_a_card(w, False),
     "tasks.user_data._convert_temporarily.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
-    "tasks.user_data._refuse_table_options#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
+    "tasks.user_data._refuse_table_options#1": lambda w: w.says(
+        "predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS
+    ),
     "tasks.predict._explain_late_time#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
     "training.loop.TrainState.refuse_other_batches#1": lambda w: w.refusal(

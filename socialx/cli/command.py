@@ -19,7 +19,14 @@ import typer.core
 
 from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import GENERAL, group_by_heading, take_layers, extra_parameter, settings_parameters, task_parameters
+from socialx.cli.flags import (
+    GENERAL,
+    extra_parameter,
+    group_by_heading,
+    settings_parameters,
+    take_layers,
+    task_parameters,
+)
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
@@ -132,8 +139,8 @@ def _run(name: str, function: Callable[[], None]) -> None:
 def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
     """What a user can mend of an error that other code raised; None: nothing."""
     if isinstance(error, MemoryError):
-        found = f"out of memory ({error})" if str(error) else "out of memory"
-        return SocialxError("", found, f"a shorter file, or fewer {Argument('data.days')} of it")
+        problem = f"out of memory ({error})" if str(error) else "out of memory"
+        return SocialxError("", problem, f"a shorter file, or fewer {Argument('data.days')} of it")
     if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
         remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
         return SocialxError("loader", in_short(error), remedy)
@@ -142,8 +149,8 @@ def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
     from socialx.core.precision import is_out_of_memory
 
     remedy = f"a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
-    found = f"out of memory ({in_short(error, 120)})"
-    return SocialxError("", found, remedy) if is_out_of_memory(error) else None
+    problem = f"out of memory ({in_short(error, 120)})"
+    return SocialxError("", problem, remedy) if is_out_of_memory(error) else None
 
 
 def _reader_has_left(stream: int) -> bool:

@@ -60,7 +60,7 @@ def _option(task: str, name: str, value: Any) -> str:
         return flag
     if value is False:
         return f"--no-{flag.removeprefix('--')}"
-    return " ".join(f"{flag} {_quoted(each)}" for each in (value if isinstance(value, list) else [value]))
+    return " ".join(f"{flag} {_quoted(item)}" for item in (value if isinstance(value, list) else [value]))
 
 
 def _quoted(value: Any) -> str:

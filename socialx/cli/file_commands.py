@@ -55,22 +55,24 @@ def convert(
     files = data or ([data_csv] if data_csv else [])
     if not files:
         raise SettingsError("convert", "no data", f"{Argument('data', 'FILE')} names it")
-    done = socialx.convert(kind, files, progress=Show("convert"), **arguments)
-    if done.summary is None:
-        typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
+    conversion = socialx.convert(kind, files, progress=Show("convert"), **arguments)
+    if conversion.summary is None:
+        typer.echo(f"{conversion.data}: {conversion.kind.why} ({conversion.kind.name})")
     else:
-        summary, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
+        summary, location = conversion.summary, f"{near(conversion.centre)}, " if conversion.centre else ""
         counts = ((summary.rows, "row"), (summary.sensors, "sensor"), (summary.features, "feature"))
-        size = " x ".join(counted(*each) for each in counts)
+        size = " x ".join(counted(*count) for count in counts)
         times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
-        typer.echo(f"wrote {done.output}: {done.dataset}, {size}, {times}, {place}{summary.elapsed_s:.1f} s")
-    if done.problems:
-        raise CheckFailedError.together(done.problems)
-    if done.problems is not None:
+        typer.echo(
+            f"wrote {conversion.output}: {conversion.dataset}, {size}, {times}, {location}{summary.elapsed_s:.1f} s"
+        )
+    if conversion.problems:
+        raise CheckFailedError.together(conversion.problems)
+    if conversion.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
-    if any("size" in task.options for task in done.next):
+    if any("size" in task.options for task in conversion.next):
         note("no GPU was found: --preset mlp-small suits a CPU, and train prints an estimate of its time", True)
-    note(f"next: {', or '.join(write('convert', task) for task in done.next)}")
+    note(f"next: {', or '.join(write('convert', task) for task in conversion.next)}")
 
 
 @command("append", data="path")

@@ -39,24 +39,24 @@ def task_parameters(task: str) -> list[inspect.Parameter]:
     """
     if task not in MODULES:
         return []
-    given = _functions(MODULES[task])[task].args
-    plain = [*given.posonlyargs, *given.args]
-    required = len(plain) - len(given.defaults)
+    arguments = _functions(MODULES[task])[task].args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    required = len(plain) - len(arguments.defaults)
     parameters = []
-    for place, (each, default) in enumerate(zip(plain, [*[None] * required, *given.defaults], strict=True)):
-        parameters += _task_parameter(task, each, default, is_argument=place == 0 or default is None)
-    parameters += _request_parameters(task) if given.kwarg and given.kwarg.arg == "options" else []
-    for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        parameters += _task_parameter(task, each, default)
+    for index, (argument, default) in enumerate(zip(plain, [*[None] * required, *arguments.defaults], strict=True)):
+        parameters += _task_parameter(task, argument, default, is_argument=index == 0 or default is None)
+    parameters += _request_parameters(task) if arguments.kwarg and arguments.kwarg.arg == "options" else []
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        parameters += _task_parameter(task, argument, default)
     return parameters
 
 
 def extra_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
     """The parameter that a command has beside those of its task, with a help, or as Typer takes it already."""
-    kind, known = get_args(given.annotation)
-    if isinstance(known, Help):
-        return _make_parameter(task, given.name, kind, given.default, known)
-    return keyword(given.name, kind, known, given.default)
+    kind, option = get_args(given.annotation)
+    if isinstance(option, Help):
+        return _make_parameter(task, given.name, kind, given.default, option)
+    return keyword(given.name, kind, option, given.default)
 
 
 @cache
@@ -66,13 +66,15 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
 
-def _task_parameter(task: str, given: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
+def _task_parameter(
+    task: str, given: ast.arg, default: ast.expr | None, is_argument: bool = False
+) -> list[inspect.Parameter]:
     """The parameter, if it has a help."""
     match given.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
-            known = getattr(task_help, name)
+            option = getattr(task_help, name)
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Call() as call])):
-            known = Help(*map(ast.literal_eval, call.args))
+            option = Help(*map(ast.literal_eval, call.args))
         case _:
             return []
     names = {node.id for node in ast.walk(hint) if isinstance(node, ast.Name)}
@@ -80,9 +82,9 @@ def _task_parameter(task: str, given: ast.arg, default: ast.expr | None, is_argu
     if "Sequence" in names and (is_argument or isinstance(hint, ast.Subscript)):
         kind = list[kind]
     if default is None:
-        return [_make_parameter(task, given.arg, kind, inspect.Parameter.empty, known, is_argument)]
+        return [_make_parameter(task, given.arg, kind, inspect.Parameter.empty, option, is_argument)]
     value = ast.literal_eval(default)
-    return [_make_parameter(task, given.arg, kind, None if value in ((), "") else value, known, is_argument)]
+    return [_make_parameter(task, given.arg, kind, None if value in ((), "") else value, option, is_argument)]
 
 
 def _request_parameters(task: str) -> list[inspect.Parameter]:
@@ -93,21 +95,23 @@ def _request_parameters(task: str) -> list[inspect.Parameter]:
     return parameters
 
 
-def _make_parameter(task: str, name: str, kind: Any, default: Any, known: Help, is_argument: bool = False) -> inspect.Parameter:
+def _make_parameter(
+    task: str, name: str, kind: Any, default: Any, option: Help, is_argument: bool = False
+) -> inspect.Parameter:
     """A parameter of Typer."""
-    option: typer.models.ParameterInfo
+    parameter: typer.models.ParameterInfo
     if is_argument:
-        option = typer.Argument(metavar=known.metavar, help=known.help)
+        parameter = typer.Argument(metavar=option.metavar, help=option.help)
     else:
-        flag, text = write(task, Argument(name)), known.help + (f" (default: {default})" if default else "")
-        option = typer.Option(flag, metavar=known.metavar or None, help=text, show_default=False)
-    return keyword(name, kind | None if default is None else kind, option, default)
+        flag, text = write(task, Argument(name)), option.help + (f" (default: {default})" if default else "")
+        parameter = typer.Option(flag, metavar=option.metavar or None, help=text, show_default=False)
+    return keyword(name, kind | None if default is None else kind, parameter, default)
 
 
 def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
     """A parameter of the function that Typer calls."""
-    place = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, place, default=default, annotation=Annotated[kind, option])
+    parameter_kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, parameter_kind, default=default, annotation=Annotated[kind, option])
 
 
 def settings_parameters(command: str) -> list[inspect.Parameter]:

@@ -67,13 +67,13 @@ class _Throughput:
         self._epoch_windows, self._note, self._told = epoch_windows, "", False
         self._first: tuple[float, float] | None = None  # time and windows
 
-    def line(self, work: Work, now: float) -> str | None:
+    def line(self, work: Work, seconds_now: float) -> str | None:
         """What to say after this event, which may be nothing.  now: seconds of any clock."""
         if self._told or work.note == self._note or work.total is None:
             return None
         self._note = work.note
-        self._first = self._first or (now, work.done)
-        seconds, windows, left = now - self._first[0], work.done - self._first[1], work.total - work.done
+        self._first = self._first or (seconds_now, work.done)
+        seconds, windows, left = seconds_now - self._first[0], work.done - self._first[1], work.total - work.done
         if seconds < MEASURED_S or not windows or left < 1:
             return None
         from socialx.drawing.terminal import duration  # it loads rich

@@ -174,7 +174,7 @@ def profile(
         print_profile(result)
         if tuned is not None:
             note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
-        elif any(each.patch for each in result.findings):
+        elif any(finding.patch for finding in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
     if failed := not_met(result, required) + failing(result, fatal):
         raise CheckFailedError.together(failed)
@@ -185,7 +185,7 @@ def _advice(findings: Sequence[Finding]) -> str:
     from socialx.training.profile.rules import patch_of
 
     patch = patch_of(findings)
-    comments = {key: f"{each.rule}: {each.evidence}" for each in reversed(findings) for key in each.patch}
+    comments = {key: f"{finding.rule}: {finding.evidence}" for finding in reversed(findings) for key in finding.patch}
     return as_yaml(patch, comments) if patch else "# the profile found nothing to change\n"
 
 

@@ -37,16 +37,18 @@ def calibrate(
         path = Path(str(run))
         folder = find_run_folder(path)
         if folder.path.parent == TRAINED:
-            own = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-            raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
+            train = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
+            raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {train}")
         with lock_run(folder):  # nobody trains in it meanwhile
-            of_run = open_run(path)
-            experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": data}))
-            if experiment.protocol.step_minutes != of_run.protocol.step_minutes:
-                steps = f"a step of {experiment.protocol.step_minutes} min, and the run {of_run.protocol.step_minutes}"
+            trained_run = open_run(path)
+            experiment, trained = load_trained(trained_run, ConfigLayers.of(settings, {**sections, "data": data}))
+            if experiment.protocol.step_minutes != trained_run.protocol.step_minutes:
+                steps = (
+                    f"a step of {experiment.protocol.step_minutes} min, and the run {trained_run.protocol.step_minutes}"
+                )
                 raise SocialxError(experiment.data.store.path, f"it has {steps}", "name a file of that step")
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):
-                found = calibrated(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)
-            folder.write_intervals(found)
-        return found
+                intervals = calibrated(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)
+            folder.write_intervals(intervals)
+        return intervals

@@ -108,14 +108,14 @@ def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
         first(seconds)  # finds the number of steps
         second(seconds)
 
-        def timed(side: int) -> float:
+        def seconds_per_window(side: int) -> float:
             block = (first, second)[side](seconds)
             blocks[side].append(block)
             bar.advance(seconds)
             per_window: float = block["seconds"] / block["windows"]  # batches may differ
             return per_window
 
-        return interleaved_ab(lambda: timed(0), lambda: timed(1), PAIRS_OF_ROUND), *blocks
+        return interleaved_ab(lambda: seconds_per_window(0), lambda: seconds_per_window(1), PAIRS_OF_ROUND), *blocks
 
 
 # A process
@@ -134,11 +134,11 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
         questions: Any = process.stdin
         answers: Any = process.stdout
 
-        def say(what: Any) -> None:
+        def say(content: Any) -> None:
             with suppress(BrokenPipeError):  # its last answer says why it ended
-                questions.write(json.dumps(what).encode() + b"\n")
+                questions.write(json.dumps(content).encode() + b"\n")
 
-        def timed(seconds: float) -> Block:
+        def run_block(seconds: float) -> Block:
             say(seconds)
             line = answers.readline()
             if not line:
@@ -151,7 +151,7 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
 
         try:
             say(as_tree(settings))
-            yield timed
+            yield run_block
         except BaseException:
             process.kill()  # it may be in the middle of a block
             raise
@@ -160,8 +160,8 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
 def serve(questions: TextIO, answers: TextIO) -> None:
     """The process: build what the first line says, then take a block for every line."""
 
-    def answer(what: dict[str, Any]) -> None:
-        answers.write(json.dumps(what) + "\n")
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
         answers.flush()
 
     try:

@@ -68,11 +68,11 @@ class Conversion(ResultRepr):
 
     def headline(self) -> str:
         """What was written, or what the data is, and the task to run then."""
-        what = f"{self.data} is {self.kind.name}"
+        summary = f"{self.data} is {self.kind.name}"
         if self.summary is not None:
             size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
-            what = f"{self.output}, {self.dataset}, {size}"
-        return f"{what}; next: {', or '.join(map(python, self.next))}"
+            summary = f"{self.output}, {self.dataset}, {size}"
+        return f"{summary}; next: {', or '.join(map(python, self.next))}"
 
 
 @with_options("convert")
@@ -99,8 +99,8 @@ def convert(
     be read and SettingsError for arguments that are wrong.  ``problems`` says what fails the check.
     """
     if is_frame(data) and output is None:
-        found = "a frame is converted, which needs an output"
-        raise SettingsError(Argument("data"), found, f"add {Argument('output', 'FILE.h5')}")
+        problem = "a frame is converted, which needs an output"
+        raise SettingsError(Argument("data"), problem, f"add {Argument('output', 'FILE.h5')}")
     with subscribe(progress), _as_file("convert", data, options) as (read, options, names):
         return _convert(kind, read, output, options, validate=validate, overwrite=overwrite, names=names)
 
@@ -121,15 +121,15 @@ def _as_file(
             raise SettingsError(Argument("query"), "the data is no database", remedy)
         yield data, options, None
         return
-    name, called, typed = "frame", FRAME, "FRAME"
+    name, label, typed = "frame", FRAME, "FRAME"
     if base:
         if len(sources) > 1:
             raise SettingsError(Argument("data"), "a database and other files", "name it alone")
-        found, query = database(sources[0]), options.get("query")
-        data, name, called, typed = table_of_query(found, query), found.name, found.named(str(query)), found.shown
-    with as_table(task, data, name, called, typed) as (path, zone):
-        told = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
-        yield path, told, (called, typed)
+        source, query = database(sources[0]), options.get("query")
+        data, name, label, typed = table_of_query(source, query), source.name, source.named(str(query)), source.shown
+    with as_table(task, data, name, label, typed) as (path, zone):
+        given = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
+        yield path, given, (label, typed)
 
 
 def _convert(
@@ -145,7 +145,7 @@ def _convert(
     """``convert`` of files.  names: of what a temporary file stands for, in messages and in commands."""
     request = ConvertOptions.of("convert", data, options)
     path = request.data
-    called, typed = names or (path, path)
+    label, typed = names or (path, path)
     kind = CSV if request.transposed and find(kind) is None else kind
     named = find(kind)
     if named is None or output is not None:
@@ -157,20 +157,20 @@ def _convert(
     if output is None:
         reading = command(request, recognise(request.head)[0], options)
         reading.arguments = (kind, typed, *request.more)
-        return Conversion(called, recognised, None, None, None, None, (), None, (reading,))
+        return Conversion(label, recognised, None, None, None, None, (), None, (reading,))
     target = Path(output)
     inputs = (path, *request.more, request.meta_csv, request.ids)
     check_outputs((target, None), others=inputs, overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
-        found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
-        raise SettingsError(Argument("output", target), found, f"name it {target.with_suffix('.h5')}")
-    readings, summary, notes = write_file(kind, request, target, overwrite, str(called))
+        problem = f"the output is HDF5, whose name does not end in {target.suffix!r}"
+        raise SettingsError(Argument("output", target), problem, f"name it {target.with_suffix('.h5')}")
+    readings, summary, notes = write_file(kind, request, target, overwrite, str(label))
     untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
         failing = checks.OF_VALIDATE if validate else ()
-        told = (*failing, "units")  # which the reader has told
-        untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
+        covered = (*failing, "units")  # which the reader has told
+        untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in covered])
         problems = tuple(checks.messages(report, target, failing)) if validate else None
     targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
     training: dict[str, Any] = {"data.path": target, **targets}
@@ -185,7 +185,7 @@ def _convert(
     for message in untold:
         note(message)
     name, every = readings.dataset_name, (*notes, *untold)
-    return Conversion(called, recognised, target, name, summary, middle, every, problems, following)
+    return Conversion(label, recognised, target, name, summary, middle, every, problems, following)
 
 
 def write_file(
@@ -200,9 +200,9 @@ def write_file(
         note(f"{request.data}: {recognised.why} ({recognised.name})")
     readings = read(kind, request)
     readings = replace(readings, source_data=name or readings.source_data)
-    notes = [each if isinstance(each, Message) else Message("", each) for each in readings.notes]
-    for each in readings.notes:
-        note(each)
+    notes = [text if isinstance(text, Message) else Message("", text) for text in readings.notes]
+    for text in readings.notes:
+        note(text)
     summary = writer.create(target, readings, overwrite=overwrite)
     if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
         codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
@@ -263,9 +263,9 @@ def backfill(
     those of the others.
     """
     with subscribe(progress):
-        files = [path for each in files_in(paths) for path in older.expand(each)]
+        files = [path for path in files_in(paths) for path in older.expand(path)]
         table = None if meta_csv is None else Path(meta_csv)
-        known = read_locations(table) if table else {}
+        locations = read_locations(table) if table else {}
         unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
         local = None if local_zone is None else zone_name(local_zone, "local_zone")
         plans: list[older.Plan] = []
@@ -276,7 +276,7 @@ def backfill(
                     plan = older.backfill(
                         path,
                         table,
-                        known=known,
+                        known=locations,
                         rewrite=rewrite,
                         without_positions=without_positions,
                         units=unit,
@@ -331,8 +331,8 @@ class Inspection(ResultRepr):
 
     def failed_checks(self, names: str | Sequence[str]) -> list[str]:
         """The lines of those of the named checks that the file does not meet; ``all`` is every check."""
-        known = checks.parse(names)
-        return [] if self.report is None else checks.failed(self.report, known)
+        check_names = checks.parse(names)
+        return [] if self.report is None else checks.failed(self.report, check_names)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the same keys for every file; None where there is no report."""

@@ -38,7 +38,7 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import refuse_conflicts, unread
 from socialx.settings.layers import DEFAULT, ConfigLayers, Loaded, flat, sees_card
 from socialx.settings.schema import Settings
-from socialx.tasks.build import build, make_loading, choose_climatology_days
+from socialx.tasks.build import build, choose_climatology_days, make_loading
 from socialx.tasks.train import describe_compute
 from socialx.training.run_folder import TRAINED
 
@@ -194,8 +194,8 @@ def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
     try:
         lines = [DoctorLine(name, *find(setup))]
     except SocialxError as error:
-        found = [(each.sentence(), each.remedy) for each in error.messages]
-        lines = [DoctorLine(name, "fail", what, remedy or helps) for what, remedy in found]
+        problems = [(message.sentence(), message.remedy) for message in error.messages]
+        lines = [DoctorLine(name, "fail", problem, remedy or helps) for problem, remedy in problems]
     except Exception as error:  # noqa: BLE001 - whatever a machine does wrong is what is asked for
         lines = [DoctorLine(name, "fail", _in_short(error), helps)]
     if lines[0].state == "fail":
@@ -214,11 +214,11 @@ def _machine(setup: Setup) -> Answer:
         threads = setup.settings.trainer.threads or threads
     model = cpu_field("model name") or platform.processor() or platform.machine()
     system = f"{platform.system()} {platform.release().partition('-')[0]}"
-    found = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {counted(cores, 'usable core')}"
+    facts = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {counted(cores, 'usable core')}"
     if threads > cores:
-        slow = f"{found}; torch takes {threads} threads, and threads that share a core wait for each other"
+        slow = f"{facts}; torch takes {threads} threads, and threads that share a core wait for each other"
         return "warn", slow, f"{Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
-    return "ok", f"{found}, {counted(threads, 'thread')} of torch"
+    return "ok", f"{facts}, {counted(threads, 'thread')} of torch"
 
 
 @check("packages", helps="install socialx again with pip")
@@ -234,7 +234,7 @@ def _settings(setup: Setup) -> Answer:
     settings, loaded = setup.settings, setup.loaded
     refuse_conflicts(settings)
     values, defaults, without = flat(settings), flat(Settings()), unread(settings)
-    named = [key for key, place in loaded.origin.items() if place != DEFAULT]
+    named = [key for key, source in loaded.origin.items() if source != DEFAULT]
     # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
     if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
         listed = ", ".join(str(Argument(key)) for key in idle)
@@ -304,10 +304,10 @@ def _precision(setup: Setup) -> Answer:
     else:
         bf16 = bool(CPU_BF16 & set((cpu_field("flags") or cpu_field("Features")).split()))
     auto = resolve_precision("auto", device).name
-    found = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16"
+    facts = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16"
     if used.name == "bf16-mixed" and not bf16:
-        return "warn", f"{found} is emulated, which is slow", Argument("trainer.precision", auto)
-    return "ok", f"{found} {'in hardware' if bf16 else 'is emulated'}"
+        return "warn", f"{facts} is emulated, which is slow", Argument("trainer.precision", auto)
+    return "ok", f"{facts} {'in hardware' if bf16 else 'is emulated'}"
 
 
 @check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
@@ -315,8 +315,8 @@ def _free_space(setup: Setup) -> Answer:
     """A GiB of memory on host and device, and of disk."""
     memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
-    parts = [f"{place}: {'not known' if count is None else f'{_size(count)} free'}" for place, count in free.items()]
-    low = {place for place, count in free.items() if count is not None and count < LOW_BYTES}
+    parts = [f"{name}: {'not known' if count is None else f'{_size(count)} free'}" for name, count in free.items()]
+    low = {name for name, count in free.items() if count is not None and count < LOW_BYTES}
     saving = (
         f"{Argument('model.activation_checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
     )
@@ -350,8 +350,8 @@ def _data(setup: Setup) -> Answer:
     room = "" if free is None else f" of {_size(free)} free on {device}"
     series = f"{_size(series_bytes(rows, sensors, len(names)))}{room}: loader mode {mode}"
     cut = " / ".join(f"{count:,}" for count in windows.counts.values())
-    what = f"{path}: {counted(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
-    return "ok", f"{what}; the series is {series}"
+    facts = f"{path}: {counted(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
+    return "ok", f"{facts}; the series is {series}"
 
 
 # What computes
@@ -388,9 +388,9 @@ def _step(setup: Setup) -> Answer:
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
     network += " of the readings that come with socialx" if path == EXCERPT else ""
     if broken or not parts:
-        what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
+        problem = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
         exact = f"{Argument('model.backend', 'reference')} or {Argument('trainer.precision', '32-true')}"
-        return "fail", what, f"{exact} tells whether implementation or precision do it"
+        return "fail", problem, f"{exact} tells whether implementation or precision do it"
     count = sum(p.numel() for p in model.parameters())
     return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
 
@@ -441,12 +441,12 @@ def _worker(setup: Setup) -> Answer:
         state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
         without = f"{Argument('loader.mode', 'sharded')} needs no workers"
         return state, f"a worker process gave no batch ({_in_short(error)})", without
-    found = f"a worker process started and passed a batch of {len(batch)} on"
+    facts = f"a worker process started and passed a batch of {len(batch)} on"
     shared = Path("/dev") / "shm"
     if shared.is_dir() and (size := shutil.disk_usage(shared).total) < SHARED_BYTES:
         without = f"{Argument('loader.mode', 'sharded')} needs none; a container has more with shm-size=1g"
-        return "warn", f"{found}, through {shared}, which has {_size(size)}", without
-    return "ok", found
+        return "warn", f"{facts}, through {shared}, which has {_size(size)}", without
+    return "ok", facts
 
 
 def _size(count: int) -> str:

@@ -79,25 +79,29 @@ def evaluate(
     with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.
     """
     with subscribe(progress), ExitStack() as stack:
-        names, by, known = run_names(runs), names_in(by), _parse_days(climatology_days)
+        names, by, days = run_names(runs), names_in(by), _parse_days(climatology_days)
         _check_arguments(names, baselines, by, compare, drift, save_forecasts)
-        of_runs = {"climatology_days": known, "intervals": intervals, "drift": drift}
-        files = _forecast_files(names, next((name for name, asked in of_runs.items() if asked), None))
+        run_options = {"climatology_days": days, "intervals": intervals, "drift": drift}
+        files = _forecast_files(names, next((name for name, asked in run_options.items() if asked), None))
         layers = ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
         scored = load_scored_split([name for name in names if name not in files], layers, split, start, end, files)
-        if known:
+        if days:
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.experiment))
         scored.data.note_clock(by)
         models = (scored.baselines() if baselines else {}) | scored.models()
-        saved = {} if save_forecasts is None else {names[0]: _open_writer(stack, Path(save_forecasts), names[0], scored)}
+        saved = (
+            {} if save_forecasts is None else {names[0]: _open_writer(stack, Path(save_forecasts), names[0], scored)}
+        )
         compared = names if compare else []
         scores, beside = _score_models(scored, models, by, compared, intervals, drift, saved)
         protocol = scored.protocol
         results = published(protocol, split) if baselines else ()
-        known_too = scored.score_climatology_days(known, frozen=bool(results))
-        return Evaluation(split, protocol, scores, results, known_too, **beside, inputs=tuple(list_inputs(layers, names)))
+        more_scores = scored.score_climatology_days(days, frozen=bool(results))
+        return Evaluation(
+            split, protocol, scores, results, more_scores, **beside, inputs=tuple(list_inputs(layers, names))
+        )
 
 
 def _score_models(
@@ -124,18 +128,18 @@ def _score_models(
     run_metrics_per_model(
         models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, saved
     )
-    found = {name: ModelScores.of(each.compute(), scored.protocol) for name, each in scores.items()}
+    scored_models = {name: ModelScores.of(metric.compute(), scored.protocol) for name, metric in scores.items()}
     for run in runs:
         for target in data.targets:
-            overall = found[run].overall(target)
+            overall = scored_models[run].overall(target)
             refuse_overflow(run, overall.mae if overall.count else 0.0)
-    divided = {name: each.compute() for name, each in errors.items()}
-    covered = {name: each.compute(minutes) for name, each in inside.items()}
-    return found, {
+    divided = {name: metric.compute() for name, metric in errors.items()}
+    covered = {name: metric.compute(minutes) for name, metric in inside.items()}
+    return scored_models, {
         "by": {name: {key: rows[key] for key in by} for name, rows in divided.items()},
-        "coverage": {name: dict(zip(data.targets, each, strict=True)) for name, each in covered.items()},
+        "coverage": {name: dict(zip(data.targets, metric, strict=True)) for name, metric in covered.items()},
         "difference": difference(days, minutes, _find_start_run(scored)) if days else None,
-        "drift": {name: each.compute(_stuck_on_last_day(scored)) for name, each in daily.items()},
+        "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in daily.items()},
     }
 
 
@@ -181,25 +185,25 @@ def _check_arguments(
         check_scored(Path(save_forecasts))
 
 
-def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
+def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
     """Those of the names that are of files of forecasts; SettingsError where all are, and this argument is of runs."""
     files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
-    if of_runs and names and len(files) == len(names):
-        raise SettingsError("", f"{Argument(of_runs)} needs a run, not only files of forecasts", "name a run folder")
+    if run_option and names and len(files) == len(names):
+        raise SettingsError("", f"{Argument(run_option)} needs a run, not only files of forecasts", "name a run folder")
     return files
 
 
 def _check_climatologies(trained: Mapping[str, Trained]) -> None:
     """SettingsError where the model of a run has no climatology."""
-    for run, each in trained.items():
-        if not each.past_days:
+    for run, facts in trained.items():
+        if not facts.past_days:
             helps = f"train it with {Argument('model.climatology', True)}"
             raise SettingsError(Argument("climatology_days"), f"{run} was trained without a climatology", helps)
 
 
-def _parse_days(known: int | str | Sequence[int | str]) -> list[int | None]:
+def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
     """Numbers of days that are known, None: all; SettingsError for what is none."""
-    several = known if isinstance(known, str) else map(str, known if isinstance(known, Iterable) else [known])
+    several = days if isinstance(days, str) else map(str, days if isinstance(days, Iterable) else [days])
     texts = names_in(several)
     words = {"all": None, "trained": UNTIL_TRAINED}
     for text in texts:
@@ -225,5 +229,5 @@ def _find_start_run(scored: ScoredSplit) -> str:
 
 def _open_writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
     """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
-    known = describe_forecasts(scored.data, scored.split, scored.indices, run)
-    return ForecastWriter(stack.enter_context(saving(path, known)), len(known.origin))
+    facts = describe_forecasts(scored.data, scored.split, scored.indices, run)
+    return ForecastWriter(stack.enter_context(saving(path, facts)), len(facts.origin))

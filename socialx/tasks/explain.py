@@ -59,9 +59,11 @@ def explain(
         scored = load_scored_split([name], layers, split, start, end)
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
         dataset.note_clock(("hour",))
-        where = None if geojson is None else places(dataset.sensors, dataset.store.path)
+        locations = None if geojson is None else places(dataset.sensors, dataset.store.path)
         with when_memory_runs_out(scored.experiment):
-            baselines = {each: forecast for each, forecast in scored.baselines().items() if each != ZEROS_COPIED}
+            baselines = {
+                baseline: forecast for baseline, forecast in scored.baselines().items() if baseline != ZEROS_COPIED
+            }
             errors, weights = scored.errors(), AttentionWeights(model)
             with weights.in_some_of(len(scored.loader)):
                 run_metrics(model, scored.loader, precision, errors, name=f"explain {name}")
@@ -72,9 +74,9 @@ def explain(
             rows = running.compute()
             references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
         explanation = make_explanation(name, scored, errors.compute(), weights.compute(), references)
-        if geojson is not None and where is not None:
-            write_explanation(explanation, where, Path(geojson))
-            note(Message("", f"wrote {geojson}: {len(where)} of {len(dataset.sensors.ids)} sensors"))
+        if geojson is not None and locations is not None:
+            write_explanation(explanation, locations, Path(geojson))
+            note(Message("", f"wrote {geojson}: {len(locations)} of {len(dataset.sensors.ids)} sensors"))
         if plot is not None:
             plot_explanation(explanation, Path(plot))
             note(Message("", f"drew {plot}"))
@@ -110,7 +112,7 @@ def make_explanation(
         by_hour=errors["hour"],
         by_weekday=tuple(replace(row, key=day) for day, row in enumerate(errors["weekday"])),
         sensors=sensor_errors(data.sensors, errors["sensor"], layers),
-        layers=tuple(each.layer for each in layers),
+        layers=tuple(layer.layer for layer in layers),
         no_pooling=no_pooling,
         protocol=scored.experiments[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
         references=references or {},

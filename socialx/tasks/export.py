@@ -97,9 +97,9 @@ def export(
             if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
                 raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
         with work("export", 3, "steps") as bar:
-            of_run = open_run(path)
-            experiment, _ = load_trained(of_run, layers.over(FIXED), split=False)
-            about = _describe_export(experiment, of_run.protocol)
+            trained_run = open_run(path)
+            experiment, _ = load_trained(trained_run, layers.over(FIXED), split=False)
+            about = _describe_export(experiment, trained_run.protocol)
             bar.advance()
             graph = None if kind == "safetensors" else _trace_graph(experiment, kind, path)
             bar.advance()
@@ -191,15 +191,17 @@ def export_model(experiment: Experiment) -> ExportModel:
     data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    known = data.climatology_today if data.train_climatology_days else None
-    own = data.calendar.day(data.store.seconds)
-    days, changes = np.arange(own.min(), own.max() + KNOWN_DAYS), []
+    climatology = data.climatology_today if data.train_climatology_days else None
+    file_days = data.calendar.day(data.store.seconds)
+    days, changes = np.arange(file_days.min(), file_days.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:
         begin = DAY_S * (int(days[0]) - 2)
         changes = [(begin, int(shifts(zone, np.array(begin))))]
         changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
     holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
-    return ExportModel(experiment.model, data.network, step_minutes, missing, not_negative, known, holidays, changes)
+    return ExportModel(
+        experiment.model, data.network, step_minutes, missing, not_negative, climatology, holidays, changes
+    )
 
 
 @contextmanager

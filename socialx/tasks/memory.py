@@ -56,5 +56,5 @@ def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: 
     }
     helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in unread(settings)]
     smaller = f"a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
-    what = f"out of memory with batches of {windows} windows x {sensors} sensors"
-    return SocialxError(experiment.precision.device, what, f"add {', or '.join(helps)}" if helps else smaller)
+    problem = f"out of memory with batches of {windows} windows x {sensors} sensors"
+    return SocialxError(experiment.precision.device, problem, f"add {', or '.join(helps)}" if helps else smaller)

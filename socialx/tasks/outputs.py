@@ -74,9 +74,9 @@ def check_outputs(
         check_output(path, overwrite or kind is not None, inputs)
         if kind is not None:
             kind.check(path)
-        if (place := paths.realpath(path)) in seen:
+        if (target := paths.realpath(path)) in seen:
             raise SettingsError(path, "two outputs of this command", "give each a name of its own")
-        seen.add(place)
+        seen.add(target)
 
 
 def list_inputs(
@@ -86,7 +86,7 @@ def list_inputs(
 
     runs: their names, or those that were opened.
     """
-    yield from (Path(each) for each in others if each is not None)
+    yield from (Path(other_path) for other_path in others if other_path is not None)
     entered = []
     if layers is not None:
         yield from layers.files
@@ -104,8 +104,8 @@ def list_inputs(
             yield from opened.find_files(str(entered[-1].data.path))
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
-        for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.init_from])):
-            yield from _list_run_files(Path(other))
+        for teacher in (*settings.trainer.teacher, *filter(None, [settings.trainer.init_from])):
+            yield from _list_run_files(Path(teacher))
 
 
 def _list_run_files(folder: Path) -> Iterator[Path]:

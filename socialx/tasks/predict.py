@@ -46,7 +46,7 @@ from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import load_intervals, load_trained, find_unit_mismatches, rescale_to_free_flow
+from socialx.tasks.trained_model import find_unit_mismatches, load_intervals, load_trained, rescale_to_free_flow
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
 
@@ -93,14 +93,24 @@ def predict(
     Raises SocialxError for a file that does not fit the run, is too short or has no reading in the history, and for a
     run without intervals; SettingsError for a time that the file does not have and a level that the run does not have.
     """
-    said = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
+    table_options = {
+        "meta_csv": meta_csv,
+        "units": units,
+        "timezone": timezone,
+        "missing": missing,
+        "resample": resample,
+    }
     if at is not None and (start is not None or end is not None):
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
-        of_run = open_run(Path(str(run)))
-        file, named = stack.enter_context(as_file(data, of_run, ConfigLayers.of(settings, sections), said))
-        experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": file}), split=False)
-        inputs = tuple(list_inputs(named, [of_run], [meta_csv]))
+        trained_run = open_run(Path(str(run)))
+        file, named = stack.enter_context(
+            as_file(data, trained_run, ConfigLayers.of(settings, sections), table_options)
+        )
+        experiment, trained = load_trained(
+            trained_run, ConfigLayers.of(settings, {**sections, "data": file}), split=False
+        )
+        inputs = tuple(list_inputs(named, [trained_run], [meta_csv]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)
@@ -110,11 +120,13 @@ def predict(
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(experiment, context, at, start, end, every)
             if experiment.settings.model.zero_shot:
-                rescale_to_free_flow(experiment, of_run.protocol, int(times[0]))
-            band = None if interval is None else make_band(of_run, trained, experiment, interval, int(times[0]))
+                rescale_to_free_flow(experiment, trained_run.protocol, int(times[0]))
+            band = None if interval is None else make_band(trained_run, trained, experiment, interval, int(times[0]))
             issued = find_origins(experiment, context, times, argument)
             if context.past and not sensor_tables(experiment.settings):
-                _note_known(of_run.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
+                _note_known(
+                    trained_run.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0]))
+                )
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
                     readings.append(context.readings(batch))
@@ -122,14 +134,14 @@ def predict(
                     values.append(experiment.precision.infer(experiment.model, batch))
                     bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * experiment.data.lookback
-        known = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
+        context_arrays = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
         forecasts = np.concatenate(values)
-        forecast = as_forecast(experiment, str(of_run.named), issued, forecasts, *known)
+        forecast = as_forecast(experiment, str(trained_run.named), issued, forecasts, *context_arrays)
         forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
-        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {of_run.named}")] if doubt else []
-        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, of_run.protocol)
-        notes += [f"{each.where}: {each.what}" for each in (*asked, *odd)]
+        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {trained_run.named}")] if doubt else []
+        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, trained_run.protocol)
+        notes += [f"{message.where}: {message.what}" for message in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
 
@@ -166,14 +178,14 @@ def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: 
     issued: the second of the first issue.
     """
     sensors = experiment.data.sensors.ids
-    found, of = load_intervals(run, trained, experiment, issued)
-    found.place(level)
-    if of:
-        note(f"intervals of the errors on {of}")
-    elif unknown := [name for name in sensors if name not in set(found.sensors)]:
+    intervals, words = load_intervals(run, trained, experiment, issued)
+    intervals.place(level)
+    if words:
+        note(f"intervals of the errors on {words}")
+    elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
         note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))
-    return Band(found.of(sensors, torch.device("cpu"), experiment.protocol.targets), level)
+    return Band(intervals.of(sensors, torch.device("cpu"), experiment.protocol.targets), level)
 
 
 def as_forecast(
@@ -239,7 +251,9 @@ def requested_times(
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else wall_seconds(time, argument, store.timezone)
         if second > last + JITTER_S:
-            raise SettingsError(Argument(argument, as_text(second)), *_explain_late_time(experiment, argument, second, last))
+            raise SettingsError(
+                Argument(argument, as_text(second)), *_explain_late_time(experiment, argument, second, last)
+            )
         if second < first - JITTER_S:
             fewer = f"{store.path} has fewer than {context.lookback} rows until then"
             earliest = f"the first is {Argument(argument, as_text(first))}"
@@ -292,10 +306,10 @@ def find_origins(
     if not has_row.any():
         wanted = int(times[0])
         before, after = store.seconds[store.seconds < wanted], store.seconds[store.seconds > wanted]
-        near = " and ".join(str(Argument("at", as_text(int(row)))) for row in (*before[-1:], *after[:1]))
+        nearest_rows = " and ".join(str(Argument("at", as_text(int(row)))) for row in (*before[-1:], *after[:1]))
         which = f"at {as_text(wanted)} or any issue time after it" if argument == "start" else "at that time"
         where = Argument(argument or "at", as_text(wanted))
-        raise SettingsError(where, f"{store.path} has no row {which}", f"its nearest rows are {near}")
+        raise SettingsError(where, f"{store.path} has no row {which}", f"its nearest rows are {nearest_rows}")
     if not has_row.all():
         note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"))
     issued = times[has_row]

@@ -18,7 +18,7 @@ from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import TRAINING, when_memory_runs_out
 from socialx.tasks.outputs import TRACE, check_outputs
-from socialx.tasks.train import make_learner, train_loader, describe_compute
+from socialx.tasks.train import describe_compute, make_learner, train_loader
 from socialx.training.process_group import init_process_group
 from socialx.training.profile.measure import Lengths, first_batches, measure
 from socialx.training.profile.profile import Profile, Section, part
@@ -66,7 +66,7 @@ def profile(
         keep = None if trace is None or not group.is_rank_zero else Path(trace)
         with when_memory_runs_out(experiment, TRAINING):
             measured = measure(learner, loader, lengths, loading_facts(experiment, loader), keep)
-        origin = {key: place for key, place in loaded.origin.items() if place != DEFAULT}
+        origin = {key: source for key, source in loaded.origin.items() if source != DEFAULT}
         measured = replace(measured, environment=environment(precision), settings=as_tree(effective), origin=origin)
         dataset, mode = experiment.data, measured.value("loader.mode")
         if measured.shares["input"] >= WARN and fits(measured) and mode != "on_device" and dataset.windows is not None:

@@ -88,22 +88,24 @@ class ScoredSplit:
         means = [self.data.moments[name].mean for name in self.data.targets]
         return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
 
-    def score_climatology_days(self, known: Sequence[int | None] = (), frozen: bool = False) -> dict[str, ModelScores]:
+    def score_climatology_days(
+        self, days_choices: Sequence[int | None] = (), frozen: bool = False
+    ) -> dict[str, ModelScores]:
         """The scores of the runs that know so many days before each day of issue, as ``Dataset.usual``, by their names.
 
         frozen: also of those that read past days, with what was known when training ended.
         """
-        found = {}
+        scores = {}
         for run, experiment in self.experiments.items():
             ended = [UNTIL_TRAINED] if frozen and self.trained[run].past_days else []
-            for days in dict.fromkeys([*known, *ended]):
-                named = {None: "all days", UNTIL_TRAINED: FROZEN}
-                name = f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
+            for days in dict.fromkeys([*days_choices, *ended]):
+                labels = {None: "all days", UNTIL_TRAINED: FROZEN}
+                name = f"{run}, {labels[days] if days in labels else counted(days or 0, 'day')}"
                 sums, size = self.scores(), experiment.settings.loader.batch_size
                 loader = self.data.loader(self.split, size, some=self.indices, days=(days,))
                 run_metrics(experiment.model, loader, experiment.precision, sums, name=f"score {name}")
-                found[name] = ModelScores.of(sums.compute(), self.protocol)
-        return found
+                scores[name] = ModelScores.of(sums.compute(), self.protocol)
+        return scores
 
     @cached_property
     def _free_flow(self) -> np.ndarray:
@@ -151,39 +153,41 @@ def load_scored_split(
     for name, run in opened.items():
         experiments[name], trained[name] = load_trained(run, layers, next(iter(experiments.values()), None))
     several = sorted(
-        experiments.values(), key=lambda each: not each.data.train_climatology_days
+        experiments.values(), key=lambda experiment_: not experiment_.data.train_climatology_days
     )  # first those that read the climatology
     experiment = next(iter(experiments.values()), None) or build(layers.load().in_full_precision())
     experiment = replace(experiment, data=several[0].data) if several else experiment
     experiment.data.note_clock()
     _note_days(experiment, layers)
-    places, period = select_windows(experiment.data, split, start, end)
-    made = {name: read_forecasts(Path(name), describe_forecasts(experiment.data, split, places, name)) for name in files}
-    whole = np.ones(len(places), bool)
-    for name, values in made.items():
-        of_file = np.isfinite(values).all(axis=(1, 2, 3))
-        if not of_file.any():
+    indices, period = select_windows(experiment.data, split, start, end)
+    recorded = {
+        name: read_forecasts(Path(name), describe_forecasts(experiment.data, split, indices, name)) for name in files
+    }
+    whole = np.ones(len(indices), bool)
+    for name, values in recorded.items():
+        has_forecast = np.isfinite(values).all(axis=(1, 2, 3))
+        if not has_forecast.any():
             refuse_incomplete(Path(name), experiment.data, split, values)
-        if not of_file.all():
-            share = f"{of_file.sum():,} of {len(of_file):,} windows of the {split} split"
+        if not has_forecast.all():
+            share = f"{has_forecast.sum():,} of {len(has_forecast):,} windows of the {split} split"
             which = f"{share} have a forecast of every sensor and step"
-            note(Message(name, f"{which} ({of_file.mean():.1%}), and every model is scored on these alone"))
-        whole &= of_file
+            note(Message(name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"))
+        whole &= has_forecast
     if not whole.all():
         if not whole.any():
             raise SocialxError(" and ".join(files), "they forecast no window in common", "score them one by one")
-        places, made = places[whole], {name: values[whole] for name, values in made.items()}
-        begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, places))
-        period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(places), tuple(files))
-    loader = experiment.data.loader(split, experiment.settings.loader.batch_size, some=places)
-    scored = ScoredSplit(split, places, period, experiment, opened, experiments, trained, loader, made)
-    for name, then in trained.items():
-        if then.checksum != experiment.protocol.checksum:
+        indices, recorded = indices[whole], {name: values[whole] for name, values in recorded.items()}
+        begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, indices))
+        period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(indices), tuple(files))
+    loader = experiment.data.loader(split, experiment.settings.loader.batch_size, some=indices)
+    scored = ScoredSplit(split, indices, period, experiment, opened, experiments, trained, loader, recorded)
+    for name, facts in trained.items():
+        if facts.checksum != experiment.protocol.checksum:
             _note_seen(name, scored)
     return scored
 
 
-def describe_forecasts(data: Dataset, split: str, places: np.ndarray, name: str) -> Scored:
+def describe_forecasts(data: Dataset, split: str, indices: np.ndarray, name: str) -> Scored:
     """What is known of forecasts of these windows, which a run or a file of this name makes."""
     return Scored(
         run=name,
@@ -195,7 +199,7 @@ def describe_forecasts(data: Dataset, split: str, places: np.ndarray, name: str)
         step_minutes=data.store.step_minutes,
         lookback=data.lookback,
         horizon=data.horizon,
-        origin=data.store.seconds[data.forecast_rows(split, places)[0] - 1].astype("datetime64[s]"),
+        origin=data.store.seconds[data.forecast_rows(split, indices)[0] - 1].astype("datetime64[s]"),
     )
 
 
@@ -209,11 +213,11 @@ def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray)
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
-        found = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
-        raise SocialxError(path, found, "add them, or score data without them", sample=sensors)
+        problem = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
+        raise SocialxError(path, problem, "add them, or score data without them", sample=sensors)
     if steps:
-        found = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
-        raise SocialxError(path, found, "add them")
+        problem = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
+        raise SocialxError(path, problem, "add them")
     raise SocialxError(path, "no window has a forecast of every sensor and step", "add them")
 
 
@@ -232,16 +236,19 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
 
 def _note_seen(run: str, scored: ScoredSplit) -> None:
     """Say which windows a run may have seen in its training, where its file has grown since, and how to leave them."""
-    now, then = scored.experiment.protocol, scored.trained[run]
-    if None in (now.first_time, then.first_time, then.last_time):
+    protocol, trained = scored.experiment.protocol, scored.trained[run]
+    if None in (protocol.first_time, trained.first_time, trained.last_time):
         return
-    step_s, times = 60 * now.step_minutes, (str(now.first_time), str(then.first_time), str(then.last_time))
+    step_s, times = (
+        60 * protocol.step_minutes,
+        (str(protocol.first_time), str(trained.first_time), str(trained.last_time)),
+    )
     begins, first, last = (wall_seconds(time, "start", None) for time in times)
     ends, target = int(scored.data.store.seconds.max()), int(scored.origins.min()) + step_s  # the first that is scored
     if ends < first or max(begins, target) > last:
         return
     later = last + step_s
-    enough = ends - later >= (now.horizon - 1) * step_s
+    enough = ends - later >= (protocol.horizon - 1) * step_s
     unseen = f"{Argument('split', ALL)} {Argument('start', as_text(later))}"
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
     note(Message(scored.data.store.path, f"{run} may have seen its windows until {as_text(last)}", remedy))

@@ -28,7 +28,7 @@ from socialx.settings.layers import ConfigLayers, Loaded, differences, fixed, fl
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.trained_model import load_trained, rescale_to_free_flow, load_run_settings, load_start_weights
+from socialx.tasks.trained_model import load_run_settings, load_start_weights, load_trained, rescale_to_free_flow
 from socialx.training.learner import Learner
 from socialx.training.loggers import log_epochs_to
 from socialx.training.loop import fit, resume_training
@@ -37,10 +37,10 @@ from socialx.training.process_group import SINGLE, ProcessGroup, init_process_gr
 from socialx.training.run_folder import (
     EpochRow,
     TrainedRun,
+    find_restarted_run,
     lock_folder_to_train,
     open_run,
     open_to_resume,
-    find_restarted_run,
 )
 
 SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
@@ -97,10 +97,10 @@ def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
 def load_run(path: str | Path) -> Run:
     """A run that was trained before.  Raises SocialxError where the folder is none."""
     run = open_run(Path(path))
-    own = run.values
-    if named := own.get("data.path"):
-        own = own | {"data.path": str(run.find_data_file(str(named)) or named)}
-    return Run(run.path, own_settings(run.settings, own).settings, run.protocol, tuple(run.rows()))
+    values = run.values
+    if named := values.get("data.path"):
+        values = values | {"data.path": str(run.find_data_file(str(named)) or named)}
+    return Run(run.path, own_settings(run.settings, values).settings, run.protocol, tuple(run.rows()))
 
 
 @with_help
@@ -191,13 +191,13 @@ def plan_fine_tuning(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan
 def plan_resumed(old: TrainedRun, loaded: Loaded) -> Plan:
     """The plan of a run that goes on.  Raises SocialxError for data and roads other than those of its training."""
     loaded.note_unread()
-    settings, then = loaded.settings, old.protocol
+    settings, trained = loaded.settings, old.protocol
     holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    experiment = build(settings, moments=then.scaler if settings.trainer.init_from else None, holidays=holidays)
+    experiment = build(settings, moments=trained.scaler if settings.trainer.init_from else None, holidays=holidays)
     data = experiment.data.store.path
     old.check_same(experiment.protocol, "checksum", data, Argument("data.path"))
     old.check_same(experiment.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
-    experiment.protocol.refuse_other(then, old.path, data, old.sensors is not None, True, holidays)
+    experiment.protocol.refuse_other(trained, old.path, data, old.sensors is not None, True, holidays)
     return Plan(experiment, loaded.origin, old)
 
 
@@ -206,12 +206,12 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
     if overwrite:
         both = f"{Argument('resume')} and {Argument('overwrite')} exclude each other"
         raise SettingsError("", both, "give one of them")
-    for argument, value, own in (
+    for argument, value, kept in (
         ("preset", layers.preset, "settings"),
         ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
     ):
         if value:
-            raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {own}", "leave it out")
+            raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {kept}", "leave it out")
 
 
 def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
@@ -226,7 +226,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         with group.all_or_none():
             networks = [experiment, *load_extra_networks(experiment)]
             loader, validation = make_loaders(networks, group, shard)
-            holidays, known = (
+            holidays, climatology = (
                 list_of(effective.data.holidays),
                 data.climatology_today if data.train_climatology_days and not old else None,
             )
@@ -234,13 +234,13 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
             run = stack.enter_context(lock_folder_to_train(path, old, plan.overwrite, writes=group.is_rank_zero))
             stack.enter_context(log_epochs_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
-            before = None
+            state = None
             if old:
-                before = resume_training(learner, old, len(loader), trainer.max_epochs, trainer.patience)
-                loader, _ = make_loaders(networks, group, before.shard)
+                state = resume_training(learner, old, len(loader), trainer.max_epochs, trainer.patience)
+                loader, _ = make_loaders(networks, group, state.shard)
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
+                facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, climatology)
                 run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.broadcast(experiment.model.state_dict().values())
         emit(describe_start(experiment, loader, run.path, group.world_size))
@@ -260,7 +260,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 max_epochs=trainer.max_epochs,
                 patience=trainer.patience,
                 log_every_n_steps=trainer.log_every_n_steps,
-                progress=before,
+                progress=state,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
             run.calibrate(experiment.model, data, effective.loader.batch_size, precision.device, experiment.protocol)
@@ -289,12 +289,12 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
         other.protocol.refuse_other(
             replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )
-        places = _sensor_locations(other)
-        for file, known in networks.items():
-            if shared := [name for name, place in places.items() if known.get(name) == place]:
-                found = f"{counted(len(shared), 'sensor')} of {file} again"
-                raise SocialxError(path, found, "name each network once", sample=shared)
-        networks[path] = places
+        locations = _sensor_locations(other)
+        for file, others_known in networks.items():
+            if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
+                problem = f"{counted(len(shared), 'sensor')} of {file} again"
+                raise SocialxError(path, problem, "name each network once", sample=shared)
+        networks[path] = locations
         other.data.note_clock()
         rescale_to_free_flow(other, experiment.protocol)
         other.model.to(other.precision.device)
@@ -308,7 +308,7 @@ def _sensor_locations(experiment: Experiment) -> dict[str, tuple[str, ...]]:
     """The position of each sensor by its id, in thousandths of a degree: two networks may use one id."""
     sensors = experiment.data.sensors
     degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
-    return {name: tuple(f"{each:.3f}" for each in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
+    return {name: tuple(f"{degree:.3f}" for degree in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
 
 
 def make_loaders(
@@ -319,13 +319,13 @@ def make_loaders(
     shard: as of ``train_loader``, of the first network.
     """
     size, seed = networks[0].settings.loader.batch_size, networks[0].settings.trainer.seed
-    first, *others = [train_loader(each, group, None if place else shard) for place, each in enumerate(networks)]
-    validation = [each.data.loader("validation", size, share=group.share) for each in networks]
+    first, *others = [train_loader(network, group, None if index else shard) for index, network in enumerate(networks)]
+    validation = [network.data.loader("validation", size, share=group.share) for network in networks]
     if not others:
         return first, validation[0]
-    model, *models = (each.model for each in networks)
+    model, *models = (network.model for network in networks)
     use = network_switcher(model, models)
-    names = [each.data.store.path.stem for each in networks]
+    names = [network.data.store.path.stem for network in networks]
     return InterleavedLoader([first, *others], use, seed, names), InterleavedLoader(validation, use, seed, names)
 
 
@@ -338,9 +338,9 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
     layers = ConfigLayers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
         run = open_run(Path(name))
-        then = own_settings(run.settings, run.values).settings
-        then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
-        if differ := differences(settings, then):
+        teacher = own_settings(run.settings, run.values).settings
+        teacher = teacher.model_copy(update={"data": teacher.data.model_copy(update={"path": settings.data.path})})
+        if differ := differences(settings, teacher):
             advice = "name runs of the same windows"
             raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
         teachers.append(load_trained(run, layers, experiment)[0])
@@ -380,7 +380,7 @@ def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SIN
         compile=t.compile,
         cuda_graph=(t.cuda_graph == "on" and not experiment.settings.data.extra_data)
         or (t.cuda_graph == "auto" and not cuda_graph_blocker(experiment, group.world_size)),
-        target_weight=[deviation[0] / each for each in deviation],
+        target_weight=[deviation[0] / std for std in deviation],
         group=group,
         teacher_weight=0.0 if experiment.data.teacher_forecast is None else TEACHER_WEIGHT,
     )
@@ -394,8 +394,8 @@ def cuda_graph_blocker(experiment: Experiment, processes: int) -> str:
         return f"{processes} processes sum gradients in a step"
     if experiment.settings.data.extra_data:
         return "a recorded step is of one network"
-    own = isinstance(model_of(experiment.settings.model.kind), OwnModel)
-    return "a model of your own may compute on the host" if own else ""
+    is_own = isinstance(model_of(experiment.settings.model.kind), OwnModel)
+    return "a model of your own may compute on the host" if is_own else ""
 
 
 def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
@@ -434,15 +434,15 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
 def describe_compute(experiment: Experiment, processes: int = 1) -> str:
     """What computes on a card, and why it is not the fastest that there is."""
     settings = experiment.settings
-    what = str(settings.model.kind)
+    text = str(settings.model.kind)
     if model_of(settings.model.kind).social:
-        what = f"encoder {settings.model.encoder}"
+        text = f"encoder {settings.model.encoder}"
         if settings.model.encoder == "xlstm":
             with experiment.precision.autocast():
                 backend, reason = experiment.model.encoder.choice(experiment.precision.device)  # type: ignore[operator, union-attr]
-            what = f"encoder {backend}{f' ({reason})' if reason else ''}"
+            text = f"encoder {backend}{f' ({reason})' if reason else ''}"
     if settings.trainer.cuda_graph == "auto":
         reason = cuda_graph_blocker(experiment, processes)
-        what += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"
+        text += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"
     matmul = settings.trainer.float32_matmul_precision
-    return f"{what}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"
+    return f"{text}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"

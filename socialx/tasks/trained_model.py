@@ -38,47 +38,50 @@ MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 
 
 def adapt_to_file(
-    experiment: Experiment, state: dict[str, Tensor], then: ScoringProtocol
+    experiment: Experiment, state: dict[str, Tensor], trained: ScoringProtocol
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Weights and protocol of a run, as if it had been trained on speeds in the units and at the pace of this file.
 
     Everything else in the weights is of normalised readings: mean and deviation alone have a unit.  The rule for
     missing readings of another network is that of the file.
     """
-    now, changed, units, ratios = experiment.protocol, {}, {}, {}
-    for name, of_file, of_run in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
+    protocol, changed, units, ratios = experiment.protocol, {}, {}, {}
+    for name, of_file, of_run in (
+        ("input", protocol.inputs, trained.inputs),
+        ("target", protocol.targets, trained.targets),
+    ):
         units[name] = {
             key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
         }
         for key, unit in units[name].items():
-            ratios[key] = ratio_of_units(of_run[key], unit) * free_flow_ratio(now, then, key)
+            ratios[key] = ratio_of_units(of_run[key], unit) * free_flow_ratio(protocol, trained, key)
         for part in (f"scaler.{name}_mean", f"scaler.{name}_std"):
             if part in state:  # weights are checked later
                 changed[part] = state[part] * torch.tensor([ratios[key] for key in of_run])
     moments = {
-        key: MeanStd(each.mean * ratios.get(key, 1.0), each.std * ratios.get(key, 1.0))
-        for key, each in then.scaler.items()
+        key: MeanStd(moment.mean * ratios.get(key, 1.0), moment.std * ratios.get(key, 1.0))
+        for key, moment in trained.scaler.items()
     }
-    missing = then.missing if now.network == then.network else now.missing
-    fits = replace(then, inputs=units["input"], targets=units["target"], missing=missing, scaler=moments)
+    missing = trained.missing if protocol.network == trained.network else protocol.missing
+    fits = replace(trained, inputs=units["input"], targets=units["target"], missing=missing, scaler=moments)
     return {**state, **changed}, fits
 
 
-def resampling_factor(settings: Settings, then: ScoringProtocol) -> int:
+def resampling_factor(settings: Settings, trained: ScoringProtocol) -> int:
     """How many steps of a zero-shot run are one of the file that it forecasts; 1: it has the file's own step.
 
     Raises SocialxError for a step that is no multiple of the run's, or too long for its history and horizon.
     """
     if settings.data.path is None:
         return 1
-    step, own = open_store(settings.data.path, settings.data.targets[0]).step_minutes, then.step_minutes
+    step, run_step = open_store(settings.data.path, settings.data.targets[0]).step_minutes, trained.step_minutes
     lengths = settings.data.lookback, settings.data.horizon
-    if step % own or step > MOST_STEP_MINUTES or any(length % (step // own) for length in lengths):
-        steps = [own * k for k in range(1, MOST_STEP_MINUTES // own + 1) if not any(n % k for n in lengths)]
+    if step % run_step or step > MOST_STEP_MINUTES or any(length % (step // run_step) for length in lengths):
+        steps = [run_step * k for k in range(1, MOST_STEP_MINUTES // run_step + 1) if not any(n % k for n in lengths)]
         asked = f"a step of {step} min, and the run forecasts steps of {', '.join(map(str, steps))} min"
         fitting = Command("train", **{"data.path": settings.data.path, "model.zero_shot": True})
         raise SocialxError(settings.data.path, asked, f"train a run on such data: {fitting}")
-    return step // own
+    return step // run_step
 
 
 def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
@@ -89,22 +92,22 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     not those of its settings.
     """
     name, data, weights = experiment.settings.trainer.init_from, experiment.data, run.read_weights()
-    state, then = adapt_to_file(experiment, weights.state, run.protocol)
-    experiment.protocol.refuse_other(then, run.path, data.store.path, False)
+    state, adapted = adapt_to_file(experiment, weights.state, run.protocol)
+    experiment.protocol.refuse_other(adapted, run.path, data.store.path, False)
     sensors = run.sensors or ()
-    settings, places = experiment.settings, match_sensors(data.sensors.ids, sensors)
-    new_ones = [number for number, place in enumerate(places) if place < 0]
-    same = not new_ones and len(places) == len(sensors)
-    shares = takes_new_sensors(settings) and len(new_ones) < len(places)
+    settings, indices = experiment.settings, match_sensors(data.sensors.ids, sensors)
+    new_ones = [number for number, index in enumerate(indices) if index < 0]
+    same = not new_ones and len(indices) == len(sensors)
+    shares = takes_new_sensors(settings) and len(new_ones) < len(indices)
     try:
-        start, new = starting_state(experiment.model, state, places if same or shares else None)
+        start, new = starting_state(experiment.model, state, indices if same or shares else None)
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "name another run") from None
     experiment.model.load_state_dict(start)
     taken = sum(parameter.numel() for parameter in experiment.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
     note(f"{name}: training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}")
-    data, moments = replace(data, moments=then.scaler), dict(then.scaler)
+    data, moments = replace(data, moments=adapted.scaler), dict(adapted.scaler)
     return replace(experiment, data=data, protocol=replace(experiment.protocol, scaler=moments))
 
 
@@ -118,28 +121,33 @@ def load_intervals(
     its calibration are a first guess.  Raises SocialxError where there are none.
     """
     data, protocol = experiment.data, experiment.protocol
-    of_run = run.read_intervals(trained.weights) if run.intervals.exists() else None
-    here = of_run and (network_of(of_run.sensors), of_run.protocol.step_minutes)
+    calibrated = run.read_intervals(trained.weights) if run.intervals.exists() else None
+    here = calibrated and (network_of(calibrated.sensors), calibrated.protocol.step_minutes)
     elsewhere = experiment.settings.model.zero_shot and here != (protocol.network, protocol.step_minutes)
     if elsewhere:
         size = experiment.settings.loader.batch_size
-        own = calibrated_before(issued, experiment.model, data, size, experiment.precision, protocol, trained.weights)
-        if own is not None:
-            return own, f"the last {counted(min(data.climatology_days(issued), PAST_DAYS), 'day')} of {data.store.path}"
-    of_run = of_run or run.read_intervals(trained.weights)
-    paces = [free_flow_ratio(protocol, of_run.protocol, name) for name in protocol.targets]
+        recent = calibrated_before(
+            issued, experiment.model, data, size, experiment.precision, protocol, trained.weights
+        )
+        if recent is not None:
+            return (
+                recent,
+                f"the last {counted(min(data.climatology_days(issued), PAST_DAYS), 'day')} of {data.store.path}",
+            )
+    calibrated = calibrated or run.read_intervals(trained.weights)
+    ratios = [free_flow_ratio(protocol, calibrated.protocol, name) for name in protocol.targets]
     if not elsewhere:
-        return of_run.times(paces), ""
+        return calibrated.times(ratios), ""
     flow = free_flow_of(data, slice(0, data.rows_until(issued)))
-    guess = f"{of_run.protocol.dataset}, where {run.named} was calibrated, as a first guess"
+    guess = f"{calibrated.protocol.dataset}, where {run.named} was calibrated, as a first guess"
     few = f"{data.store.path} has too few readings of the week before"
-    return of_run.elsewhere(data.sensors.ids, flow, paces, protocol), f"{guess}: {few}"
+    return calibrated.elsewhere(data.sensors.ids, flow, ratios, protocol), f"{guess}: {few}"
 
 
 def match_sensors(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
     """Where each sensor of a file stands among those of a run, -1: it is new to the run."""
-    place = {name: number for number, name in enumerate(sensors)}
-    return [place.get(name, -1) for name in ids]
+    index_by_id = {name: number for number, name in enumerate(sensors)}
+    return [index_by_id.get(name, -1) for name in ids]
 
 
 def _align_sensors(
@@ -149,15 +157,15 @@ def _align_sensors(
 
     Raises SocialxError where all of them are new.
     """
-    places = match_sensors(ids, sensors)
-    new = [name for name, place in zip(ids, places, strict=True) if place < 0]
+    indices = match_sensors(ids, sensors)
+    new = [name for name, index in zip(ids, indices, strict=True) if index < 0]
     if len(new) == len(ids):
         other = f"a zero-shot run forecasts it: {Argument('model.zero_shot', True)}"
         raise SocialxError(file, f"none of its {counted(len(ids), 'sensor')} is one of {run}", other)
     if new:
         without = "which forecasts them without what training learns of single sensors"
         note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new))
-    return for_sensors(state, places)
+    return for_sensors(state, indices)
 
 
 def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
@@ -165,47 +173,51 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Lo
 
     Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.
     """
-    own = run.values
-    if (named := own.get("data.path")) and layers.data is None:
+    values = run.values
+    if (named := values.get("data.path")) and layers.data is None:
         if (file := run.find_data_file(str(named))) is None:
             remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
             raise SocialxError(named, f"no such file, on which {run.path} was trained", remedy)
         if file != Path(str(named)):
             note(f"data: {file}")
-        own = own | {"data.path": str(file)}
-    return layers.of_run(run.settings, own, purpose, run.fixed)
+        values = values | {"data.path": str(file)}
+    return layers.of_run(run.settings, values, purpose, run.fixed)
 
 
 def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
     """Raise SocialxError where a file that nobody named has other readings than the one that a run was trained on."""
     if run.has_training_data(stores):
         return
-    then, path = run.protocol, next(iter(stores.values())).path
-    other = f"not the file that {run.path} was trained on: from {then.first_time} to {then.last_time} it differs"
-    raise SocialxError(path, other, f"name the data to use, this file or another: {Argument('data.path', path)}")
+    protocol, path = run.protocol, next(iter(stores.values())).path
+    problem = (
+        f"not the file that {run.path} was trained on: from {protocol.first_time} to {protocol.last_time} it differs"
+    )
+    raise SocialxError(path, problem, f"name the data to use, this file or another: {Argument('data.path', path)}")
 
 
 def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
     """Say which sensors of a file a run leaves out, because it was trained without them."""
-    store, known = experiment.data.store, {*experiment.data.sensors.ids}
+    store, kept_ids = experiment.data.store, {*experiment.data.sensors.ids}
     ids = open_store(store.path, store.feature).sensors.ids
-    if new := [vdid for vdid in ids if vdid not in known]:
+    if new := [vdid for vdid in ids if vdid not in kept_ids]:
         remedy = f"{Command('train', **{'data.path': store.path})} for a run of all"
-        found = f"{len(new)} of {len(ids)} sensors are not of {run.named}, which leaves them out"
-        note(Message(store.path, found, remedy, new))
+        problem = f"{len(new)} of {len(ids)} sensors are not of {run.named}, which leaves them out"
+        note(Message(store.path, problem, remedy, new))
 
 
-def _add_climatology(experiment: Experiment, run: TrainedRun, known: DailyStats) -> Experiment:
+def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyStats) -> Experiment:
     """The problem with what a run knows of earlier days, in the units of the file."""
-    places, then = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol
+    indices, trained = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol
     if (
         not experiment.data.train_climatology_days
-        or max(places) < 0
-        or len(known.sums[0]) != experiment.data.network.slots
+        or max(indices) < 0
+        or len(climatology.sums[0]) != experiment.data.network.slots
     ):
         return experiment
-    ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in experiment.protocol.targets.items()]
-    return replace(experiment, data=replace(experiment.data, known=known.of_sensors(places, ratios)))
+    ratios = [
+        ratio_of_units(trained.targets.get(name, unit), unit) for name, unit in experiment.protocol.targets.items()
+    ]
+    return replace(experiment, data=replace(experiment.data, known=climatology.of_sensors(indices, ratios)))
 
 
 def _adapt_and_check(
@@ -216,14 +228,14 @@ def _adapt_and_check(
 
     tied: the run forecasts its own sensors alone.
     """
-    now, then, file = experiment.protocol, run.protocol, experiment.data.store.path
-    for message in find_unit_mismatches(file, now, then):
+    protocol, adapted, file = experiment.protocol, run.protocol, experiment.data.store.path
+    for message in find_unit_mismatches(file, protocol, adapted):
         note(message)
     if experiment.settings.model.zero_shot:
-        state, then = adapt_to_file(experiment, state, replace(then, step_minutes=now.step_minutes))
+        state, adapted = adapt_to_file(experiment, state, replace(adapted, step_minutes=protocol.step_minutes))
     new = [vdid for vdid in experiment.data.sensors.ids if tied and run.sensors and vdid not in run.sensors]
-    now.refuse_other(then, run.named, file, tied, same_missing, new=new)
-    return state, then.beside(now)
+    protocol.refuse_other(adapted, run.named, file, tied, same_missing, new=new)
+    return state, adapted.beside(protocol)
 
 
 def _build_for_run(
@@ -233,7 +245,7 @@ def _build_for_run(
     loaded = load_run_settings(run, layers, SCORING)
     settings = loaded.in_full_precision(run.settings)
     holidays = run.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    weights, known = run.read_weights(), None if split else run.read_climatology()
+    weights, climatology = run.read_weights(), None if split else run.read_climatology()
     finer = resampling_factor(settings, run.protocol) if settings.model.zero_shot else 1
     lengths = {name: getattr(settings.data, name) // finer for name in ("lookback", "horizon")}
     settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})
@@ -249,7 +261,7 @@ def _build_for_run(
         finer=finer,
         holidays=holidays,
     )
-    return experiment, weights, known
+    return experiment, weights, climatology
 
 
 def load_trained(
@@ -268,7 +280,7 @@ def load_trained(
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(run) if isinstance(run, Path) else run
-    experiment, weights, known = _build_for_run(run, layers, first, split)
+    experiment, weights, climatology = _build_for_run(run, layers, first, split)
     settings, ids, file = experiment.settings, experiment.data.sensors.ids, experiment.data.store.path
     free = takes_new_sensors(settings) and run.sensors is not None
     tied = sensor_tables(settings) and not free
@@ -276,13 +288,15 @@ def load_trained(
         refuse_other_file(run, experiment.data.stores)
     if tied and not split:
         _note_left_out(run, experiment)
-    state, then = _adapt_and_check(run, experiment, weights.state, tied, same_missing)
+    state, adapted = _adapt_and_check(run, experiment, weights.state, tied, same_missing)
     if not split:
         experiment.data.note_clock()
     if free:
         state = _align_sensors(state, ids, run.sensors or (), run.named, file)
-    if known and (tied or free or then.dataset == experiment.protocol.dataset):  # with tables another is refused
-        experiment = _add_climatology(experiment, run, known)
+    if climatology and (
+        tied or free or adapted.dataset == experiment.protocol.dataset
+    ):  # with tables another is refused
+        experiment = _add_climatology(experiment, run, climatology)
     try:
         check_state(experiment.model, state)
     except ValueError as error:
@@ -295,72 +309,86 @@ def load_trained(
     model = CoarserStepAdapter(experiment.model, finer) if finer > 1 else experiment.model
     model.to(experiment.precision.device)
     parameters = sum(p.numel() for p in experiment.model.parameters())
-    shared = {each.name: getattr(then, each.name) for each in fields(Trained) if hasattr(then, each.name)}
+    shared = {field.name: getattr(adapted, field.name) for field in fields(Trained) if hasattr(adapted, field.name)}
     past = getattr(experiment.model, "climatology", None) is not None
     return replace(experiment, model=model), Trained(
         **shared, epoch=weights.epoch, parameters=parameters, weights=weights.fingerprint, past_days=past
     )
 
 
-def free_flow_ratio(now: ScoringProtocol, then: ScoringProtocol, target: str) -> float:
+def free_flow_ratio(protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> float:
     """The pace of a network against that of a training: 1 for the network itself, and for what is no speed."""
-    return float(_rounded_ratios(np.array(now.free_flow.get(target, 0.0)), now, then, target))
+    return float(_rounded_ratios(np.array(protocol.free_flow.get(target, 0.0)), protocol, trained, target))
 
 
-def find_unit_mismatches(path: Path, now: ScoringProtocol, then: ScoringProtocol) -> list[Message]:
+def find_unit_mismatches(path: Path, protocol: ScoringProtocol, trained: ScoringProtocol) -> list[Message]:
     """Questions about speeds of a file whose free flow is that of the training if they have the other unit.
 
     Those of the network of the training are asked about wherever they are 1.4 times as fast as there, or as slow.
     """
-    found = []
-    for name, unit in now.targets.items():
+    messages = []
+    for name, unit in protocol.targets.items():
         other = {"mph": "km/h", "km/h": "mph"}.get(unit, unit)
-        ratio = float(_speed_ratios(np.array(now.free_flow.get(name, 0.0)), now, then, name))
-        off, off_in_other = (abs(np.log2(each)) for each in (ratio, ratio * ratio_of_units(other, unit)))
-        if off > 0.5 and (off_in_other < 0.25 or now.network == then.network):
+        ratio = float(_speed_ratios(np.array(protocol.free_flow.get(name, 0.0)), protocol, trained, name))
+        off, off_in_other = (abs(np.log2(value)) for value in (ratio, ratio * ratio_of_units(other, unit)))
+        if off > 0.5 and (off_in_other < 0.25 or protocol.network == trained.network):
             asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
-            flows = f"{now.free_flow[name]:.0f} {unit}, {then.free_flow[name]:.0f} {then.targets[name]}"
-            what = f"is this {asked}? {name} in free flow, here and in the training: {flows}"
+            flows = f"{protocol.free_flow[name]:.0f} {unit}, {trained.free_flow[name]:.0f} {trained.targets[name]}"
+            problem = f"is this {asked}? {name} in free flow, here and in the training: {flows}"
             helps = f"if so, convert again with {Argument('units', unsaid)}, or give a frame in {unit}"
-            found.append(Message(path, what, helps))
-    return found
+            messages.append(Message(path, problem, helps))
+    return messages
 
 
-def _speed_ratios(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
+def _speed_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> np.ndarray:
     """How many times as fast speeds of free flow are as in the training, of any shape; 1 where nothing was read."""
-    units, trained = (now.targets.get(target, ""), then.targets.get(target, "")), then.free_flow.get(target, 0.0)
-    if trained <= 0 or not {*units} <= {*KMH}:
+    units, trained_flow = (
+        (protocol.targets.get(target, ""), trained.targets.get(target, "")),
+        trained.free_flow.get(target, 0.0),
+    )
+    if trained_flow <= 0 or not {*units} <= {*KMH}:
         return np.ones_like(flow)
-    return np.where(flow > 0, flow * ratio_of_units(*units) / trained, 1.0)
+    return np.where(flow > 0, flow * ratio_of_units(*units) / trained_flow, 1.0)
 
 
-def _rounded_ratios(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
+def _rounded_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> np.ndarray:
     """The paces of speeds of free flow of the file, of any shape; 1 where nothing was read."""
-    own = now.network == then.network
-    return np.ones_like(flow) if own else 2.0 ** (np.round(4 * np.log2(_speed_ratios(flow, now, then, target))) / 4)
+    is_same = protocol.network == trained.network
+    return (
+        np.ones_like(flow)
+        if is_same
+        else 2.0 ** (np.round(4 * np.log2(_speed_ratios(flow, protocol, trained, target))) / 4)
+    )
 
 
-def rescale_to_free_flow(experiment: Experiment, then: ScoringProtocol, before: int | None = None) -> None:
+def rescale_to_free_flow(experiment: Experiment, trained: ScoringProtocol, before: int | None = None) -> None:
     """Give the model of a run, whose protocol is ``then``, mean and deviation at the pace of each sensor, [N,F].
 
     The 28 days until the second ``before`` tell it, None: those until the training rows end.  With less than a day all
     sensors have the pace of the network, because an hour of congestion is no free flow.  A line says so where most
     sensors have a pace other than 1.
     """
-    now, data, model = experiment.protocol, experiment.data, getattr(experiment.model, "model", experiment.model)
+    protocol, data, model = experiment.protocol, experiment.data, getattr(experiment.model, "model", experiment.model)
     scaler = getattr(model, "scaler", None)
-    if now.network == then.network or not isinstance(scaler, StandardScaler):  # or a model of the user's own
+    if protocol.network == trained.network or not isinstance(scaler, StandardScaler):  # or a model of the user's own
         return
-    (flow, network), paces = latest_free_flow(data, before), {}
-    for place, name in enumerate(data.targets):
-        paces[name] = _rounded_ratios(flow[:, place], now, then, name)
-        if before is None and 2 * (changed := int((paces[name] != 1).sum())) > len(flow):
-            flows = f"{network[place]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"
-            found = f"{name} in free flow, here and in the training: {flows}"
-            note(f"{data.store.path}: {found}: the speeds of {counted(changed, 'sensor')} are read at another pace")
-    for part, units, trained in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
-        columns = [paces.get(name, np.ones(len(flow))) * ratio_of_units(trained[name], units[name]) for name in units]
+    (flow, network), ratios = latest_free_flow(data, before), {}
+    for index, name in enumerate(data.targets):
+        ratios[name] = _rounded_ratios(flow[:, index], protocol, trained, name)
+        if before is None and 2 * (changed := int((ratios[name] != 1).sum())) > len(flow):
+            flows = (
+                f"{network[index]:.0f} {protocol.targets[name]}, {trained.free_flow[name]:.0f} {trained.targets[name]}"
+            )
+            problem = f"{name} in free flow, here and in the training: {flows}"
+            note(f"{data.store.path}: {problem}: the speeds of {counted(changed, 'sensor')} are read at another pace")
+    for part, units, run_units in (
+        ("input", protocol.inputs, trained.inputs),
+        ("target", protocol.targets, trained.targets),
+    ):
+        columns = [
+            ratios.get(name, np.ones(len(flow))) * ratio_of_units(run_units[name], units[name]) for name in units
+        ]
         for moment in ("mean", "std"):
-            of_run = [getattr(then.scaler[name], moment) for name in units]
+            moments = [getattr(trained.scaler[name], moment) for name in units]
             old = getattr(scaler, f"{part}_{moment}")
-            setattr(scaler, f"{part}_{moment}", torch.from_numpy(np.stack(columns, axis=-1) * of_run).to(old))
+            setattr(scaler, f"{part}_{moment}", torch.from_numpy(np.stack(columns, axis=-1) * moments).to(old))

@@ -39,15 +39,15 @@ def snapshot(content: dict[str, Any]) -> dict[str, Any]:
     Tensors of a CUDA device arrive in one copy for each type, so that the device is waited for once.
     """
     leaves, structure = tree_flatten(content)
-    of_type: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
-    for place, leaf in enumerate(leaves):
+    indices_by_type: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
+    for index, leaf in enumerate(leaves):
         if isinstance(leaf, Tensor):
-            of_type[leaf.device, leaf.dtype].append(place)
+            indices_by_type[leaf.device, leaf.dtype].append(index)
     with torch.no_grad():
-        for places in of_type.values():
-            line = torch.cat([leaves[place].reshape(-1) for place in places]).cpu()
-            for place, part in zip(places, line.split([leaves[place].numel() for place in places]), strict=True):
-                leaves[place] = part.view(leaves[place].shape).clone()
+        for indices in indices_by_type.values():
+            line = torch.cat([leaves[index].reshape(-1) for index in indices]).cpu()
+            for index, part in zip(indices, line.split([leaves[index].numel() for index in indices]), strict=True):
+                leaves[index] = part.view(leaves[index].shape).clone()
     return tree_unflatten(leaves, structure)
 
 
@@ -78,7 +78,7 @@ def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, An
     """The states of the generators that dropout draws from on this device, of every process."""
     cpu = group.all_gather(torch.get_rng_state())
     if device.type != "cuda":
-        return [{"cpu": each, "cuda": None} for each in cpu]
+        return [{"cpu": state, "cuda": None} for state in cpu]
     cuda = group.all_gather(torch.cuda.get_rng_state(device))
     return [{"cpu": one, "cuda": other} for one, other in zip(cpu, cuda, strict=True)]
 

@@ -47,16 +47,16 @@ class CapturedStep:
         shapes = tuple(map(_shapes, examples))
         if shapes not in self._shapes:
             self._shapes[shapes] = _Shape([_buffer(example) for example in examples])
-        of = self._shapes[shapes]
-        for buffer, example in zip(of.buffers, examples, strict=True):
+        shape = self._shapes[shapes]
+        for buffer, example in zip(shape.buffers, examples, strict=True):
             for into, tensor in zip(_tensors(buffer), _tensors(example), strict=True):
                 into.copy_(tensor, non_blocking=True)
-        of.taken += 1
-        if of.taken <= WARMUP:
-            return self._record.run_on_side_stream(lambda: self._work(of.buffers))
-        if of.recording is None:
+        shape.taken += 1
+        if shape.taken <= WARMUP:
+            return self._record.run_on_side_stream(lambda: self._work(shape.buffers))
+        if shape.recording is None:
             try:
-                of.recording = self._record(lambda: self._work(of.buffers))
+                shape.recording = self._record(lambda: self._work(shape.buffers))
             except RuntimeError as error:  # the step holds something that CUDA cannot record
                 if is_out_of_memory(error):
                     raise
@@ -64,8 +64,8 @@ class CapturedStep:
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
                 fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)}): it goes on without")
-                return self._work(of.buffers)
-        replay, result = of.recording
+                return self._work(shape.buffers)
+        replay, result = shape.recording
         replay()
         return result.clone()
 

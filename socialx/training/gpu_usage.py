@@ -113,10 +113,10 @@ class MemoryWatch:
         used = self._used[WARM_UP:]
         if self._said or len(used) < LEAST_EPOCHS:
             return
-        each = growth(used)
-        if each * (len(used) - 1) > LARGE:
+        per_epoch = growth(used)
+        if per_epoch * (len(used) - 1) > LARGE:
             self._said = True
             whose = f"tensors on {device}" if device.type == "cuda" else "this process"
-            total = each * (len(used) - 1)
-            found = f"the memory of {whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, a possible leak"
-            note(Message("", found, "report it as a bug of socialx"))
+            total = per_epoch * (len(used) - 1)
+            problem = f"the memory of {whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, a possible leak"
+            note(Message("", problem, "report it as a bug of socialx"))

@@ -44,12 +44,12 @@ def launch(devices: int, words: Sequence[str]) -> int:
         return INTERRUPTED
     except ChildFailedError as error:
         ended_by_launcher = -signal.SIGTERM
-        by_itself = {rank: each for rank, each in error.failures.items() if each.exitcode != ended_by_launcher}
+        by_itself = {rank: failed for rank, failed in error.failures.items() if failed.exitcode != ended_by_launcher}
         rank, failure = min((by_itself or error.failures).items(), key=lambda item: item[1].timestamp)
         if failure.exitcode >= 0:  # it has said why
             return max(1, failure.exitcode)
-        found = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
-        goes_on = f"{Command('train', resume='RUN', devices=devices)} goes on after the last whole epoch"
-        again = goes_on if "train" in words[:1] else ""
-        raise SocialxError("training", found, again) from None
+        problem = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
+        resume = f"{Command('train', resume='RUN', devices=devices)} goes on after the last whole epoch"
+        again = resume if "train" in words[:1] else ""
+        raise SocialxError("training", problem, again) from None
     return 0

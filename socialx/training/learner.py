@@ -223,20 +223,20 @@ class Learner:
         writes to its moments without looking at their sizes and strides.
         """
         check_state(self.model, state["model"])
-        moments, found = state["optimizer"]["state"], {}
+        moments, copies = state["optimizer"]["state"], {}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         if not set(moments) <= set(range(len(parameters))):
             raise ValueError(f"moments of {len(moments)} parameters, and the model has {len(parameters)}")
-        for place, of in moments.items():
-            parameter, scalar = parameters[place], torch.zeros(())
+        for index, moment in moments.items():
+            parameter, scalar = parameters[index], torch.zeros(())
             for name, like in (("step", scalar), ("exp_avg", parameter), ("exp_avg_sq", parameter)):
-                if not alike(of[name], like):
-                    raise ValueError(f"{name} of parameter {place} does not fit its shape {tuple(like.shape)}")
-            if set(of) != {"step", "exp_avg", "exp_avg_sq"} or bool((of["exp_avg_sq"] < 0).any()):
-                raise ValueError(f"the moments of parameter {place} are not those of AdamW")
-            found[place] = {"step": of["step"].clone()}
+                if not alike(moment[name], like):
+                    raise ValueError(f"{name} of parameter {index} does not fit its shape {tuple(like.shape)}")
+            if set(moment) != {"step", "exp_avg", "exp_avg_sq"} or bool((moment["exp_avg_sq"] < 0).any()):
+                raise ValueError(f"the moments of parameter {index} are not those of AdamW")
+            copies[index] = {"step": moment["step"].clone()}
             for name in ("exp_avg", "exp_avg_sq"):
-                found[place][name] = torch.empty_like(parameter, requires_grad=False).copy_(of[name])
+                copies[index][name] = torch.empty_like(parameter, requires_grad=False).copy_(moment[name])
         scaler, names = state["grad_scaler"], set(self.grad_scaler.state_dict())
         if set(scaler) != names or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
             raise ValueError("the gradient scaler is not one of this precision")
@@ -244,7 +244,7 @@ class Learner:
             raise ValueError("the number of steps is none")
         self.model.load_state_dict(state["model"])
         groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": found, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": copies, "param_groups": groups})
         self._choose_step()
         self.grad_scaler.load_state_dict(scaler)
         self.steps = state["steps"]

@@ -83,7 +83,7 @@ class TrainState:
     @classmethod
     def from_checkpoint(cls, content: dict[str, Any]) -> TrainState:
         """What a checkpoint holds; ValueError where that is no progress."""
-        if set(content) != {each.name for each in fields(cls)}:
+        if set(content) != {field.name for field in fields(cls)}:
             raise ValueError("its progress has other names")
         counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
         whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
@@ -97,12 +97,12 @@ class TrainState:
     def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
         """Raise SocialxError where the run would go on in other batches, and so with another number of steps."""
         if self.ranks != ranks:
-            others = f"it was trained by {self.ranks} processes, and there are {ranks}"
+            problem = f"it was trained by {self.ranks} processes, and there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
-            raise SocialxError(run, others, f"start as many as before, such as {again}")
+            raise SocialxError(run, problem, f"start as many as before, such as {again}")
         if self.batch > batches:
-            others = f"batch {self.batch} of {batches}: it was trained with other batches"
-            raise SocialxError(run, others, f"start anew: {Command('train', settings=run.parent / 'settings.yaml')}")
+            problem = f"batch {self.batch} of {batches}: it was trained with other batches"
+            raise SocialxError(run, problem, f"start anew: {Command('train', settings=run.parent / 'settings.yaml')}")
 
     def is_complete(self, max_epochs: int, patience: int) -> bool:
         """Whether there is nothing left to train."""
@@ -175,7 +175,11 @@ def fit(
     left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
     stopped, watch = False, MemoryWatch()
     writing: Future[None] | None = None
-    with handle_interrupts() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
+    with (
+        handle_interrupts() as interrupt,
+        work("train", left, "windows") as bar,
+        ThreadPoolExecutor(1, "write") as files,
+    ):
         while not progress.is_complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
             with sample_device(learner.precision.device) as samples:
@@ -264,7 +268,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
     None where it was interrupted.
     """
     group = learner.group
-    of_networks: dict[str, float] = {}
+    by_network: dict[str, float] = {}
     for name, loader in per_network(validation):
         sums = RunningScores(horizon, len(learner.target_weight), learner.precision.device)
         if not run_metrics(
@@ -279,14 +283,14 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
             return None
         group.all_reduce(sums.sums)
         scores = sums.compute()
-        if not all(of_target.overall.count for of_target in scores):
+        if not all(target.overall.count for target in scores):
             remedy = f"use a longer file, or another {Argument('data.split_method')}"
             group.fail(SocialxError(f"validation {name}".strip(), "no window has a valid target", remedy))
-        maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
-        of_networks[name] = sum(maes) / len(scores)
-    if len(of_networks) > 1:
-        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in of_networks.items())}")
-    return sum(of_networks.values()) / len(of_networks)
+        maes = (weight * target.overall.mae for weight, target in zip(learner.target_weight, scores, strict=True))
+        by_network[name] = sum(maes) / len(scores)
+    if len(by_network) > 1:
+        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in by_network.items())}")
+    return sum(by_network.values()) / len(by_network)
 
 
 def _end_epoch(

@@ -66,7 +66,9 @@ def network_switcher(model: nn.Module, others: Sequence[nn.Module]) -> Callable[
 
     def use(network: int) -> None:
         if not states:  # as they are when training begins
-            states.extend([{**module._buffers} for module in each.modules()] for each in (model, *others))
+            states.extend(
+                [{**module._buffers} for module in network_model.modules()] for network_model in (model, *others)
+            )
         for module, buffers in zip(model.modules(), states[network], strict=True):
             for name, tensor in buffers.items():
                 setattr(module, name, tensor)

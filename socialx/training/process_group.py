@@ -138,7 +138,7 @@ class ProcessGroup:
             yield
         except SocialxError as raised:
             error = raised
-        failed = [int(each) for each in self.all_gather(torch.tensor(int(error is not None)))]
+        failed = [int(flag) for flag in self.all_gather(torch.tensor(int(error is not None)))]
         if error is not None and failed.index(1) == self.rank:
             raise error
         if any(failed):

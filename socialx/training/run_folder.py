@@ -189,7 +189,7 @@ class RunFolder:
         job: str = "",
         fixed: Mapping[str, Any] | None = None,
         holidays: Path | None = None,
-        known: DailyStats | None = None,
+        climatology: DailyStats | None = None,
     ) -> None:
         """Write what a new run depends on.
 
@@ -199,16 +199,16 @@ class RunFolder:
         if job:
             self.write_text("job.txt", f"{job}\n")
         self.write_text("format.txt", f"{FORMAT}\n")
-        place = {"folder": str(Path.cwd()), "run": str(self.path.resolve())}
+        folders = {"folder": str(Path.cwd()), "run": str(self.path.resolve())}
         content = asdict(protocol)
-        content |= {"sha256": _seal(content), "settings": fixed, "place": place, "holidays_file": holidays}
+        content |= {"sha256": _seal(content), "settings": fixed, "place": folders, "holidays_file": holidays}
         self.write_json("protocol.json", content)
         if holidays is not None:
             self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
-        if known is not None and self.writes:
-            sealed.write(self.climatology, *known.as_sealed)
+        if climatology is not None and self.writes:
+            sealed.write(self.climatology, *climatology.as_sealed)
 
     def _write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
         self.write_text("settings.yaml", settings)
@@ -228,8 +228,8 @@ class RunFolder:
         """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
         if not self.writes:
             return
-        rows = [asdict(each) for each in (*(old for old in self.rows() if old.epoch < row.epoch), row)]
-        self.write_text(self.metrics.name, "".join(json.dumps(each) + "\n" for each in rows))
+        rows = [asdict(kept) for kept in (*(old for old in self.rows() if old.epoch < row.epoch), row)]
+        self.write_text(self.metrics.name, "".join(json.dumps(kept) + "\n" for kept in rows))
         table = io.StringIO()
         written = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
         written.writeheader()
@@ -270,7 +270,7 @@ class RunFolder:
         return RunWeights(state, None)
 
     def calibrate(
-        self, model: nn.Module, data: Dataset, batch_size: int, device: torch.device, now: ScoringProtocol
+        self, model: nn.Module, data: Dataset, batch_size: int, device: torch.device, protocol: ScoringProtocol
     ) -> None:
         """Measure and write the intervals of the best epoch, whose weights forecasts are made with, in float32.
 
@@ -279,7 +279,7 @@ class RunFolder:
         weights = self.read_weights()
         model.load_state_dict(weights.state)
         precision = Precision("32-true", device)
-        self.write_intervals(calibrated(model, data, batch_size, precision, now, weights.fingerprint))
+        self.write_intervals(calibrated(model, data, batch_size, precision, protocol, weights.fingerprint))
 
     def read_state(self, device: torch.device) -> dict[str, Any]:
         """The state to resume from on ``device``: learner, progress, and generators.
@@ -299,7 +299,7 @@ class TrainedRun(RunFolder):
     """
 
     named: Path
-    own: dict[str, Any]
+    values: dict[str, Any]
     fixed: dict[str, Any]
     protocol: ScoringProtocol
     sensors: tuple[str, ...] | None
@@ -308,7 +308,7 @@ class TrainedRun(RunFolder):
     @classmethod
     def read(cls, folder: RunFolder, named: Path) -> Self:
         """Read what a folder says.  Raises SettingsError or SocialxError where that is not as train writes it."""
-        own = {"model.patch": 1} | read_settings(folder.settings)  # what a run had before there was the setting
+        values = {"model.patch": 1} | read_settings(folder.settings)  # what a run had before there was the setting
         record = folder.read_json("protocol.json")
         ids = folder.path / "sensors.json"
         sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
@@ -316,14 +316,16 @@ class TrainedRun(RunFolder):
         if not isinstance(fixed, dict) or not fixed:
             raise SocialxError(folder.path / "protocol.json", "its content is not what train writes", NAME_A_RUN)
         if sensors is not None and network_of(sensors) != protocol.network:
-            found = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
-            raise SocialxError(ids, found, "copy the whole run folder again, or train again")
-        run = cls(folder.path, named=named, own=own, fixed=fixed, protocol=protocol, sensors=sensors, record=record)
-        return replace(run, own=own | {key: run._locate(own[key]) for key in OTHER_FILES if own.get(key)})
+            problem = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
+            raise SocialxError(ids, problem, "copy the whole run folder again, or train again")
+        run = cls(
+            folder.path, named=named, values=values, fixed=fixed, protocol=protocol, sensors=sensors, record=record
+        )
+        return replace(run, values=values | {key: run._locate(values[key]) for key in OTHER_FILES if values.get(key)})
 
     def _locate(self, named: Any) -> Any:
         if isinstance(named, list):
-            return [self._locate(each) for each in named]
+            return [self._locate(name) for name in named]
         return str(next(iter(self.find_files(named)), named)) if isinstance(named, str) else named
 
     def find_files(self, named: str) -> list[Path]:
@@ -333,51 +335,51 @@ class TrainedRun(RunFolder):
         that does not say where it was trained is taken for one under runs/.
         """
         run = self.path.resolve()
-        folder, then = run.parent.parent, run
+        folder, trained_run = run.parent.parent, run
         match self.record.get("place"):
             case {"folder": str(trained_in), "run": str(trained)}:
-                folder, then = Path(trained_in), Path(trained)
-        moved = os.path.normpath(run / os.path.relpath(folder / named, then))
-        found: dict[tuple[int, ...], Path] = {}
-        for place in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
+                folder, trained_run = Path(trained_in), Path(trained)
+        moved = os.path.normpath(run / os.path.relpath(folder / named, trained_run))
+        files: dict[tuple[int, ...], Path] = {}
+        for path in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
             with suppress(OSError, ValueError):  # nothing is there
-                found[file_signature(place)[:2]] = place  # of two names of a file the one that was typed is last
-        return list(found.values())
+                files[file_signature(path)[:2]] = path  # of two names of a file the one that was typed is last
+        return list(files.values())
 
     def find_data_file(self, named: str) -> Path | None:
         """Where the data file is that the settings name; None: nowhere.  Of several that with the training's readings.
 
         Raises SocialxError for several that have them and are not the same.
         """
-        places = self.find_files(named)
-        if len(places) < 2:
-            return next(iter(places), None)
-        then, whole = self.protocol, dict[str, Path]()
-        for place in places:
+        paths = self.find_files(named)
+        if len(paths) < 2:
+            return next(iter(paths), None)
+        protocol, whole = self.protocol, dict[str, Path]()
+        for path in paths:
             with suppress(SocialxError):
-                stores = {name: open_store(place, name) for name in (*then.targets, *then.inputs)}
+                stores = {name: open_store(path, name) for name in (*protocol.targets, *protocol.inputs)}
                 if self.has_training_data(stores):
-                    whole.setdefault(checksum_of([store.checksum for store in stores.values()]), place)
+                    whole.setdefault(checksum_of([store.checksum for store in stores.values()]), path)
         if len(whole) > 1:
             both = " and ".join(map(str, whole.values()))
-            found = f"{both} have the readings that {self.path} was trained on, and differ in others"
-            raise SocialxError(named, found, f"name one of them with {Argument('data.path')}")
-        return next(iter(whole.values()), places[0])
+            problem = f"{both} have the readings that {self.path} was trained on, and differ in others"
+            raise SocialxError(named, problem, f"name one of them with {Argument('data.path')}")
+        return next(iter(whole.values()), paths[0])
 
     def has_training_data(self, stores: Mapping[str, Store]) -> bool:
         """Whether these features of a file have the readings of the training; more rows and sensors may be there."""
-        then = self.protocol
-        ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (then.first_time, then.last_time)
-        names = dict.fromkeys((*then.targets, *then.inputs))
-        found = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
-        return found in (then.checksum, self.record.get("excerpt"))
+        protocol = self.protocol
+        ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (protocol.first_time, protocol.last_time)
+        names = dict.fromkeys((*protocol.targets, *protocol.inputs))
+        checksum = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
+        return checksum in (protocol.checksum, self.record.get("excerpt"))
 
-    def check_same(self, now: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
+    def check_same(self, protocol: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
         """SocialxError where ``key`` of the protocol ``now`` is not this run's own: ``path`` is then another file."""
-        then, name = getattr(self.protocol, key), {"checksum": "data"}.get(key, key)
-        if then == getattr(now, key):
+        trained, name = getattr(self.protocol, key), {"checksum": "data"}.get(key, key)
+        if trained == getattr(protocol, key):
             return
-        if then is None:
+        if trained is None:
             raise SocialxError(path, f"{self.path} was trained without {name}", f"leave {argument} out")
         where, other = (path, "not") if path else (f"no {name}", "without")
         remedy = f"name that file with {argument}"
@@ -400,8 +402,8 @@ class TrainedRun(RunFolder):
             raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
         with sealed.refused(self.intervals, "not readable intervals", f"make them anew with {again}"):
             intervals = ConformalIntervals.from_sealed(*sealed.read(self.intervals))
-            found, of_run = intervals.protocol, self.protocol
-            if (found.horizon, list(found.targets)) != (of_run.horizon, list(of_run.targets)):
+            protocol, trained = intervals.protocol, self.protocol
+            if (protocol.horizon, list(protocol.targets)) != (trained.horizon, list(trained.targets)):
                 raise ValueError("they are of another horizon or other targets")
         if intervals.weights != weights:
             other = "made for other weights than those of the run"
@@ -418,10 +420,14 @@ class TrainedRun(RunFolder):
         remedy = "copy the whole run folder again, or train again"
         with sealed.refused(self.climatology, "not a readable climatology", remedy):
             tensors, described = sealed.read(self.climatology)
-            known = DailyStats.from_sealed({name: each.float().numpy() for name, each in tensors.items()}, described)
-            if known.sums.shape[2] != len(self.sensors):
-                raise ValueError(f"it is of {known.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}")
-        return known
+            climatology = DailyStats.from_sealed(
+                {name: tensor.float().numpy() for name, tensor in tensors.items()}, described
+            )
+            if climatology.sums.shape[2] != len(self.sensors):
+                raise ValueError(
+                    f"it is of {climatology.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}"
+                )
+        return climatology
 
     def holidays(self, named: str | None, origin: str) -> str | None:
         """Where the holidays are that settings name: those of the run in the file of its training, or in its copy.
@@ -451,8 +457,8 @@ def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProto
 
 def _seal(protocol: Mapping[str, Any]) -> str:
     """sha256 of a protocol, without what else its file says."""
-    own = {each.name: protocol[each.name] for each in fields(ScoringProtocol) if each.name in protocol}
-    return sealed.fingerprint({}, sealed.as_text(own))
+    values = {field.name: protocol[field.name] for field in fields(ScoringProtocol) if field.name in protocol}
+    return sealed.fingerprint({}, sealed.as_text(values))
 
 
 @contextmanager
@@ -477,25 +483,25 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
             if not overwrite:
                 others = f"{Argument('overwrite', True)}, {Argument('resume', path)}, or another "
                 raise SocialxError(path, "holds a run already", f"{others}{Argument('trainer.run_dir')}")
-        elif not all(LEFT_BY_A_KILL.fullmatch(each.name) for each in path.iterdir()):
+        elif not all(LEFT_BY_A_KILL.fullmatch(file.name) for file in path.iterdir()):
             raise SocialxError(path, "a folder with other files in it", another)
         _refuse_folders(path, another)
-        for each in files:
-            each.unlink()
+        for file in files:
+            file.unlink()
         remove_stale_files(path)
         yield RunFolder(path)
 
 
 def _run_files(path: Path) -> list[Path]:
     """What lies in a folder under the name of a file of a run."""
-    return [each for each in path.iterdir() if each.name in NAMES]
+    return [file for file in path.iterdir() if file.name in NAMES]
 
 
 def _refuse_folders(path: Path, remedy: Remedy) -> None:
     """SocialxError where a folder stands in the place of a file that training would write at its end."""
-    for each in _run_files(path):
-        if each.is_dir() and not each.is_symlink():
-            raise SocialxError(each, "a folder, where a run has a file", remedy)
+    for file in _run_files(path):
+        if file.is_dir() and not file.is_symlink():
+            raise SocialxError(file, "a folder, where a run has a file", remedy)
 
 
 @contextmanager
@@ -508,7 +514,7 @@ def lock_run(run: RunFolder) -> Iterator[RunFolder]:
 
 def find_run_folder(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
     """An existing run folder, or that of a run that comes with the package, by its name; SocialxError if it is none."""
-    if path.parts == (path.name,) and not path.exists() and path.name in {each.name for each in TRAINED.iterdir()}:
+    if path.parts == (path.name,) and not path.exists() and path.name in {folder.name for folder in TRAINED.iterdir()}:
         path = TRAINED / path.name
     run = RunFolder(path)
     check_name(run.settings)
@@ -528,8 +534,8 @@ def open_to_resume(path: Path) -> TrainedRun:
     again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
     folder = find_run_folder(path, f"train again, with {again} where a training ended before its first save")
     if not folder.last.is_file():  # a run with weights is not replaced
-        place = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
-        start = Command("train", settings=folder.settings, **place)
+        target = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
+        start = Command("train", settings=folder.settings, **target)
         raise SocialxError(path, "no last.pt in it", f"start anew: {start}")
     _refuse_folders(folder.path, "remove or rename it")
     return TrainedRun.read(folder, path)

@@ -19,7 +19,7 @@ from socialx.core.errors import SettingsError, SocialxError
 from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks import compare as comparing
-from socialx.tasks.compare import ROUNDS, Block, Side, start_process, serve
+from socialx.tasks.compare import ROUNDS, Block, Side, serve, start_process
 from socialx.training.profile.measure import Training
 from socialx.training.profile.profile import Gain
 from socialx.training.profile.trials import gain_of

@@ -11,7 +11,7 @@ from socialx.core.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
-from socialx.tasks.train import train_loader, add_teacher_forecasts
+from socialx.tasks.train import add_teacher_forecasts, train_loader
 from socialx.tasks.trained_model import load_trained
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_file, small_run, works
