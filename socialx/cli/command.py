@@ -1,4 +1,4 @@
-"""What all commands share: registering, user errors with their exit code, notes on stderr, JSON."""
+"""Shared parts of all commands: registration, user errors with exit codes, notes on stderr, JSON."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else"
 
 
 class _Command(typer.core.TyperCommand):
-    """A command, whose help groups its flags; an unknown flag is refused with the one that is meant."""
+    """A command whose help groups flags; an unknown flag is refused with a suggestion."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the flags below their headings."""
@@ -55,7 +55,7 @@ class _Command(typer.core.TyperCommand):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As in Typer."""
+        """Parse arguments, and suggest a flag for an unknown flag."""
         try:
             return super().parse_args(ctx, args)
         except typer.Exit:
@@ -74,11 +74,11 @@ class _Command(typer.core.TyperCommand):
 
 
 def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register the command of a task; its user errors are printed, and give the exit code of their kind.
+    """Register the command of a task; user errors are printed and set the exit code.
 
-    The function gets what was typed, and nothing else: the parameters of the task, ``layers`` of settings if it takes
-    them, and options of its own, which have a help or an annotation of Typer.  after: for an option of its own the
-    parameter that it follows in the help; by default it is the last one before the settings.
+    The function receives only typed values: task parameters, ``layers`` of settings if accepted, and its own options,
+    which have a Help or a Typer annotation.  after: for an own option, the parameter before it in the help; by default
+    the last one before the settings.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -113,7 +113,7 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
 
 
 def _run(name: str, function: Callable[[], None]) -> None:
-    """Run a command; its user errors are printed, and become exit codes."""
+    """Run a command; print user errors, and set exit codes."""
     try:
         with _fallbacks_as_notes(name):
             function()
@@ -137,7 +137,7 @@ def _run(name: str, function: Callable[[], None]) -> None:
 
 
 def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
-    """What a user can mend of an error that other code raised; None: nothing."""
+    """Return a foreign error that the user can fix as SocialxError; None for any other error."""
     if isinstance(error, MemoryError):
         problem = f"out of memory ({error})" if str(error) else "out of memory"
         return SocialxError("", problem, f"a shorter file, or fewer {Argument('data.days')} of it")
@@ -154,7 +154,7 @@ def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
 
 
 def _reader_has_left(stream: int) -> bool:
-    """Whether a stream is a pipe that nobody reads any more, as ``| head`` leaves it."""
+    """Return whether a stream is a pipe without a reader, as after ``| head``."""
     poll = select.poll()
     poll.register(stream, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -162,7 +162,7 @@ def _reader_has_left(stream: int) -> bool:
 
 @contextmanager
 def _fallbacks_as_notes(name: str) -> Iterator[None]:
-    """Say what could not be done as asked, every time."""
+    """Print every FallbackWarning as a warning line."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -178,11 +178,11 @@ def _fallbacks_as_notes(name: str) -> Iterator[None]:
 
 
 def note(text: str, detail: bool = False) -> None:
-    """Print a line on stderr, unless ``--quiet`` was given; a detail with ``--verbose`` alone."""
+    """Print a line on stderr, unless with ``--quiet``; a detail only with ``--verbose``."""
     if shows(detail):
         typer.echo(text, err=True)
 
 
 def print_json(content: Any) -> None:
-    """The result as JSON, on stdout."""
+    """Print a result as JSON on stdout."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))

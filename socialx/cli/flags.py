@@ -1,6 +1,6 @@
-"""The arguments and flags of a command: those of its task, from its signature, and those of the settings that it reads.
+"""The arguments and flags of a command, from the signature of the task and from the settings tree.
 
-The signature is parsed, not imported: most tasks import torch, for which neither a help nor a wrong flag has to wait.
+The signature is parsed rather than imported: most tasks import torch, which a help page can do without.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TYPED_OF_REQUEST = {bool: bool, Path | None: Path, tuple[str, ...]: list[str]}  
 
 
 def task_parameters(task: str) -> list[inspect.Parameter]:
-    """The parameters of a task that have a help, as Typer takes them; none where there is no task of that name.
+    """Return the task parameters that have a Help, for Typer; an empty list for an unknown task.
 
-    The first one, and one without a default, is an argument, any other a flag.  The options of ``ConvertOptions`` come
-    before the parameters that a call must name.
+    The first parameter, and any without a default, is an argument, and the rest are flags.  The options of
+    ``ConvertOptions`` come before keyword-only parameters.
     """
     if task not in MODULES:
         return []
@@ -52,7 +52,7 @@ def task_parameters(task: str) -> list[inspect.Parameter]:
 
 
 def extra_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
-    """The parameter that a command has beside those of its task, with a help, or as Typer takes it already."""
+    """Return a parameter that a command adds to its task, from a Help or a Typer option."""
     kind, option = get_args(given.annotation)
     if isinstance(option, Help):
         return _make_parameter(task, given.name, kind, given.default, option)
@@ -69,7 +69,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
 def _task_parameter(
     task: str, given: ast.arg, default: ast.expr | None, is_argument: bool = False
 ) -> list[inspect.Parameter]:
-    """The parameter, if it has a help."""
+    """Return the parameter in a list, empty without a Help."""
     match given.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
             option = getattr(task_help, name)
@@ -98,7 +98,7 @@ def _request_parameters(task: str) -> list[inspect.Parameter]:
 def _make_parameter(
     task: str, name: str, kind: Any, default: Any, option: Help, is_argument: bool = False
 ) -> inspect.Parameter:
-    """A parameter of Typer."""
+    """Return a Typer parameter."""
     parameter: typer.models.ParameterInfo
     if is_argument:
         parameter = typer.Argument(metavar=option.metavar, help=option.help)
@@ -109,19 +109,19 @@ def _make_parameter(
 
 
 def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
-    """A parameter of the function that Typer calls."""
+    """Return a parameter for the function that Typer calls."""
     parameter_kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, parameter_kind, default=default, annotation=Annotated[kind, option])
 
 
 def settings_parameters(command: str) -> list[inspect.Parameter]:
-    """``--config``, ``--set`` and a flag for each setting that a command shows, as Typer takes them."""
+    """Return ``--config``, ``--set`` and a flag for each setting that a command shows, for Typer."""
     layers = _LAYERS if command in WITH_PRESET else _LAYERS[:-1]
     return layers + [_setting_parameter(key, hidden=key not in SHORT) for key in shown(command)]
 
 
 def take_layers(command: str, typed: dict[str, Any]) -> ConfigLayers:
-    """Take what was typed for ``settings_parameters`` out of the values of a command."""
+    """Pop the typed settings from the values of a command, and return ConfigLayers."""
     flags = {key: typed.pop(_name(key)) for key in shown(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
     config, sets, preset = typed.pop("config"), typed.pop("set_"), typed.pop("preset", None)
@@ -133,7 +133,7 @@ def _name(key: str) -> str:
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
-    """Print the help with all settings, in the order of the tree."""
+    """Print the help with all settings, in tree order."""
     if wanted:
         for parameter in context.command.params:
             if getattr(parameter, "hidden", False):
@@ -204,7 +204,7 @@ _HEADING = {name: heading for heading, names in HEADINGS.items() for name in nam
 
 
 def group_by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the lines of the help of a command by their heading, the arguments first; a hidden flag has none."""
+    """Return the help lines of a command by heading, arguments first; hidden flags are skipped."""
     lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS, "Other")}
     for parameter in parameters:
         name = parameter.name
@@ -234,7 +234,7 @@ def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
 
 
 def setting_choices(key: str) -> list[str]:
-    """The words that a setting takes; none where it takes others too."""
+    """Return the words that a setting accepts; an empty list for open settings."""
     annotation = KEYS[key].annotation
     if key in CHOICES:
         return list(CHOICES[key])
@@ -245,7 +245,7 @@ NOUNS = {"trainer.device": "DEVICE", "trainer.init_from": "RUN", "trainer.teache
 
 
 def metavar(key: str) -> str:
-    """Return what stands for the value of a setting in a help: the words that it takes, else a noun such as FILE."""
+    """Return the placeholder for a setting in a help: its words, or a noun such as FILE."""
     annotation, words = KEYS[key].annotation, setting_choices(key)
     types = _types(annotation)
     nouns = ((Path, "FILE"), (float, "X"), (int, "N"))
@@ -254,6 +254,6 @@ def metavar(key: str) -> str:
 
 
 def _types(annotation: Any) -> set[Any]:
-    """Return the types that an annotation is made of."""
+    """Return the types in an annotation."""
     origin, inner = get_origin(annotation), get_args(annotation)
     return {origin or annotation}.union(*map(_types, inner[:1] if origin is Annotated else inner))

@@ -1,6 +1,6 @@
-"""Progress events as lines and bars on stderr, as ``--quiet`` and ``--verbose`` ask for.
+"""Progress events as lines and bars on stderr, subject to ``--quiet`` and ``--verbose``.
 
-Bars are silent where stderr is not a terminal.
+Bars need a terminal on stderr.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ VERBOSITY: ContextVar[int] = ContextVar("socialx_verbosity", default=1)
 
 
 def shows(detail: bool = False) -> bool:
-    """Return whether a note is printed; detail: one that only ``--verbose`` shows."""
+    """Return whether a note is printed; detail: whether the note needs ``--verbose``."""
     return VERBOSITY.get() > int(detail)
 
 
 def _bars() -> Progress:
-    """No bar yet.  rich is loaded here: a help page shows none."""
+    """Return a display without bars.  rich is imported here, because help pages show no bars."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Units per second since the start, in the bar's own unit."""
+        """Units per second since the start, in the unit of the bar."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
@@ -57,10 +57,10 @@ MEASURED_S = 10.0  # of training from which a forecast of its end is made
 
 
 class _Throughput:
-    """Says once how long an epoch and the rest of a training will take.
+    """An estimate, made once, for the duration of an epoch and of the remaining training.
 
-    It measures from one reading of the loss to a later one: only then has the device done all that it was given, and
-    the first step, which may compile, is not counted.
+    Time is measured between two reads of the loss, when the device has finished all queued work; the first step, which
+    may compile, is left out.
     """
 
     def __init__(self, epoch_windows: int) -> None:
@@ -68,7 +68,7 @@ class _Throughput:
         self._first: tuple[float, float] | None = None  # time and windows
 
     def line(self, work: Work, seconds_now: float) -> str | None:
-        """What to say after this event, which may be nothing.  now: seconds of any clock."""
+        """Return the estimate after this event, or None.  seconds_now: seconds on any clock."""
         if self._told or work.note == self._note or work.total is None:
             return None
         self._note = work.note
@@ -84,7 +84,7 @@ class _Throughput:
 
 
 class Show:
-    """The callback of a command: a bar for every piece of work that is under way, and lasting lines above them."""
+    """The callback of a command: a bar for each piece of work in progress, and lasting lines above the bars."""
 
     def __init__(self, command: str) -> None:
         self._write, self._shows = partial(write, command), {detail: shows(detail) for detail in (False, True)}
@@ -135,5 +135,5 @@ class Show:
         self._progress.update(self._tasks[work.name], completed=work.done, **fields)  # type: ignore[arg-type]
 
     def _say(self, line: str) -> None:
-        """A lasting line above the bars."""
+        """Print a lasting line above the bars."""
         self._progress.console.print(line, highlight=False, markup=False, soft_wrap=True)

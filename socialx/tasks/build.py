@@ -1,6 +1,6 @@
 """Settings -> Experiment: the one place where settings become objects.
 
-Rooms below it see no settings; rooms above it build no models.
+Lower layers see no settings; higher layers build no models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that training or scoring starts from; ``model`` has fresh weights, drawn from ``trainer.seed``."""
+    """The start of training or scoring; ``model`` has fresh weights, drawn from ``trainer.seed``."""
 
     settings: Settings
     precision: Precision
@@ -53,13 +53,13 @@ def build(
     finer: int = 1,
     holidays: str | None = None,
 ) -> Experiment:
-    """Open the data, unless it is given, and build the model for it.
+    """Open the data, unless ``data`` is given, and build the model for the data.
 
-    split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
-    this file.  sensors: the ids that the file must have, in the order of the model.  finer: how many steps of the model
-    are one of the file.  holidays: where the list of holidays is, if not where the settings name it.
+    split: whether to cut the file into train, validation and test.  moments: the scaler of a trained run, in place of a
+    scaler for this file.  sensors: the ids that the file must have, in model order.  finer: model steps per file step.
+    holidays: the holiday list, where the path differs from the settings.
 
-    Raises SettingsError where settings do not fit together and SocialxError where the file does not fit them.
+    Raises SettingsError for settings that conflict, and SocialxError for a file that does not fit.
     """
     refuse_conflicts(settings, finer)
     precision = _prepare_device(settings)
@@ -127,7 +127,7 @@ def build(
 
 
 def _prepare_device(settings: Settings) -> Precision:
-    """The precision on the device, which is set up for it."""
+    """Set up the device, and return the precision."""
     device = resolve_device(settings.trainer.device)
     if device.type == "cuda":
         torch.set_float32_matmul_precision(settings.trainer.float32_matmul_precision)
@@ -143,14 +143,14 @@ def _prepare_device(settings: Settings) -> Precision:
 
 
 def choose_climatology_days(settings: Settings) -> tuple[int | None, ...]:
-    """How many days before the day of issue the model meets in training, as in ``Dataset``."""
+    """Return the numbers of climatology days that the model trains with, as in ``Dataset``."""
     if not (model_of(settings.model.kind).social and settings.model.climatology):
         return ()
     return TRAIN_CLIMATOLOGY_DAYS if settings.model.zero_shot else (None,)
 
 
 def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
-    """Refuse what a model of the user's own returns where it is no forecast [B,P,N,G]: it might be broadcast."""
+    """Raise SocialxError unless a user's model returns a forecast [B,P,N,G], because other shapes might broadcast."""
     if torch.compiler.is_exporting():  # whose graph would hold for this number of windows alone
         return
     wanted = (len(inputs[0].inputs), network.horizon, network.sensors, len(network.targets))
@@ -161,7 +161,7 @@ def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[B
 
 
 def make_loading(settings: Settings) -> Loading:
-    """How windows become batches, as plain numbers."""
+    """Return the loader settings as plain numbers."""
     return Loading(
         mode=settings.loader.mode,
         shard_bytes=None if settings.loader.shard_gb is None else int(settings.loader.shard_gb * (1 << 30)),

@@ -1,4 +1,4 @@
-"""``calibrate``: a run -> the prediction intervals of its forecasts, in its folder."""
+"""``calibrate``: a run -> prediction intervals in the run folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def calibrate(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> ConformalIntervals:
-    """Measure the errors of a run on the validation split, and write its prediction intervals into its folder.
+    """Measure the errors of a run on the validation split, and write prediction intervals into the run folder.
 
-    ``train`` does this at its end; runs that go to other data are calibrated with this.  data: another
-    file than the run's own, whose validation split is used.  ``predict`` and ``evaluate`` read what is written.
+    ``train`` calibrates at its end; call ``calibrate`` before using a run on other data.  ``predict`` and ``evaluate``
+    read the intervals from the folder.  data: another file, whose validation split is used in place of the run's own.
+
+    Raises SocialxError for a bundled run, which is read-only, and for data with another time step.
     """
     with subscribe(progress):
         path = Path(str(run))

@@ -1,8 +1,8 @@
-"""``compare``: two settings in turns, in processes of their own, with an interval of the gain.
+"""``compare``: train with two settings in alternating processes, and estimate the speed-up with an interval.
 
-``python -m socialx.tasks.compare`` is such a process.  It reads settings from its first line of standard input and a
-number of seconds from each line after it, and answers each line with one of JSON: a block of training steps.  A process
-of its own has threads, memory and compiled code of its own; while it waits for a line it does nothing.
+``python -m socialx.tasks.compare`` is the child process.  The process reads settings from the first line of standard
+input and a number of seconds from each later line, and answers each line with a JSON block of training steps.  A
+separate process has its own threads, memory and compiled code, and idles while waiting for a line.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Block = dict[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """One of two settings, over all its blocks."""
+    """The measurements of one of two settings, over all blocks."""
 
     windows_per_s: float
     input: float
@@ -51,7 +51,7 @@ class Side:
 
     @classmethod
     def from_blocks(cls, blocks: list[Block]) -> Side:
-        """The mean over blocks."""
+        """Return the mean over blocks."""
         windows, seconds = (sum(block[name] for block in blocks) for name in ("windows", "seconds"))
         waited, between = (sum(block[name] * block["seconds"] for block in blocks) for name in ("input", "hooks"))
         return cls(windows / seconds, waited / seconds, between / seconds, blocks[-1]["peak_bytes"])
@@ -59,7 +59,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many times as fast the other settings are, and what differs.  changes: key -> value here, value there."""
+    """The speed-up of the other settings, and every difference.  changes: key -> (value here, value there)."""
 
     gain: Gain
     here: Side
@@ -75,10 +75,13 @@ def compare(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Comparison:
-    """Train with two settings in turns, and say how many times as fast the other one is.
+    """Train with two settings in turns, and return how much faster the other settings are.
 
-    other: a file of settings, which go over those of this call, or whole settings.  Each has a process of its own, six
-    times anew; the blocks come in the order A B B A, and the interval holds 99 %.
+    data, settings, sections: as in ``train``.  other: a settings file, which overrides the settings of this call, or
+    complete settings.
+
+    Each side runs in six new processes, blocks alternate as A B B A, and the interval of the gain has 99 % confidence.
+    Raises SocialxError where a side fails to train.
     """
     with subscribe(progress):
         layers = ConfigLayers.of(settings, {**sections, "data": data})
@@ -102,7 +105,7 @@ def compare(
 
 
 def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
-    """Blocks of two new processes in turns, which are built at the same time."""
+    """Alternate blocks between two new processes, which start at the same time."""
     blocks: tuple[list[Block], list[Block]] = ([], [])
     with start_process("these", here) as first, start_process("the others", there) as second:
         first(seconds)  # finds the number of steps
@@ -123,10 +126,10 @@ def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
 
 @contextmanager
 def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], Block]]:
-    """A process that trains with these settings, until the end of the ``with``; each call takes a block of steps.
+    """Start a process that trains with ``settings`` until the block ends; each call runs a block of steps.
 
-    A block is of about so many seconds, at least 5 steps; their number is that of the block before, so call once more.
-    Raises SocialxError with the error of the process.
+    A block takes about ``seconds``, at least 5 steps.  The previous block sets the number of steps, so call once to
+    warm up.  Raises SocialxError with the error of the process.
     """
     command = [sys.executable, "-m", "socialx.tasks.compare"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -158,7 +161,7 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
 
 
 def serve(questions: TextIO, answers: TextIO) -> None:
-    """The process: build what the first line says, then take a block for every line."""
+    """Run the child process: build from the first line, then run a block for every line."""
 
     def answer(content: dict[str, Any]) -> None:
         answers.write(json.dumps(content) + "\n")
@@ -185,7 +188,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
 
 
 def measure_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
-    """So many steps under a clock; windows: of a step."""
+    """Time a number of steps; windows: the windows per step."""
     training.take(training.queued_steps)  # their batches were made while the other process ran
     clock = clock_for(device)
     training.take(steps, clock)

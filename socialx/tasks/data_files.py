@@ -1,4 +1,4 @@
-"""``convert``, ``append``, ``backfill``, ``inspect`` and ``download``: everything that a user does with data files."""
+"""``convert``, ``append``, ``backfill``, ``inspect`` and ``download``: the tasks for data files."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ HDF5_SUFFIXES = ("", ".h5", ".hdf5", ".hdf")
 
 @dataclass(frozen=True, repr=False)
 class Conversion(ResultRepr):
-    """What ``convert`` wrote, or only recognised where it was given no output.
+    """The result of ``convert``: the file, or only the recognised input where the output was omitted.
 
-    kind: what the input is.  centre: latitude and longitude of the middle of the network.  notes: what was assumed.
-    problems: what fails the checks, None where they were not asked for.  next: the task to run then; of several, one
-    of them.
+    kind: the recognised kind of input.  centre: latitude and longitude of the network centre.  notes: assumptions about
+    the input.  problems: failed checks, or None without a check.  next: the tasks to choose from next.
     """
 
     data: Path | str
@@ -67,7 +66,7 @@ class Conversion(ResultRepr):
     next: tuple[Command, ...]
 
     def headline(self) -> str:
-        """What was written, or what the data is, and the task to run then."""
+        """Return what was written or recognised, and the next task."""
         summary = f"{self.data} is {self.kind.name}"
         if self.summary is not None:
             size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
@@ -89,14 +88,14 @@ def convert(
     progress: Callback | None = None,
     **options: Any,
 ) -> Conversion:
-    """Build the HDF5 file that every other task reads, with the position of every sensor in it.
+    """Convert a data set into the HDF5 file that every other task reads, with the location of every sensor.
 
-    data: a file, the folder of a format that has several, or several files of the same columns, such as one of each
-    month.  A pandas frame or a pyarrow table is data too, read as a table in a file is: its index is a column, and the
-    zone of its times is ``timezone``; it needs an output.
+    data: a file, the folder of a format with several files, or several files with the same columns, such as one per
+    month.  A pandas frame or a pyarrow table needs an output, and is read like a table in a file: the index is a
+    column, and ``timezone`` is the zone of the times.
 
-    Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
-    be read and SettingsError for arguments that are wrong.  ``problems`` says what fails the check.
+    The output keeps every row and value, and is complete or absent.  ``Conversion.problems`` lists failed checks.
+    Raises SocialxError for unreadable files, and SettingsError for wrong arguments.
     """
     if is_frame(data) and output is None:
         problem = "a frame is converted, which needs an output"
@@ -109,9 +108,9 @@ def convert(
 def _as_file(
     task: str, data: Any, options: dict[str, Any]
 ) -> Iterator[tuple[Any, dict[str, Any], tuple[str, str] | None]]:
-    """What a task reads, and its options: of a frame, or of a database and its query, a temporary file.
+    """Yield the data to read, the options, and names for messages and commands.
 
-    With it come the names of what it stands for: in a message, and in a command.
+    A frame or a database query becomes a temporary file.
     """
     sources = data if isinstance(data, Sequence) and not isinstance(data, str) else [data]
     framed, base = is_frame(data) and task == "convert", any(map(is_url, sources))
@@ -142,7 +141,7 @@ def _convert(
     overwrite: bool,
     names: tuple[str, str] | None,
 ) -> Conversion:
-    """``convert`` of files.  names: of what a temporary file stands for, in messages and in commands."""
+    """Convert files.  names: the names that stand for a temporary file, in messages and in commands."""
     request = ConvertOptions.of("convert", data, options)
     path = request.data
     label, typed = names or (path, path)
@@ -191,9 +190,9 @@ def _convert(
 def write_file(
     kind: str, request: ConvertOptions, target: Path, overwrite: bool = False, name: str | None = None
 ) -> tuple[Readings, writer.Summary, list[Message]]:
-    """Write the file of a request, and tell what was recognised and assumed, of which the latter is returned.
+    """Write the file of a request, and return observations, summary and notes on assumptions.
 
-    name: how the file calls its source, where that is not the name of the data.
+    name: the source name in the file, where it differs from the data.
     """
     if find(kind) is None:
         recognised = kind_of(request.head, request)
@@ -222,14 +221,14 @@ def append(
     progress: Callback | None = None,
     **options: Any,
 ) -> appending.Appended:
-    """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
+    """Add the rows of newer tables, such as the rows of yesterday, to a file that ``convert`` wrote.
 
-    data: tables that the format ``csv`` reads, of the sensors of the file in any order; a sensor that they do not
-    have gets missing readings.  Sensors that are new to the file are added where ``meta_csv`` has their positions.  The
-    rows go on where the file ends, a step apart.  Rows that the file has already are left out if their readings are the
-    same; a gap before the first new row is filled with missing readings, which a later table may replace.
+    data: tables for the format ``csv``, with the sensors of the file in any order; an absent sensor gets missing
+    values.  Sensors that are new to the file need locations in ``meta_csv``.  New rows continue the file, one step
+    apart.  Repeated rows with equal values are skipped.  A gap before the first new row is filled with missing values,
+    which a later table may replace.
 
-    The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
+    The file is always the old or the complete new version.  Raises SocialxError for tables that do not fit.
     """
     with subscribe(progress), _as_file("append", data, options) as (data, options, _):
         return appending.append(Path(path), ConvertOptions.of("append", data, options))
@@ -253,14 +252,13 @@ def backfill(
     dry_run: Annotated[bool, Help("print the plan and change nothing")] = False,
     progress: Callback | None = None,
 ) -> list[older.Plan]:
-    """Complete HDF5 files: positions, times in seconds, unit, time zone, and the rules that they do not state.
+    """Complete older HDF5 files: positions, times in seconds, unit, time zone, and unstated rules.
 
-    A unit or a time zone other than that of a file is refused.  The days and hours of a file in UTC are those of its
-    local zone.
+    A unit or time zone may be added but never changed.  A file in UTC takes days and hours from its local zone.
 
-    The readings are not touched by a byte, and a second run changes nothing.  A file whose sensors stay without a
-    position is left as it was.  All files are tried; then SocialxError names those that failed, and its ``plans`` are
-    those of the others.
+    Observations stay byte for byte, and a second call changes nothing.  A file is left as before while sensors lack a
+    position.  Every file is tried, and returns a plan.  Raises BackfillError with the failed files, whose ``plans``
+    cover the files that were read.
     """
     with subscribe(progress):
         files = [path for path in files_in(paths) for path in older.expand(path)]
@@ -301,17 +299,17 @@ def backfill(
 
 
 class BackfillError(SocialxError):
-    """Some files could not be completed; ``plans`` are those of all files that were read."""
+    """Some files could not be completed; ``plans`` covers all files that were read."""
 
     plans: list[older.Plan]
 
 
 @dataclass(frozen=True, repr=False)
 class Inspection(ResultRepr):
-    """What a file is and holds.
+    """The kind and content of a file.
 
-    kind: what it is, and the task that makes a current file of it.  report: None where it is not a current file yet.
-    problems fail ``convert(validate=True)``; remarks are worth knowing.
+    kind: the recognised kind, with the task that upgrades an older file.  report: None for an older file.  problems:
+    failures of ``convert(validate=True)``.  remarks: facts worth knowing.
     """
 
     path: Path
@@ -321,21 +319,21 @@ class Inspection(ResultRepr):
     remarks: tuple[str, ...]
 
     def headline(self) -> str:
-        """What the file holds, or what it is where it is not a current file."""
+        """Return the content of the file, or the kind of an older file."""
         return f"{self.path}: {self.kind.why}" if self.report is None else self.report.headline()
 
     def table(self) -> list[dict[str, Any]]:
-        """The numbers of the report, and what is wrong with the file."""
+        """Return the numbers, problems and remarks of the report."""
         remarks = [{"what": "remark", "value": line} for line in (*self.problems, *self.remarks)]
         return [*([] if self.report is None else self.report.table()), *remarks]
 
     def failed_checks(self, names: str | Sequence[str]) -> list[str]:
-        """The lines of those of the named checks that the file does not meet; ``all`` is every check."""
+        """Return a line for each named check that fails; ``all`` names every check."""
         check_names = checks.parse(names)
         return [] if self.report is None else checks.failed(self.report, check_names)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the same keys for every file; None where there is no report."""
+        """Return the result for JSON, with the same keys for every file; None stands for an absent report."""
         following = None if self.kind.next is None else python(self.kind.next)
         kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_description": self.kind.why, "next": following}
         if self.report is None:
@@ -360,10 +358,10 @@ def inspect(
     geojson: Annotated[str | Path | None, Help("write the sensors as points of a map", "FILE")] = None,
     progress: Callback | None = None,
 ) -> Inspection:
-    """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
+    """Report the kind and content of a file: time axis, missing values, dead sensors, positions, checks.
 
-    fail_unless: names of checks, which are refused for a file that has no report.  The points of a map have the shares
-    of missing readings and the means.
+    fail_unless: names of checks to validate, which need a file with a report.  geojson: the points carry the fraction
+    of missing values and the mean.  Raises SocialxError where an older file cannot be checked or drawn.
     """
     with subscribe(progress):
         names = checks.parse(fail_unless) if fail_unless else []
@@ -403,9 +401,10 @@ def download(
     overwrite: Annotated[bool, OVERWRITE] = False,
     progress: Callback | None = None,
 ) -> list[Path]:
-    """Fetch the published files of a data set; each appears whole and checked, or not.
+    """Download the published files of a data set; each file appears complete and verified, or not at all.
 
-    The published addresses are unverified.  The md5 of the published CSVs decides whether the files are the right ones.
+    The built-in addresses are untested, and the md5 of the published CSVs identifies the correct files.  Raises
+    SocialxError for a failed download.
     """
     with subscribe(progress):
         paths = []

@@ -1,7 +1,7 @@
-"""``doctor``: what a training needs of the machine, the settings and the data file, one line per check.
+"""``doctor``: checks of the machine, settings and data file before training, one line per check.
 
-A check is a function that registers itself with its name.  It answers with a state, what it found and what helps, or it
-raises SocialxError, which says the same of a failure.
+A check is a function, registered by name, that returns a state, facts and a remedy.  A SocialxError counts as a failed
+check.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ BUG = "report it as a bug of socialx"
 
 @dataclass(frozen=True)
 class DoctorLine:
-    """The answer of one check.
+    """The result of one check.
 
-    state: ok; warn: training runs, but not as well as it could; fail: it does not run.  remedy: what helps.
+    state: ok; warn: training runs below its best; fail: training does not run.  remedy: the next step for the user.
     """
 
     name: str
@@ -72,40 +72,40 @@ class DoctorLine:
 
     @property
     def message(self) -> Message:
-        """The same as a message to a user."""
+        """The result as a message to a user."""
         return Message(self.name, self.found, self.remedy)
 
     def text(self, write: Write = python) -> str:
-        """Return the state, the answer and, below them, what helps."""
+        """Return the state, the facts and, on a second line, the remedy."""
         return f"{self.state:<4} {self.message.text(write)}"
 
     def helps(self, write: Write = python) -> str:
-        """The remedy as text; ``write`` says how arguments and commands look."""
+        """Return the remedy as text; ``write`` formats arguments and commands."""
         return self.message.advice(write)
 
 
 @dataclass(frozen=True, repr=False)
 class DoctorResult(ResultRepr):
-    """The answers of all checks, in the order in which they ran."""
+    """The results of all checks, in order."""
 
     lines: tuple[DoctorLine, ...]
 
     @property
     def failures(self) -> tuple[DoctorLine, ...]:
-        """Those that keep a training from running."""
+        """The lines that keep training from running."""
         return tuple(line for line in self.lines if line.state == "fail")
 
     def headline(self) -> str:
-        """Return how many checks are of each state."""
+        """Return how many checks are in each state."""
         states = [line.state for line in self.lines]
         return ", ".join(f"{states.count(state)} {state}" for state in get_args(State))
 
     def table(self) -> list[dict[str, Any]]:
-        """The answers."""
+        """Return the state and text of every line."""
         return [{"state": line.state, "what": line.message.line()} for line in self.lines]
 
     def as_dict(self, write: Write = python) -> dict[str, Any]:
-        """For JSON; a remedy is text, None where nothing has to be done."""
+        """Return the result for JSON; a remedy is text, or None."""
         lines = [{**asdict(line), "remedy": line.helps(write) or None} for line in self.lines]
         return {"schema": SCHEMA, "ok": not self.failures, "lines": lines}
 
@@ -115,24 +115,24 @@ class DoctorResult(ResultRepr):
 
 @dataclass
 class Setup:
-    """The settings of a training to be.  unknown: the checks that have failed already, or could not be asked."""
+    """The settings of a planned training.  unknown: the checks that failed or were skipped."""
 
     layers: ConfigLayers
     unknown: set[str] = field(default_factory=set)
 
     @cached_property
     def loaded(self) -> Loaded:
-        """The merged settings.  Raises SettingsError where one is wrong."""
+        """The merged settings.  Raises SettingsError for a wrong setting."""
         return self.layers.load()
 
     @property
     def settings(self) -> Settings:
-        """Their values."""
+        """The settings values."""
         return self.loaded.settings
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that training would use.  Raises SettingsError where it is not there."""
+        """The training device.  Raises SettingsError for an absent device."""
         return resolve_device(self.settings.trainer.device)
 
 
@@ -144,9 +144,9 @@ CHECKS: dict[str, tuple[Find, str, Remedy]] = {}  # in the order of this file
 
 
 def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
-    """Register a function as the check of this name.
+    """Register a function as the check with this name.
 
-    needs: the check without whose success it cannot be asked.  helps: the remedy for an error that nobody expected.
+    needs: the check that must pass first.  helps: the remedy for an unexpected error.
     """
 
     def register(find: Find) -> Find:
@@ -164,10 +164,12 @@ def doctor(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> DoctorResult:
-    """Check the machine, the packages, the settings, the data file and one small step of the configured model.
+    """Check the machine, packages, settings, data file and one small step of the configured model.
 
-    The arguments are those of ``train``; nothing is trained and nothing is written.  Without a data file the step reads
-    what comes with the package.  What is wrong becomes a line that says what helps, and never an exception.
+    data, settings, preset, sections: as in ``train``; nothing is trained or written.  Without a data file the step
+    reads the bundled excerpt.  progress: a callback for progress events.
+
+    Returns a line with a remedy for every problem, and never raises for a failed check.
     """
     # Building a model sets the precision of products, the threads and the random numbers: they are given back.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
@@ -185,7 +187,7 @@ def doctor(
 
 
 def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
-    """The answer of one check; several lines where it names several mistakes."""
+    """Run one check, and return a line, or several for several errors."""
     find, needs, helps = CHECKS[name]
     if needs in setup.unknown:
         setup.unknown.add(name)
@@ -208,7 +210,7 @@ def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
 
 @check("machine")
 def _machine(setup: Setup) -> Answer:
-    """No more threads of torch than cores."""
+    """Check that torch has at most as many threads as cores."""
     cores, threads = usable_cores(), torch.get_num_threads()
     with suppress(SettingsError):  # which has a line of its own
         threads = setup.settings.trainer.threads or threads
@@ -223,14 +225,14 @@ def _machine(setup: Setup) -> Answer:
 
 @check("packages", helps="install socialx again with pip")
 def _packages(setup: Setup) -> Answer:
-    """Packages that are there, and their versions."""
+    """Report installed packages and versions."""
     others = ", ".join(f"{name} {version(name)}" for name in ("xlstm", "numpy", "h5py", "pandas"))
     return "ok", f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
 
 
 @check("settings", helps="correct it there")
 def _settings(setup: Setup) -> Answer:
-    """Settings that load, fit together and have an effect."""
+    """Check that the settings load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
     refuse_conflicts(settings)
     values, defaults, without = flat(settings), flat(Settings()), unread(settings)
@@ -244,7 +246,7 @@ def _settings(setup: Setup) -> Answer:
 
 @check("device", "settings", OTHER_DEVICE)
 def _device(setup: Setup) -> Answer:
-    """The device that is asked for."""
+    """Check the requested device."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
@@ -268,7 +270,7 @@ def _device(setup: Setup) -> Answer:
 
 
 def _why_no_gpu() -> tuple[str, str]:
-    """Why torch sees no CUDA device, and what helps."""
+    """Return why torch sees no CUDA device, and a remedy."""
     if torch.version.cuda is None:
         return "this torch is a build for the CPU", "install the build of torch for CUDA, which PyPI has for Linux"
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -281,7 +283,7 @@ def _why_no_gpu() -> tuple[str, str]:
 
 
 def has_nvidia() -> bool:
-    """Whether the machine has a driver, or the device of a card."""
+    """Return whether the machine has an NVIDIA driver or GPU."""
     return bool(_driver()) or sees_card()
 
 
@@ -295,7 +297,7 @@ def _driver() -> str:
 
 @check("precision", "device", OTHER_DEVICE)
 def _precision(setup: Setup) -> Answer:
-    """A precision that the device computes in."""
+    """Check that the device supports the precision in hardware."""
     device, trainer, products = setup.device, setup.settings.trainer, ""
     used = resolve_precision(trainer.precision, device)
     if device.type == "cuda":
@@ -312,7 +314,7 @@ def _precision(setup: Setup) -> Answer:
 
 @check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
 def _free_space(setup: Setup) -> Answer:
-    """A GiB of memory on host and device, and of disk."""
+    """Check for a GiB of free memory on host and device, and of disk space."""
     memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
     parts = [f"{name}: {'not known' if count is None else f'{_size(count)} free'}" for name, count in free.items()]
@@ -330,7 +332,7 @@ def _free_space(setup: Setup) -> Answer:
 
 @check("data", "device", "convert its source again")
 def _data(setup: Setup) -> Answer:
-    """A file that can be read and cut into windows."""
+    """Check that the file is readable and yields windows."""
     settings, device = setup.settings, setup.device
     section = settings.data
     path, length = section.path, section.lookback + section.horizon
@@ -359,7 +361,7 @@ def _data(setup: Setup) -> Answer:
 
 @check("one step", "device", OTHER_STEP)
 def _step(setup: Setup) -> Answer:
-    """A finite step of the model, all on one device: one forward and backward pass for one window."""
+    """Check one forward and backward pass for one window: finite, and all on one device."""
     settings, device, path = setup.settings, setup.device, setup.settings.data.path
     if path is None or "data" in setup.unknown:
         settings, path = _use_excerpt(settings), EXCERPT
@@ -396,14 +398,14 @@ def _step(setup: Setup) -> Answer:
 
 
 def _use_excerpt(settings: Settings) -> Settings:
-    """The same settings for the readings that come with the package; a list of roads names sensors of another file."""
+    """Return the settings for the bundled excerpt, without roads, which name sensors of another file."""
     data = settings.data.model_copy(update={"path": EXCERPT, "targets": (SPEED,), "inputs": None})
     pooling = settings.pooling.model_copy(update={"distances": None})
     return settings.model_copy(update={"data": data, "pooling": pooling})
 
 
 def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset:
-    """The rows of the first window as a data set, so that no file takes long; the moments are those of these rows."""
+    """Return the rows of the first window as a small data set, scaled by these rows."""
     section, store = settings.data, open_store(path, settings.data.targets[0])
     last = int(store.seconds[section.lookback + section.horizon - 1])
     # A square matrix of distances has no ids: it fits all sensors.
@@ -432,7 +434,7 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
 
 @check("worker", "settings", Argument("loader.mode", "sharded"))
 def _worker(setup: Setup) -> Answer:
-    """A process that makes batches, and room for them."""
+    """Check that a worker process makes batches, with enough shared memory."""
     numbers = TensorDataset(torch.arange(4.0))
     try:  # a generator of its own: that of the process stays as it is
         loader = DataLoader(numbers, 4, num_workers=1, timeout=WORKER_S, generator=torch.Generator())

@@ -1,4 +1,4 @@
-"""``evaluate``: runs and reference forecasts -> their scores under one protocol."""
+"""``evaluate``: runs and baselines -> scores under one protocol."""
 
 from __future__ import annotations
 
@@ -69,14 +69,15 @@ def evaluate(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Evaluation:
-    """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a split.
+    """Score runs, baselines, or both by MAE, RMSE, MAPE and R2 over every window of a split.
 
-    Of files of forecasts, as ``predict`` writes them, only windows that all forecast are scored.  data: another file
-    than the runs' own; the split ``all`` is for one that they were not trained on.  Scores are computed in float32
-    unless ``trainer={"precision": ...}`` says otherwise.  ``Evaluation`` holds what is asked for beside them.
+    Files of forecasts, as ``predict`` writes, are scored on the windows that all files forecast.  data: a file in place
+    of the runs' own data; combine new data with the split ``all``.  Scores are computed in float32 unless
+    ``trainer={"precision": ...}`` sets another precision.  settings, sections: as in ``train``.  ``Evaluation`` holds
+    the scores and the requested extras.
 
-    Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
-    with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.
+    Raises SettingsError for an empty request, for runs with different windows, and for ``climatology_days`` with a run
+    trained without a climatology; SocialxError for a run without the requested intervals.
     """
     with subscribe(progress), ExitStack() as stack:
         names, by, days = run_names(runs), names_in(by), _parse_days(climatology_days)
@@ -113,9 +114,9 @@ def _score_models(
     drift: bool,
     saved: Mapping[str, Metric],
 ) -> tuple[dict[str, ModelScores], dict[str, Any]]:
-    """The scores of the models, and the fields of ``Evaluation`` that are asked for beside them.
+    """Score the models in one pass, and return scores and the extra fields of ``Evaluation``.
 
-    compared: two runs, or none.  saved: the question that saves forecasts, by the name of its run.
+    compared: two runs, or empty.  saved: the metric that saves forecasts, by run name.
     """
     data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
     runs, issued_on = scored.experiments, data.calendar.day(scored.origins)
@@ -145,13 +146,13 @@ def _score_models(
 
 @dataclass
 class ForecastWriter:
-    """Hands every batch to a writer, without the windows that pad the last one; left: windows still to come."""
+    """A metric that passes every batch to a writer, without padding.  left: the windows still to come."""
 
     write: Callable[[np.ndarray, np.ndarray], None]
     left: int
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] of the next batch; the device is waited for."""
+        """Write a forecast [B,P,N,G] with its targets; waits for the device."""
         real = slice(0, self.left)
         self.left -= min(self.left, len(forecast))
         truth = torch.where(target.valid, target.values, torch.nan)
@@ -166,7 +167,7 @@ def _check_arguments(
     drift: bool,
     save_forecasts: str | Path | None,
 ) -> None:
-    """Raise SettingsError where nothing is to be scored, or not what is asked for."""
+    """Raise SettingsError for an empty request or conflicting arguments."""
     if not runs and not baselines:
         file = Argument("data.path", "FILE.h5")
         options = f"name a run folder, or {Argument('baselines', True)} with {file}, or both"
@@ -186,7 +187,9 @@ def _check_arguments(
 
 
 def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
-    """Those of the names that are of files of forecasts; SettingsError where all are, and this argument is of runs."""
+    """Return the names that are forecast files.  Raises SettingsError where ``run_option`` needs a run and all names
+    are files.
+    """
     files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
     if run_option and names and len(files) == len(names):
         raise SettingsError("", f"{Argument(run_option)} needs a run, not only files of forecasts", "name a run folder")
@@ -194,7 +197,7 @@ def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
 
 
 def _check_climatologies(trained: Mapping[str, Trained]) -> None:
-    """SettingsError where the model of a run has no climatology."""
+    """Raise SettingsError where a run was trained without a climatology."""
     for run, facts in trained.items():
         if not facts.past_days:
             helps = f"train it with {Argument('model.climatology', True)}"
@@ -202,7 +205,7 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
 
 
 def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
-    """Numbers of days that are known, None: all; SettingsError for what is none."""
+    """Return numbers of climatology days; None means all.  Raises SettingsError for other text."""
     several = days if isinstance(days, str) else map(str, days if isinstance(days, Iterable) else [days])
     texts = names_in(several)
     words = {"all": None, "trained": UNTIL_TRAINED}
@@ -214,20 +217,20 @@ def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
 
 
 def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:
-    """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
+    """Return the sensors that repeat one value on the last scored day, with the hours."""
     store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.indices)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
     return stuck_sensors(store.within(rows))
 
 
 def _find_start_run(scored: ScoredSplit) -> str:
-    """The run from which the training of another one started, by their settings; empty: there is none."""
+    """Return the run that another run was fine-tuned from, by the settings, or an empty string."""
     names = {os.path.realpath(name): name for name in scored.experiments}
     starts = (experiment.settings.trainer.init_from for experiment in scored.experiments.values())
     return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")
 
 
 def _open_writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
-    """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
+    """Return the metric that saves all forecasts of a run; the file is complete when the stack ends."""
     facts = describe_forecasts(scored.data, scored.split, scored.indices, run)
     return ForecastWriter(stack.enter_context(saving(path, facts)), len(facts.origin))

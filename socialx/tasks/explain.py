@@ -1,4 +1,4 @@
-"""``explain``: where a run errs, and the attention weights of its social layers."""
+"""``explain``: errors of a run, and attention weights in its social layers."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def explain(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Explanation:
-    """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
+    """Break down the errors of a run by horizon, hour, weekday and sensor, and average its attention weights.
 
-    Also the errors of two reference forecasts.  The other arguments are those of ``evaluate``.  The attention weights
-    are means over 8 batches of the split.
+    The result includes two baselines for comparison.  Attention weights are means over 8 batches of the split.  data,
+    settings, sections: as in ``evaluate``.  Raises SettingsError and SocialxError as ``evaluate`` does.
     """
     with subscribe(progress):
         name, layers = str(run), ConfigLayers.of(settings, {**sections, "data": data})
@@ -90,7 +90,7 @@ def make_explanation(
     layers: list[LayerWeights],
     references: Mapping[str, ReferenceErrors] | None = None,
 ) -> Explanation:
-    """The errors and weights of the pass of a run as an explanation; SocialxError where they are not finite."""
+    """Return errors and attention weights as an Explanation.  Raises SocialxError for non-finite values."""
     data, settings, (total,) = scored.data, scored.experiments[run].settings, errors["all"]
     first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.split, scored.indices))
     refuse_overflow(run, np.array([row.mae if row.count else 0.0 for row in errors["sensor"]], float))

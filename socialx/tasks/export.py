@@ -1,4 +1,4 @@
-"""``export`` and ``load_model``: a run -> a file that forecasts without socialx, or a module that takes arrays."""
+"""``export`` and ``load_model``: a run -> a file that forecasts without socialx, or a torch module."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.backend
 
 @dataclass(frozen=True, repr=False)
 class Export(ResultRepr):
-    """An exported model: where it is, torch, onnx or safetensors, its size, and what the file says of itself."""
+    """An exported model: path, format (torch, onnx or safetensors), size and metadata."""
 
     path: Path
     format: str
@@ -54,7 +54,7 @@ class Export(ResultRepr):
     about: dict[str, Any]
 
     def headline(self) -> str:
-        """One line: the format, what it forecasts, and the size."""
+        """Return one line: format, forecast and size."""
         about = self.about
         targets = ", ".join(f"{name} ({unit})" for name, unit in about["targets"].items())
         steps = f"{about['horizon']} steps of {about['step_minutes']} min from {about['lookback']}"
@@ -74,12 +74,14 @@ def export(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Export:
-    """Write the model of a run as a file that needs no socialx: a torch program, ONNX, or its weights.
+    """Write the model of a run to a file that works without socialx: a torch program, ONNX, or weights.
 
     data: a file of the run's network, by default the run's own; a run without weights per sensor can be exported for
-    another network.  A torch program and ONNX compute what ``predict`` computes, in float32, for any number of windows;
-    docs/export.md says what they take.  Raises SettingsError for an unknown format, and SocialxError for an output that
-    exists, a package that is missing, and a model that cannot be exported.
+    another network.  A torch program and ONNX compute the same forecast as ``predict``, in float32, for any number of
+    windows; docs/export.md lists the inputs.  settings, sections: as in ``train``.
+
+    Raises SettingsError for an unknown format, and SocialxError for an existing output, a missing package, and a model
+    that cannot be exported.
     """
     with subscribe(progress):
         path = run.path if isinstance(run, Run) else Path(run)
@@ -122,10 +124,10 @@ def load_model(
     settings: Settings | ConfigLayers | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> ExportModel:
-    """The trained model of a run as a torch module, ready to forecast from arrays.
+    """Return the trained model of a run as a torch module that forecasts from arrays.
 
-    Its ``batch`` makes from arrays what its ``model`` takes; called, it takes the tensors of an exported program
-    (docs/export.md).  Raises SocialxError as ``predict`` does.
+    ``batch`` turns arrays into the input of ``model``.  Calling the module takes the tensors of an exported program
+    (docs/export.md).  data, settings, sections: as in ``predict``.  Raises SocialxError as ``predict`` does.
     """
     path = run.path if isinstance(run, Run) else Path(run)
     experiment, _ = load_trained(path, ConfigLayers.of(settings, {**sections, "data": data}), split=False)
@@ -133,7 +135,7 @@ def load_model(
 
 
 def _choose_format(output: Path, format: str | None) -> str:
-    """The format that is asked for, or that of the suffix."""
+    """Return the requested format, or the format for the suffix."""
     if format is not None:
         if format not in FORMATS:
             raise SettingsError(Argument("format", format), "no format of an export", f"choose {', '.join(FORMATS)}")
@@ -146,7 +148,7 @@ def _choose_format(output: Path, format: str | None) -> str:
 
 
 def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
-    """What the file says of itself; trained: the protocol of the run."""
+    """Return the metadata of the file.  trained: the protocol of the run."""
     data = experiment.data
     local = {} if data.store.local_zone is None else {"local_zone": data.store.local_zone}
     return {
@@ -168,7 +170,7 @@ def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[s
 
 
 def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
-    """The model and what is around it as a graph of torch or ONNX."""
+    """Return the model with pre- and postprocessing as a torch or ONNX graph."""
     model = experiment.model
     tensors = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if kind == "onnx" and tensors > ONNX_BYTES:
@@ -187,7 +189,7 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
 
 
 def export_model(experiment: Experiment) -> ExportModel:
-    """The model of a problem with the calendar and the missing values of its file around it."""
+    """Return the model with the calendar and missing-value codes of the file."""
     data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
@@ -206,7 +208,7 @@ def export_model(experiment: Experiment) -> ExportModel:
 
 @contextmanager
 def _silence_torch() -> Iterator[None]:
-    """Without what torch tells the authors of exporters: warnings, log lines, and a half-made graph on stderr."""
+    """Silence messages for authors of exporters: warnings, log lines, and a partial graph on stderr."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Out of memory: one line that says how a step becomes smaller, with numbers got by halving."""
+"""Out of memory: one message with settings that make a step smaller, computed by halving."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SCORING = ("encoder_batch", "batch")
 def when_memory_runs_out(
     experiment: Experiment, remedies: Sequence[str] = SCORING, windows: int | None = None
 ) -> Iterator[None]:
-    """Raise SocialxError with these remedies where the device or the host runs out of memory.
+    """Raise SocialxError with ``remedies`` where the device or the host runs out of memory.
 
-    windows: of a batch, by default those of the settings.  Tensors in the frames of the work are given up.
+    windows: windows per batch, by default from the settings.  Tensors in the frames of the block are released.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def when_memory_runs_out(
 
 
 def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: int) -> SocialxError:
-    """The error that names those of the remedies which the model has and which are not used up."""
+    """Return the error with the remedies that the model supports and has left."""
     settings, sensors = experiment.settings, len(experiment.data.sensors.ids)
     batches, sequences = settings.trainer.accumulate_grad_batches, windows * sensors
     encoder_batch, half = (

@@ -1,4 +1,4 @@
-"""The files that a task is asked to write, checked before it reads: what it reads itself is never replaced."""
+"""Checks of output files before a task runs: an input is never replaced."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HEAD_BYTES = 512  # the beginning of a file, which tells what it is
 
 @dataclass(frozen=True)
 class OutputKind:
-    """What an output without an option ``overwrite`` is: its suffixes, and how the content of such a file begins."""
+    """A kind of output that may replace a file of the same kind: suffixes, and the first bytes of such a file."""
 
     noun: str
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
 
     def check(self, path: Path) -> None:
-        """Refuse another suffix, and a file that is there and of another kind; one of this kind may be replaced."""
+        """Raise an error for another suffix, or for an existing file of another kind."""
         if not path.name.lower().endswith(self.suffixes):
             *others, last = self.suffixes
             names = f"{', '.join(others)} or {last}" if others else last
@@ -62,10 +62,10 @@ def check_outputs(
     others: Iterable[str | Path | None] = (),
     overwrite: bool = False,
 ) -> None:
-    """Refuse an output that is an input of the task, or the same as another output, or a file that must stay.
+    """Raise an error for an output that is an input, repeats another output, or must be kept.
 
-    An output of an ``OutputKind`` may replace a file of that kind, any other only with ``overwrite``.  layers, runs,
-    others: what the task reads, see ``list_inputs``.  An output of None is not asked for.
+    An output with an ``OutputKind`` may replace a file of the same kind, any other only with ``overwrite``.  layers,
+    runs, others: the inputs, as in ``list_inputs``.  An output of None is skipped.
     """
     named = [(Path(path), kind) for path, kind in outputs if path is not None]
     inputs = tuple(list_inputs(layers, runs, others)) if any(paths.lexists(path) for path, _ in named) else ()
@@ -82,9 +82,9 @@ def check_outputs(
 def list_inputs(
     layers: ConfigLayers | None, runs: Iterable[str | Path | TrainedRun] = (), others: Iterable[str | Path | None] = ()
 ) -> Iterator[Path]:
-    """What a task reads: files of settings, data and distances, all files of its runs and of those they learn from.
+    """Yield the files that a task reads: settings, data, distances, and the files of runs and their teachers.
 
-    runs: their names, or those that were opened.
+    runs: names, or opened runs.
     """
     yield from (Path(other_path) for other_path in others if other_path is not None)
     entered = []

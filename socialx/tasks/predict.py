@@ -79,19 +79,19 @@ def predict(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Forecast:
-    """The next horizon of every sensor, after the last row of a file or after an earlier one.
+    """Forecast the next horizon of every sensor, from the last row of a file or from earlier rows.
 
-    data: a file of the run's network, by default the run's own; it needs no more rows than one history.  A pandas frame
-    is data too: wall times x sensor ids, readings in the unit of the run's own file.  Times are wall times of the file.
-    A prediction interval is one of what ``calibrate`` wrote.
+    data: a file of the run's network, by default the run's own, with at least one lookback of rows.  A pandas frame
+    (wall times x sensor ids, in the unit of the run's own file) or any table that ``convert`` reads also works: a table
+    is converted to a temporary file, and a note names the command that keeps one.  A zero-shot run takes a frame as a
+    table where ``meta_csv`` is given.  Times are wall times of the file.  A prediction interval comes from
+    ``calibrate``.  settings, sections: as in ``train``.
 
-    A table that ``convert`` reads is data too: it is converted to a temporary file, and a note says how to keep one.
-    So is a frame for a zero-shot run, if ``meta_csv`` is given.
+    A sensor with an incomplete lookback is forecast from the available observations, and ``Forecast.marks`` lists such
+    sensors.  Absent rows count as missing values.  A speed, flow or occupancy below 0 becomes 0, with a note.
 
-    A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
-    missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
-    Raises SocialxError for a file that does not fit the run, is too short or has no reading in the history, and for a
-    run without intervals; SettingsError for a time that the file does not have and a level that the run does not have.
+    Raises SocialxError for a file that does not fit the run, is too short or lacks observations in the lookback, and
+    for a run without intervals; SettingsError for a time outside the file and an uncalibrated level.
     """
     table_options = {
         "meta_csv": meta_csv,
@@ -147,35 +147,37 @@ def predict(
 
 
 def find_doubtful_values(store: Store) -> list[Message]:
-    """Messages on numbers of the last rows that may stand for no reading."""
+    """Return messages about values in the last rows that may stand for missing values."""
     rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
     return messages(examine(store.within(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The intervals of a run for the sensors at hand, and the level that is asked for."""
+    """The prediction intervals of a run for the sensors of a file, and the requested level."""
 
     intervals: ConformalIntervals
     level: float
 
     def add_bounds(self, forecast: Forecast, values: np.ndarray) -> Forecast:
-        """The same forecast with both ends.  values float32 [W,P,N,G]: what the model gave, before it was cut at 0."""
+        """Return the forecast with lower and upper bounds.  values: model output float32 [W,P,N,G] before clipping at
+        0.
+        """
         low, high = self.intervals.around(torch.from_numpy(values), self.level)
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
 def _note_known(run: Path, file: Path, days: int) -> None:
-    """Say how many days of a network are known, and which command scores such forecasts on its file."""
+    """Note the climatology days, and the command that scores such forecasts on the file."""
     few = f", and forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
     scored = "" if few else Command("evaluate", run, data=file, baselines=True)
     note(Message("", f"zero-shot forecast with {counted(days, 'day')} of history{few}", scored), detail=not few)
 
 
 def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
-    """The intervals of a run for the sensors of a problem; refuses a level that they do not have.
+    """Return the prediction intervals of a run for the sensors of an experiment.  Raises an error for another level.
 
-    issued: the second of the first issue.
+    issued: the first forecast origin, in seconds.
     """
     sensors = experiment.data.sensors.ids
     intervals, words = load_intervals(run, trained, experiment, issued)
@@ -198,11 +200,11 @@ def as_forecast(
     times: np.ndarray,
     observed: np.ndarray,
 ) -> Forecast:
-    """The values float32 [W,P,N,G] that the model gave for these issues int64 [W], with all that is known of them.
+    """Return model output float32 [W,P,N,G] for the origins int64 [W] as a Forecast with its context.
 
-    readings, reported, times, observed: what ``ContextReader`` says of the issues, of what they read and of what is
-    around them.  A value below 0 of a quantity that cannot be so becomes 0, because a linear head knows no bound.
-    Raises SocialxError where a value is not finite.
+    readings, reported, times, observed: from ``ContextReader``, about the lookback and the surrounding rows.  Negative
+    values of a non-negative quantity become 0, because a linear output layer is unbounded.  Raises SocialxError for
+    non-finite values.
     """
     refuse_overflow(run, values)
     data = experiment.data
@@ -237,9 +239,9 @@ def requested_times(
     end: Time | None = None,
     every: str | timedelta | None = None,
 ) -> np.ndarray:
-    """The issue times that are asked for, int64 [W], ascending; the time of the last row where nothing is.
+    """Return the requested forecast origins, int64 [W], ascending; by default the time of the last row.
 
-    Raises SettingsError for times outside of the file, and SocialxError for a file that is shorter than one history.
+    Raises SettingsError for times outside the file, and SocialxError for a file shorter than one lookback.
     """
     store, step_s = experiment.data.store, 60 * context.step_minutes
     first = int(store.seconds.min()) + (context.lookback - 1) * step_s
@@ -277,7 +279,7 @@ def requested_times(
 
 
 def _explain_late_time(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
-    """What to say of an issue time after the last row, and what helps: how far its forecast reaches, and what would."""
+    """Return a problem and a remedy for an origin after the last row: the reach of forecasts, or a longer horizon."""
     store, horizon = experiment.data.store, experiment.data.horizon
     minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
     reaches = as_text(last + 60 * minutes)
@@ -295,11 +297,11 @@ def _explain_late_time(experiment: Experiment, argument: str, second: int, last:
 def find_origins(
     experiment: Experiment, context: ContextReader, times: np.ndarray, argument: str | None = None
 ) -> np.ndarray:
-    """Those of these times that are the time of a row, int64 [W]: a forecast is issued at each of them.
+    """Return the times that have a row, int64 [W]; each is a forecast origin.
 
-    argument: ``at`` or ``start``, with which a user asked for them; None: it is the last row.  Notes say which times
-    have no row, how old the last row is, and which rows of the context are missing.  Raises SettingsError where no
-    time has a row, and SocialxError for a single history without any reading.
+    argument: ``at`` or ``start`` where a user chose the times; None for the last row.  Notes list times without a row,
+    the age of the last row, and rows missing from the context.  Raises SettingsError where all times lack a row, and
+    SocialxError for a single lookback without observations.
     """
     store = experiment.data.store
     has_row = context.rows_at(times) >= 0
@@ -337,7 +339,7 @@ def find_origins(
 
 
 def _last_observation(store: Store, second: int) -> int | None:
-    """The time of the last row before this one in which any sensor has a valid reading, in seconds."""
+    """Return the time of the last row before ``second`` with a valid observation, in seconds."""
     for rows in reversed(list(pages(0, len(store.seconds)))):
         with_reading = store.read(rows)[1].any(axis=1) & (store.seconds[rows] < second)
         if with_reading.any():

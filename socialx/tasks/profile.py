@@ -1,4 +1,4 @@
-"""``profile``: real training steps -> where their time goes, and which setting to change."""
+"""``profile``: real training steps -> where the time goes, and settings to change."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def profile(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Profile:
-    """Run real training steps, measure where the time goes, and say which setting would make them faster.
+    """Run real training steps, measure where the time goes, and find settings that would make training faster.
 
-    The arguments are those of ``train``; ``profile={"steps": 50}`` says how long.  After the measured steps a few more
-    are taken under a trace, of kernels on CUDA and of operators on a CPU; trace: a file for it, ``.json`` or
-    ``.json.gz``, which Perfetto opens.  Nothing is kept of the model that is trained meanwhile.
+    data, settings, preset, sections: as in ``train``; ``profile={"steps": 50}`` sets the length.  trace: a ``.json`` or
+    ``.json.gz`` file for Perfetto, from a few more steps that trace kernels on CUDA and operators on a CPU. progress: a
+    callback for progress events.  The trained model is discarded.
 
-    Of several processes, which torchrun starts, each returns its own profile.
+    Under torchrun each process returns its own profile.  Raises SettingsError for wrong settings, and SocialxError
+    where memory runs out.
     """
     with init_process_group(progress) as group:
         with group.all_or_none():
@@ -79,7 +80,7 @@ def profile(
 
 
 def loading_facts(experiment: Experiment, loader: Loader) -> Section:
-    """What is known of a loader before it is measured."""
+    """Return the facts about a loader that need no measurement."""
     settings, data = experiment.settings.loader, experiment.data
     sensors, features = data.source.shape
     size = series_bytes(len(data.store.seconds), sensors, features)

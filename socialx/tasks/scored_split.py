@@ -1,4 +1,4 @@
-"""The windows that are scored, and what forecasts them: what evaluate, explain and report start from."""
+"""The windows to score with their models: the start of evaluate, explain and report."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from socialx.training.run_folder import TrainedRun, open_run
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """Windows of a split, in the order of time, and the runs and files that forecast them.
+    """Windows of a split in time order, with the runs and files that forecast them.
 
-    places: of the windows in the split, int64 [W].  period: in which all of them lie, None: they are the whole split.
-    experiment: of the first run, and of the file alone where there is no run.  runs: as they were opened.
-    recorded: what files forecast, float32 [W,P,N,G].
+    indices: of the windows in the split, int64 [W].  period: the time range of the windows, or None for the whole
+    split.  experiment: of the first run, or of the file alone.  runs: the opened runs.  recorded: forecasts from files,
+    float32 [W,P,N,G].
     """
 
     split: str
@@ -56,44 +56,44 @@ class ScoredSplit:
 
     @property
     def data(self) -> Dataset:
-        """The file, which all runs share."""
+        """The data set, which all runs share."""
         return self.experiment.data
 
     @property
     def device(self) -> torch.device:
-        """Where models forecast and questions add up."""
+        """The device for models and metrics."""
         return self.experiment.precision.device
 
     @property
     def protocol(self) -> ScoringProtocol:
-        """What the scores of these runs on these windows depend on."""
+        """The protocol for the scores of these runs on these windows."""
         return self.experiment.protocol.with_trained(self.trained, self.period)
 
     @property
     def origins(self) -> np.ndarray:
-        """When the forecast of each window is issued, int64 [W] in seconds."""
+        """The forecast origin of each window, int64 [W] in seconds."""
         return self.data.store.seconds[self.data.forecast_rows(self.split, self.indices)[0] - 1]
 
     def models(self) -> dict[str, nn.Module]:
-        """The models of the runs and of the files, by their names."""
+        """Return the models of runs and files by name."""
         runs = {name: experiment.model for name, experiment in self.experiments.items()}
         return runs | {name: PrecomputedModel(values) for name, values in self.recorded.items()}
 
     def baselines(self) -> dict[str, nn.Module]:
-        """The reference forecasts for the file, by their names, on the device."""
+        """Return the baselines for the file by name, on the device."""
         return {name: model.to(self.device) for name, model in references(self.data).items()}
 
     def scores(self) -> RunningScores:
-        """The question how large the errors of a model are."""
+        """Return a metric for the size of errors."""
         means = [self.data.moments[name].mean for name in self.data.targets]
         return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
 
     def score_climatology_days(
         self, days_choices: Sequence[int | None] = (), frozen: bool = False
     ) -> dict[str, ModelScores]:
-        """The scores of the runs that know so many days before each day of issue, as ``Dataset.usual``, by their names.
+        """Score the runs with N climatology days before each origin, as in ``Dataset``, by name.
 
-        frozen: also of those that read past days, with what was known when training ended.
+        frozen: also score runs that read a climatology with the climatology from the end of training.
         """
         scores = {}
         for run, experiment in self.experiments.items():
@@ -112,7 +112,7 @@ class ScoredSplit:
         return free_flow_of(self.data)
 
     def errors(self, congestion: bool = False) -> RunningErrors:
-        """The question where a model errs; congestion: also below half of the free-flow speed, which is measured."""
+        """Return a metric for the breakdown of errors; congestion adds speeds below half the free-flow speed."""
         data = self.data
         free_flow = torch.from_numpy(self._free_flow).to(self.device) if congestion else None
         first = data.forecast_rows(self.split, self.indices)[0]
@@ -122,7 +122,7 @@ class ScoredSplit:
         return RunningErrors(data.horizon, data.sensors.ids, data.store.step_minutes, self.device, free_flow, holiday)
 
     def intervals(self, run: str) -> ConformalIntervals:
-        """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""
+        """Return the prediction intervals of a run for these sensors.  Raises SocialxError for an uncalibrated run."""
         experiment = self.experiments[run]
         intervals, _ = load_intervals(self.runs[run], self.trained[run], experiment, int(self.origins[0]))
         return intervals.of(self.data.sensors.ids, self.device, experiment.protocol.targets)
@@ -136,11 +136,11 @@ def load_scored_split(
     end: Time | None = None,
     files: Sequence[str] = (),
 ) -> ScoredSplit:
-    """Load these runs, or open the data alone where there is none, and choose the windows.
+    """Load the runs, or the data alone, and choose the windows to score.
 
-    files: of forecasts; only windows that all of them forecast are scored, and a note says their share.  Raises
-    SettingsError for a split that does not exist, for a period without a window, and where runs have different windows;
-    SocialxError as ``load_trained`` and ``read_forecasts`` do.
+    files: forecast files; only windows that all files forecast are scored, and a note states the fraction.  Raises
+    SettingsError for an unknown split, a period without windows, and runs with different windows; SocialxError as
+    ``load_trained`` and ``read_forecasts`` do.
     """
     if split not in (*SPLITS, ALL):
         raise SettingsError(Argument("split", split), f"one of {', '.join(SPLITS)}, {ALL}")
@@ -188,7 +188,7 @@ def load_scored_split(
 
 
 def describe_forecasts(data: Dataset, split: str, indices: np.ndarray, name: str) -> Scored:
-    """What is known of forecasts of these windows, which a run or a file of this name makes."""
+    """Return the metadata of forecasts for these windows, from the run or file ``name``."""
     return Scored(
         run=name,
         dataset=data.store.dataset_name,
@@ -204,7 +204,7 @@ def describe_forecasts(data: Dataset, split: str, indices: np.ndarray, name: str
 
 
 def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray) -> None:
-    """Raise SocialxError that says why these forecasts [W,P,N,G] have no whole window: what they lack everywhere."""
+    """Raise SocialxError with the reason why forecasts [W,P,N,G] lack a complete window."""
     there = np.isfinite(values)
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(split)[0] - 1]
@@ -222,7 +222,7 @@ def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray)
 
 
 def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
-    """Say that a run that was trained on the first days of a file is scored on its first days too."""
+    """Note that a run trained on the first days of a file is scored on these days."""
     store, days = experiment.data.store, experiment.settings.data.days
     if days is None or layers.of_call("data.days") is not None:
         return
@@ -235,7 +235,7 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
 
 
 def _note_seen(run: str, scored: ScoredSplit) -> None:
-    """Say which windows a run may have seen in its training, where its file has grown since, and how to leave them."""
+    """Note which windows a run may have seen in training, in a file that has grown, and how to exclude them."""
     protocol, trained = scored.experiment.protocol, scored.trained[run]
     if None in (protocol.first_time, trained.first_time, trained.last_time):
         return
@@ -255,10 +255,10 @@ def _note_seen(run: str, scored: ScoredSplit) -> None:
 
 
 def select_windows(data: Dataset, split: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:
-    """The windows of a split whose forecast lies from start to end, both included, as places int64 [W] in the split.
+    """Return the windows of a split with forecasts between start and end, as indices int64 [W], and the period.
 
-    None: the first and the last row of the file.  Without both, all windows and no period.  Raises SettingsError for a
-    time outside of the file, and where no window of the split lies in the period.
+    None for start or end means the first or last row of the file; without both, all windows are returned and the period
+    is None.  Raises SettingsError for a time outside the file, and for a period without windows.
     """
     seconds = data.store.seconds
     first, last = (seconds[rows] for rows in data.forecast_rows(split))  # of each forecast

@@ -48,7 +48,7 @@ SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a
 
 @dataclass(frozen=True, repr=False)
 class Run(ResultRepr):
-    """A trained model in its folder, and its finished epochs."""
+    """A trained model in its run folder, with the finished epochs."""
 
     path: Path
     settings: Settings
@@ -58,7 +58,7 @@ class Run(ResultRepr):
 
     @property
     def best(self) -> EpochRow | None:
-        """The epoch with the lowest validation MAE, whose weights are kept; None where none has ended."""
+        """The epoch with the lowest validation MAE, whose weights are kept; None before the first epoch ended."""
         return min(
             self.epochs, key=lambda row: math.inf if row.validation_mae is None else row.validation_mae, default=None
         )
@@ -67,7 +67,7 @@ class Run(ResultRepr):
         return str(self.path)
 
     def headline(self) -> str:
-        """Where it is, how long it trained, and its best epoch."""
+        """Return the folder, the number of epochs and the best epoch."""
         best = self.best
         line = f"{self.path}, {len(self.epochs)} of {self.settings.trainer.max_epochs} epochs"
         if best is None or best.validation_mae is None:
@@ -75,17 +75,17 @@ class Run(ResultRepr):
         return f"{line}, best validation MAE {best.validation_mae:.4f} {self.unit} in epoch {best.epoch}"
 
     def table(self) -> list[dict[str, Any]]:
-        """Its epochs."""
+        """Return the epochs."""
         return [asdict(row) for row in self.epochs]
 
     @property
     def unit(self) -> str:
-        """Unit of the first target, and so of the errors."""
+        """The unit of the first target, and so of the errors."""
         return self.protocol.unit
 
 
 def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
-    """The folders of one or several runs, or files of forecasts, as text.  SettingsError for what is none."""
+    """Return run folders or forecast files as text.  Raises SettingsError for another type."""
     several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) and not is_frame(runs) else [runs]
     for run in several:
         if not isinstance(run, str | PathLike | Run):
@@ -95,7 +95,7 @@ def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
 
 
 def load_run(path: str | Path) -> Run:
-    """A run that was trained before.  Raises SocialxError where the folder is none."""
+    """Load a trained run from its folder.  Raises SocialxError where ``path`` is not a run folder."""
     run = open_run(Path(path))
     values = run.values
     if named := values.get("data.path"):
@@ -114,16 +114,16 @@ def train(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Run:
-    """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
+    """Train a model, and write a run folder that can repeat, resume, score and use the training.
 
-    data: the HDF5 file, or the section ``data`` as a mapping.  settings: a tree of ``load_settings``; sections such as
-    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``init_from=RUN``,
-    whose weights it starts from.  preset: ``mlp-small``, ``xlstm-small`` or ``xlstm-large``, a set of settings below
-    all of these. run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``,
+    data: the HDF5 file, or the section ``data`` as a mapping.  settings: a tree from ``load_settings``.  preset:
+    ``mlp-small``, ``xlstm-small`` or ``xlstm-large``, a base below all other settings.  sections: overrides such as
+    ``model={"width": 64}``, or single settings by name such as ``max_epochs=1``, ``run_dir="runs/mine"`` (by default
+    ``runs/DATASET-DATE-TIME``) and ``init_from=RUN``, the run to fine-tune.  progress: a callback for ``Work``,
     ``Start``, ``Epoch`` and ``Note`` events.
 
-    Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
-    after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
+    Ctrl-C ends training after the current step; the returned run is then ``interrupted`` and can be resumed.  Raises
+    SettingsError for wrong settings, and SocialxError for unusable files.
     """
     with init_process_group(progress) as group:
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
@@ -140,10 +140,10 @@ def train(
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training starts from.
+    """The start of a training.
 
-    origin: where each setting came from.  old: the run that goes on, None: a new one begins.  overwrite: a run that is
-    in the folder goes.
+    origin: the source of each setting.  old: the run to resume, or None for a new run.  overwrite: whether to replace a
+    run in the folder.
     """
 
     experiment: Experiment
@@ -153,9 +153,9 @@ class Plan:
 
 
 def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
-    """The plan of a training: a new one, one that goes on, or one that starts from the weights of a run.
+    """Plan a training: new, resumed, or fine-tuned from the weights of a run.
 
-    Raises SettingsError and SocialxError for what does not go together, and for data of another run.
+    Raises SettingsError and SocialxError for conflicting arguments, and for the data of another run.
     """
     if resume:
         _refuse_with_resume(resume, layers, overwrite)
@@ -178,18 +178,18 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
 
 
 def plan_new(loaded: Loaded, overwrite: bool) -> Plan:
-    """The plan of a training with fresh weights."""
+    """Plan a training with fresh weights."""
     return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
 
 
 def plan_fine_tuning(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
-    """The plan of a training with weights and scaler of a run, in a folder of its own."""
+    """Plan a training from the weights and scaler of a run, in a new folder."""
     experiment = build(loaded.settings, moments=start.protocol.scaler)
     return Plan(load_start_weights(start, experiment), loaded.origin, overwrite=overwrite)
 
 
 def plan_resumed(old: TrainedRun, loaded: Loaded) -> Plan:
-    """The plan of a run that goes on.  Raises SocialxError for data and roads other than those of its training."""
+    """Plan a resumed training.  Raises SocialxError where data or roads differ from the training."""
     loaded.note_unread()
     settings, trained = loaded.settings, old.protocol
     holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
@@ -202,7 +202,7 @@ def plan_resumed(old: TrainedRun, loaded: Loaded) -> Plan:
 
 
 def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrite: bool) -> None:
-    """Raise SettingsError for arguments that a run which goes on does not take."""
+    """Raise SettingsError for arguments that conflict with ``resume``."""
     if overwrite:
         both = f"{Argument('resume')} and {Argument('overwrite')} exclude each other"
         raise SettingsError("", both, "give one of them")
@@ -215,7 +215,7 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
 
 
 def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
-    """Train as planned, in the folder ``path``, and measure the intervals of the best epoch."""
+    """Train as planned in the folder ``path``, and calibrate the best epoch."""
     with ExitStack() as stack:
         with group.all_or_none():
             experiment = add_teacher_forecasts(plan.experiment)
@@ -268,7 +268,9 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
 
 
 def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: int | None = None) -> Loader:
-    """The batches of the training split; shard: windows of those of which the order is made, None: as the data says."""
+    """Return the loader of the training split.  shard: windows per shard in the epoch order; None: as the data set
+    chooses.
+    """
     settings, train_climatology_days = experiment.settings, experiment.data.train_climatology_days
     size, seed = settings.loader.batch_size, settings.trainer.seed
     return experiment.data.loader(
@@ -277,9 +279,9 @@ def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: in
 
 
 def load_extra_networks(experiment: Experiment) -> list[Experiment]:
-    """The problems of the further files that the model learns from, normalised as the first one is, at their own pace.
+    """Load the additional training files, scaled like the first file at each network's free-flow speed.
 
-    Raises SocialxError for a file of another unit or time step, and for one that has sensors of another one.
+    Raises SocialxError for a file with another unit or time step, and for one that repeats sensors.
     """
     others, networks = [], {experiment.data.store.path: _sensor_locations(experiment)}
     for path in experiment.settings.data.extra_data:
@@ -305,7 +307,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
 
 
 def _sensor_locations(experiment: Experiment) -> dict[str, tuple[str, ...]]:
-    """The position of each sensor by its id, in thousandths of a degree: two networks may use one id."""
+    """Return the location of each sensor by id, in thousandths of a degree: two networks may share an id."""
     sensors = experiment.data.sensors
     degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
     return {name: tuple(f"{degree:.3f}" for degree in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
@@ -314,9 +316,9 @@ def _sensor_locations(experiment: Experiment) -> dict[str, tuple[str, ...]]:
 def make_loaders(
     networks: Sequence[Experiment], group: ProcessGroup = SINGLE, shard: int | None = None
 ) -> tuple[Loader, Loader]:
-    """The batches of the training and of the validation split; of several networks in turn, with the first one's model.
+    """Return the training and validation loaders; several networks take turns with the first network's model.
 
-    shard: as of ``train_loader``, of the first network.
+    shard: as in ``train_loader``, for the first network.
     """
     size, seed = networks[0].settings.loader.batch_size, networks[0].settings.trainer.seed
     first, *others = [train_loader(network, group, None if index else shard) for index, network in enumerate(networks)]
@@ -330,9 +332,9 @@ def make_loaders(
 
 
 def add_teacher_forecasts(experiment: Experiment) -> Experiment:
-    """The problem with the mean forecast of its teachers for each training window: they are asked once.
+    """Add the mean forecast of the teachers for each training window, computed once.
 
-    Raises SettingsError for one of other windows, and SocialxError for one of another network.
+    Raises SettingsError for a teacher with other windows, and SocialxError for a teacher of another network.
     """
     settings, device, teachers = experiment.settings, experiment.precision.device, []
     layers = ConfigLayers.of(None, {"data": settings.data.path, "device": str(device)})
@@ -350,7 +352,7 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
 
 
 def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
-    """The mean forecast of some models for each batch of their training windows, float32 [B,P,N,G]."""
+    """Yield the mean forecast of the teachers for each batch of training windows, float32 [B,P,N,G]."""
     models, size = [teacher.model.eval() for teacher in teachers], teachers[0].settings.loader.batch_size
     loaders = [teacher.data.loader("train", size) for teacher in teachers]
     with work("forecasts of the teachers", loaders[0].num_windows, "windows") as bar, torch.no_grad():
@@ -362,9 +364,10 @@ def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
 
 
 def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SINGLE) -> Learner:
-    """The model with its optimizer and schedule over all epochs; batches: of an epoch, in each process.
+    """Return the model with its optimizer and schedule over all epochs.  batches: per epoch, in each process.
 
-    An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
+    Each target's error is weighted by its standard deviation relative to the first target; a single target gives the
+    MAE.
     """
     t = experiment.settings.trainer
     deviation = [moments.std for moments in experiment.data.network.targets]
@@ -387,7 +390,7 @@ def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SIN
 
 
 def cuda_graph_blocker(experiment: Experiment, processes: int) -> str:
-    """Why ``trainer.cuda_graph: auto`` records no steps; empty: it does."""
+    """Return why ``trainer.cuda_graph: auto`` is off, or '' if it is on."""
     if experiment.precision.device.type != "cuda":
         return "not on CUDA"
     if processes > 1:
@@ -399,7 +402,7 @@ def cuda_graph_blocker(experiment: Experiment, processes: int) -> str:
 
 
 def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
-    """What is about to be trained, and on what; notes what is not wise, and what several processes share."""
+    """Return the Start event of a training, with notes on slow choices and on the batch that processes share."""
     settings, precision = experiment.settings, experiment.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
         note(Message("", "torch cannot use the GPU of this machine, so training runs on the CPU", Command("doctor")))
@@ -432,7 +435,7 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
 
 
 def describe_compute(experiment: Experiment, processes: int = 1) -> str:
-    """What computes on a card, and why it is not the fastest that there is."""
+    """Return which implementation runs on the GPU, with the reason where a faster one is unavailable."""
     settings = experiment.settings
     text = str(settings.model.kind)
     if model_of(settings.model.kind).social:

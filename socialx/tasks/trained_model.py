@@ -1,8 +1,8 @@
-"""A run folder -> its trained model, for the data at hand: what all that uses a run starts from.
+"""A run folder -> the trained model for a data file: the start of every task that uses a run.
 
-A zero-shot model takes half the speed of a freeway for congestion, and forecasts that it ends.  On the streets of
-a city it is free flow.  Mean and deviation of such a network are therefore those of the training times a pace.  It is a
-power of the fourth root of 2, so that a network that differs by less than 9 % is left as it is.
+A zero-shot model takes half the freeway speed for congestion and forecasts its end, yet on city streets that speed is
+free flow.  Mean and deviation of such a network are therefore the training statistics times the free-flow ratio,
+rounded to the fourth root of 2, so that a network within 9 % keeps the training statistics.
 """
 
 # Shape letters: N sensors, F inputs, G targets
@@ -40,10 +40,9 @@ MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 def adapt_to_file(
     experiment: Experiment, state: dict[str, Tensor], trained: ScoringProtocol
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Weights and protocol of a run, as if it had been trained on speeds in the units and at the pace of this file.
+    """Rescale the scaler statistics of a run to the units and free-flow speed of a file; return weights and protocol.
 
-    Everything else in the weights is of normalised readings: mean and deviation alone have a unit.  The rule for
-    missing readings of another network is that of the file.
+    Every other weight acts on normalised observations.  On another network the missing-value rule comes from the file.
     """
     protocol, changed, units, ratios = experiment.protocol, {}, {}, {}
     for name, of_file, of_run in (
@@ -68,9 +67,9 @@ def adapt_to_file(
 
 
 def resampling_factor(settings: Settings, trained: ScoringProtocol) -> int:
-    """How many steps of a zero-shot run are one of the file that it forecasts; 1: it has the file's own step.
+    """Return file step / model step for a zero-shot run; 1 if the steps are equal.
 
-    Raises SocialxError for a step that is no multiple of the run's, or too long for its history and horizon.
+    Raises SocialxError unless the file step is a multiple of the run's step that divides lookback and horizon.
     """
     if settings.data.path is None:
         return 1
@@ -85,11 +84,10 @@ def resampling_factor(settings: Settings, trained: ScoringProtocol) -> int:
 
 
 def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
-    """The problem with weights and scaler of a run, from which its training starts, in the units of the file.
+    """Load the weights and scaler of a run to fine-tune, in the units of the file.
 
-    Its tables of sensors are taken where the sensors are the same ones, in any order; a run that takes new ones gives
-    zeros to these.  Raises SocialxError where the data are not what the run was trained for, and where the weights are
-    not those of its settings.
+    Sensor embeddings are matched by id; new sensors start from zeros where the run takes new sensors.  Raises
+    SocialxError where the data or the weights do not fit.
     """
     name, data, weights = experiment.settings.trainer.init_from, experiment.data, run.read_weights()
     state, adapted = adapt_to_file(experiment, weights.state, run.protocol)
@@ -114,11 +112,11 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
 def load_intervals(
     run: TrainedRun, trained: Trained, experiment: Experiment, issued: int
 ) -> tuple[ConformalIntervals, str]:
-    """The prediction intervals of a run for a file, and in words what errors they are of.
+    """Return the prediction intervals of a run for a file, and words for intervals from elsewhere.
 
-    Those of its calibration have no words.  On a network or at a step that it was not calibrated on, a run for any
-    network has those of its forecasts in the week before the second issued.  Where too little was read then, those of
-    its calibration are a first guess.  Raises SocialxError where there are none.
+    On its calibrated network and step a run uses its stored intervals, without words.  Elsewhere a zero-shot run
+    measures the errors of its forecasts in the week before the second ``issued``; with too few observations the stored
+    intervals are a first guess.  Raises SocialxError for an uncalibrated run.
     """
     data, protocol = experiment.data, experiment.protocol
     calibrated = run.read_intervals(trained.weights) if run.intervals.exists() else None
@@ -145,7 +143,7 @@ def load_intervals(
 
 
 def match_sensors(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
-    """Where each sensor of a file stands among those of a run, -1: it is new to the run."""
+    """Return the index of each file sensor in a run, or -1 for a new sensor."""
     index_by_id = {name: number for number, name in enumerate(sensors)}
     return [index_by_id.get(name, -1) for name in ids]
 
@@ -153,9 +151,9 @@ def match_sensors(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
 def _align_sensors(
     state: dict[str, Tensor], ids: Sequence[str], sensors: Sequence[str], run: Path, file: Path
 ) -> dict[str, Tensor]:
-    """The weights of a run of these sensors for those of a file; a note names the new ones.
+    """Return the weights of a run in the sensor order of a file, with a note on new sensors.
 
-    Raises SocialxError where all of them are new.
+    Raises SocialxError where all sensors are new.
     """
     indices = match_sensors(ids, sensors)
     new = [name for name, index in zip(ids, indices, strict=True) if index < 0]
@@ -169,9 +167,9 @@ def _align_sensors(
 
 
 def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
-    """The settings of a run, as ``Layers.of_run``, with its own file where that is now, unless the user names another.
+    """Load the settings of a run, with its data file at the current path unless the user names data.
 
-    Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.
+    Readers of the file must call ``refuse_other_file``.  Raises SocialxError where the file is gone.
     """
     values = run.values
     if (named := values.get("data.path")) and layers.data is None:
@@ -185,7 +183,7 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Lo
 
 
 def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
-    """Raise SocialxError where a file that nobody named has other readings than the one that a run was trained on."""
+    """Raise SocialxError where a file that nobody named differs from the training data."""
     if run.has_training_data(stores):
         return
     protocol, path = run.protocol, next(iter(stores.values())).path
@@ -196,7 +194,7 @@ def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
 
 
 def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
-    """Say which sensors of a file a run leaves out, because it was trained without them."""
+    """Note the sensors of a file that a run leaves out."""
     store, kept_ids = experiment.data.store, {*experiment.data.sensors.ids}
     ids = open_store(store.path, store.feature).sensors.ids
     if new := [vdid for vdid in ids if vdid not in kept_ids]:
@@ -206,7 +204,7 @@ def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
 
 
 def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyStats) -> Experiment:
-    """The problem with what a run knows of earlier days, in the units of the file."""
+    """Add the stored climatology of a run to the data, in the units of the file."""
     indices, trained = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol
     if (
         not experiment.data.train_climatology_days
@@ -223,11 +221,7 @@ def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: Daily
 def _adapt_and_check(
     run: TrainedRun, experiment: Experiment, state: dict[str, Tensor], tied: bool, same_missing: bool
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Weights and protocol of a run for a file, as ``adapt_to_file``; refuses one that does not fit, as
-    ``refuse_other``.
-
-    tied: the run forecasts its own sensors alone.
-    """
+    """Return weights and protocol of a run as ``adapt_to_file``, checked by ``refuse_other``."""
     protocol, adapted, file = experiment.protocol, run.protocol, experiment.data.store.path
     for message in find_unit_mismatches(file, protocol, adapted):
         note(message)
@@ -241,7 +235,7 @@ def _adapt_and_check(
 def _build_for_run(
     run: TrainedRun, layers: ConfigLayers, first: Experiment | None, split: bool
 ) -> tuple[Experiment, RunWeights, DailyStats | None]:
-    """The problem of a run with fresh weights, as ``load_trained`` is asked for it; its own ones, and what it knows."""
+    """Build the experiment of a run with fresh weights, and return it with stored weights and climatology."""
     loaded = load_run_settings(run, layers, SCORING)
     settings = loaded.in_full_precision(run.settings)
     holidays = run.holidays(settings.data.holidays, loaded.origin["data.holidays"])
@@ -272,12 +266,12 @@ def load_trained(
     split: bool = True,
     same_missing: bool = False,
 ) -> tuple[Experiment, Trained]:
-    """The problem of a run with its trained weights on the device, and what they were trained on.
+    """Load a run with trained weights on the device, and describe its training.
 
-    first: of another run, whose windows this one shares.  split: whether the file is cut into parts; where it is not,
-    its sensors are matched by id.  same_missing: a file with another rule for missing readings is refused; without it
-    a line says so.  Raises SocialxError where the file has other features, another time step or, with
-    sensor tables in the model, another network, and where the weights are not those of the settings.
+    first: the experiment of another run with the same windows.  split: whether to cut the file into splits; otherwise
+    sensors are matched by id.  same_missing: refuse another missing-value rule, which is otherwise noted.  Raises
+    SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit the
+    settings.
     """
     run = open_run(run) if isinstance(run, Path) else run
     experiment, weights, climatology = _build_for_run(run, layers, first, split)
@@ -317,14 +311,16 @@ def load_trained(
 
 
 def free_flow_ratio(protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> float:
-    """The pace of a network against that of a training: 1 for the network itself, and for what is no speed."""
+    """Return the free-flow speed of a network relative to the training: 1 for the same network and for other
+    quantities.
+    """
     return float(_rounded_ratios(np.array(protocol.free_flow.get(target, 0.0)), protocol, trained, target))
 
 
 def find_unit_mismatches(path: Path, protocol: ScoringProtocol, trained: ScoringProtocol) -> list[Message]:
-    """Questions about speeds of a file whose free flow is that of the training if they have the other unit.
+    """Return a question for each speed whose free flow suggests the other unit.
 
-    Those of the network of the training are asked about wherever they are 1.4 times as fast as there, or as slow.
+    On the training network the limit is a factor of 1.4, in either direction.
     """
     messages = []
     for name, unit in protocol.targets.items():
@@ -341,7 +337,7 @@ def find_unit_mismatches(path: Path, protocol: ScoringProtocol, trained: Scoring
 
 
 def _speed_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> np.ndarray:
-    """How many times as fast speeds of free flow are as in the training, of any shape; 1 where nothing was read."""
+    """Return file / training free-flow ratios of any shape; 1 without data."""
     units, trained_flow = (
         (protocol.targets.get(target, ""), trained.targets.get(target, "")),
         trained.free_flow.get(target, 0.0),
@@ -352,7 +348,7 @@ def _speed_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: ScoringP
 
 
 def _rounded_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> np.ndarray:
-    """The paces of speeds of free flow of the file, of any shape; 1 where nothing was read."""
+    """Return the free-flow ratios rounded to a fourth root of 2, of any shape; 1 without data."""
     is_same = protocol.network == trained.network
     return (
         np.ones_like(flow)
@@ -362,11 +358,11 @@ def _rounded_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: Scorin
 
 
 def rescale_to_free_flow(experiment: Experiment, trained: ScoringProtocol, before: int | None = None) -> None:
-    """Give the model of a run, whose protocol is ``then``, mean and deviation at the pace of each sensor, [N,F].
+    """Set mean and deviation [N,F] of a model from its training statistics and each sensor's free-flow ratio.
 
-    The 28 days until the second ``before`` tell it, None: those until the training rows end.  With less than a day all
-    sensors have the pace of the network, because an hour of congestion is no free flow.  A line says so where most
-    sensors have a pace other than 1.
+    trained: the protocol of the run.  before: the free flow is measured in the 28 days until this second; None: until
+    the training rows end.  With less than a day all sensors share the network ratio, because an hour of congestion is
+    not free flow.  A note is written where most ratios differ from 1.
     """
     protocol, data, model = experiment.protocol, experiment.data, getattr(experiment.model, "model", experiment.model)
     scaler = getattr(model, "scaler", None)

@@ -1,4 +1,4 @@
-"""Data as a user has it -> an HDF5 file while a block runs: a frame or a table becomes a temporary one."""
+"""User data -> an HDF5 file while a block runs: a frame or a table becomes a temporary file."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after
 def as_file(
     data: Data, run: TrainedRun, layers: ConfigLayers, options: Mapping[str, Any]
 ) -> Iterator[tuple[Data, ConfigLayers]]:
-    """The data, and the settings as the user named them; a frame or a table is a temporary file while the block runs.
+    """Yield the data as a file, and the settings as the user named them.
 
-    A frame has the facts of the file that the run was trained on; for a zero-shot run it is a table if something
-    is said about it.  said: what the user says about a table, by argument of ``convert``.  Messages of the block name
-    the frame or the table, never the temporary file.
+    A frame takes unit, zone and locations from the training file; a zero-shot run reads a frame as a table where
+    ``options`` are given.  options: arguments of ``convert`` for a table.  Messages of the block name the frame or the
+    table in place of the temporary file.
     """
     options = {name: value for name, value in options.items() if value is not None}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
@@ -86,14 +86,14 @@ def as_file(
 
 
 def _exists(path: Path) -> bool:
-    """Whether a file, a folder or an archive has this name; whoever opens it tells what is wrong with the name."""
+    """Return whether the path exists; the opener reports an invalid path."""
     with suppress(OSError):
         return whole(path).exists()
     return False
 
 
 def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed: bool) -> None:
-    """Raise SettingsError for what is said about a table where the data is none."""
+    """Raise SettingsError for table options where the data is not a table."""
     name = next((option for option in ("missing", "resample") if option in options), next(iter(options)))
     problem, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **options))
     if name in ("missing", "resample"):
@@ -107,9 +107,9 @@ def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed:
 
 @contextmanager
 def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> Iterator[None]:
-    """Convert a table to a temporary file, and name the table in the messages of the block.
+    """Convert a table to a temporary file, and name the table in messages of the block.
 
-    said: as ``convert`` takes it.  A note says how to keep the file.
+    given: the options for ``convert``.  A note names the command that keeps the file.
     """
     from socialx.tasks.data_files import write_file  # it loads what downloads files
 
@@ -135,9 +135,9 @@ def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> I
 
 
 def _write_for_predict(text: str, others: Collection[str], with_options: Callable[[Mapping[str, Any]], Command]) -> str:
-    """A marked text about a table with the arguments of ``predict``.
+    """Rewrite the arguments in a message about a table as arguments of ``predict``.
 
-    others: arguments that only ``convert`` has; ``with_options`` makes the command that takes their place.
+    others: arguments that only ``convert`` has; ``with_options`` makes the command for them.
     """
 
     def write_command(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, read without running code from the file (``weights_only``)."""
+"""Checkpoint files, written atomically and read without running code from the file (``weights_only``)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeErr
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write tensors and plain values to ``path``: the old file or the complete new one is there at every moment."""
+    """Write tensors and plain values to ``path`` atomically: the old file or the complete new file is there."""
     with atomic_write(path) as temporary:
         torch.save(content, temporary)
 
 
 def snapshot(content: dict[str, Any]) -> dict[str, Any]:
-    """The same content with every tensor in the host's memory, of its own: a step that follows leaves it alone.
+    """Return a copy of ``content`` with every tensor cloned into host memory, safe from later training steps.
 
-    Tensors of a CUDA device arrive in one copy for each type, so that the device is waited for once.
+    Tensors on a CUDA device arrive in one copy per type, so the host waits for the device once.
     """
     leaves, structure = tree_flatten(content)
     indices_by_type: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
@@ -52,10 +52,10 @@ def snapshot(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
-    """Read a checkpoint that holds these keys onto ``device``.
+    """Read a checkpoint that holds ``keys`` onto ``device``.
 
-    A checkpoint is a zip archive with a CRC of each tensor, which torch does not look at: it is compared first.  Raises
-    SocialxError where the file is missing, damaged, or something else.
+    A checkpoint is a zip archive with a CRC per tensor, which torch ignores, so the CRCs are compared first.  Raises
+    SocialxError where the file is missing, damaged or another kind of file.
     """
     try:
         check_regular(path)
@@ -75,7 +75,7 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
 
 
 def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, Any]]:
-    """The states of the generators that dropout draws from on this device, of every process."""
+    """Return the random states of every process for dropout on ``device``."""
     cpu = group.all_gather(torch.get_rng_state())
     if device.type != "cuda":
         return [{"cpu": state, "cuda": None} for state in cpu]
@@ -84,10 +84,9 @@ def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, An
 
 
 def set_random_state(states: Any, device: torch.device, group: ProcessGroup) -> None:
-    """Put this process's state of ``random_state`` back.
+    """Restore the state of this process from ``random_state``.
 
-    A run that moves from a CPU to a card starts that card's generator anew, one with more processes than before those
-    of the new ones.
+    A generator without a saved state keeps its seed: on a GPU after training on a CPU, and in additional processes.
     """
     if group.rank >= len(states):
         return

@@ -1,8 +1,8 @@
-"""A training step as one CUDA graph per shape: the host hands over a batch and one launch, whatever the step holds.
+"""Training steps as CUDA graphs, one per shape: the host hands over a batch and launches once.
 
-Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The work of a step
-is recorded once and replayed; examples are copied into the buffers that the recording reads.  Windows of a on_device
-series are gathered in the recording: their row numbers are copied.
+Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The device work of a
+step is recorded once and replayed, and examples are copied into the buffers that the recording reads.  For a series on
+the device the recording gathers the windows, and only their row numbers are copied.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ WARMUP = 3  # real steps before a recording: libraries make their workspaces, op
 
 
 class CapturedStep:
-    """``work`` on a group of examples, recorded once per shape of a group after a few steps as they are.
+    """A step on a group of examples, recorded once per shape after a few ordinary steps.
 
-    work: everything a step does on the device; no host value may enter or leave it, because a replay repeats the
-    values of the recording.  It always reads the same buffers, in the steps before the recording too: a compiled model
-    would be compiled again for tensors of other strides, which no recording can hold.  recover: put the host's side of
-    a half-recorded step back.  A failed recording warns, and from then on every step runs as it is.
+    work: the whole device work of a step.  No host value may enter or leave ``work``, because a replay repeats the
+    recorded values.  ``work`` reads the same buffers before the recording too, because other strides would make a
+    compiled model compile again, which a recording cannot hold.  recover: restores the host side after a half-recorded
+    step.  After a failed recording ``CapturedStep`` warns once and runs every step unrecorded.
     """
 
     def __init__(self, work: Work, record: CudaRecorder, recover: Callable[[], None] = lambda: None) -> None:
@@ -41,7 +41,7 @@ class CapturedStep:
         self._shapes: dict[Any, _Shape] = {}
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """One step -> its result on the device, a copy that the next step leaves alone."""
+        """Run one step, and return a copy of the result on the device."""
         if self._record is None:
             return self._work(examples)
         shapes = tuple(map(_shapes, examples))
@@ -72,7 +72,7 @@ class CapturedStep:
 
 @dataclass
 class _Shape:
-    """What is known of groups of one shape: the buffers that a step reads, steps taken, and the recording."""
+    """The buffers for groups of one shape, the number of steps taken, and the recording."""
 
     buffers: list[Example]
     taken: int = 0
@@ -84,13 +84,13 @@ def _tensors(example: Example) -> tuple[Tensor, ...]:
 
 
 def _shapes(example: Example) -> tuple[Any, ...]:
-    """What a recording of an example holds for: a gathering one reads the memory of one series."""
+    """Return the key of a recording: tensor shapes, and the series in memory where the recording gathers windows."""
     series = example.series if isinstance(example, Selection) else None
     return series, *(tuple(tensor.shape) for tensor in _tensors(example))
 
 
 def _buffer(example: Example) -> Example:
-    """An example of the same shapes, into which others are copied."""
+    """Return an empty example of the same shapes, to copy later examples into."""
     if isinstance(example, Selection):
         return replace(example, rows=torch.empty_like(example.rows), full=False)
     batch, target = (
@@ -100,10 +100,10 @@ def _buffer(example: Example) -> Example:
 
 
 class CudaRecorder:
-    """Recordings of one process share a stream and a memory pool: they never run at the same time.
+    """The stream and memory pool that all recordings of a process share, because recordings never run concurrently.
 
-    The steps before a recording run on that stream too: gradient buffers belong to the stream that made them, and the
-    caching allocator keeps free blocks per stream.
+    The steps before a recording run on the same stream: gradient buffers belong to the stream that allocated them, and
+    the caching allocator keeps free blocks per stream.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class CudaRecorder:
         self._side: torch.cuda.Stream | None = None
 
     def run_on_side_stream(self, work: Callable[[], Tensor]) -> Tensor:
-        """``work()`` on the stream of the recordings."""
+        """Run ``work`` on the stream for recordings, and return the result."""
         side, main = self._stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
@@ -121,11 +121,11 @@ class CudaRecorder:
         return result
 
     def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        """Record ``work`` -> how to replay it, and the tensor that holds its result afterwards.
+        """Record ``work``, and return a function that replays the recording and the tensor for the result.
 
-        Other threads go on meanwhile: a loader may take memory.  A recording that fails may leave its stream current,
-        its memory pool open and the generator of random numbers waiting for its end, because torch ends a capture
-        before it puts them back: the next dropout would raise, and no memory could be given back.
+        Other threads keep running, so a loader may allocate memory.  torch ends a capture before it restores the
+        stream, the memory pool and the random generator.  A failed recording would therefore break the next dropout and
+        leak memory, so all three are restored here.
         """
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         device = torch.cuda.current_device()

@@ -1,7 +1,7 @@
-"""What the device says while it trains: utilisation and clocks of NVML, sampled by a thread, and memory that grows.
+"""GPU utilisation and clocks during training, sampled from NVML by a thread, and a watch on growing memory.
 
-NVML's utilisation is the share of its own last window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels
-reads 100 %.  It is reported because people ask for it, and never judged.
+NVML reports the share of a window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels reads 100 %. The
+number is reported because users ask for utilisation, and no rule judges it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ LARGE = 100 * MIB
 
 @dataclass
 class DeviceSamples:
-    """Utilisation in percent, one entry per sample; ``why`` says why there are none.
+    """Utilisation in percent, one entry per sample; ``why`` explains missing samples.
 
-    clock: of the SMs, as a share of their highest.  reasons: bits of why it was lowered.  A device may tell neither.
+    clock: SM clock as a fraction of the highest SM clock.  reasons: NVML bit masks for a lowered clock.  Both lists may
+    stay empty.
     """
 
     utilisation: list[float] = field(default_factory=list)
@@ -40,7 +41,7 @@ class DeviceSamples:
 
     @property
     def mean(self) -> float | None:
-        """Mean utilisation in percent; None where nothing was sampled."""
+        """Mean utilisation in percent; None without samples."""
         return sum(self.utilisation) / len(self.utilisation) if self.utilisation else None
 
 
@@ -95,20 +96,20 @@ def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
 
 
 def growth(used: Sequence[float]) -> float:
-    """Bytes an epoch: the median of the slopes between all pairs (Theil-Sen), which a few odd values do not move."""
+    """Return bytes per epoch: the median slope over all pairs (Theil-Sen), which is robust to a few outliers."""
     pairs = itertools.combinations(enumerate(used), 2)
     return statistics.median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
 
 
 class MemoryWatch:
-    """Says once where the memory at the ends of epochs has grown by more than 100 MiB."""
+    """Memory use at the end of each epoch, with one note when it has grown by more than 100 MiB."""
 
     def __init__(self) -> None:
         self._used: list[float] = []
         self._said = False
 
     def add(self, device: torch.device) -> None:
-        """An epoch has ended."""
+        """Add the memory in use after an epoch."""
         self._used.append(used_bytes(device))
         used = self._used[WARM_UP:]
         if self._said or len(used) < LEAST_EPOCHS:

@@ -1,4 +1,4 @@
-"""Several processes on this machine, as ``torchrun --standalone`` starts them."""
+"""Several training processes on this machine, started as ``torchrun --standalone`` starts them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ INTERRUPTED = 130
 
 
 def launch(devices: int, words: Sequence[str]) -> int:
-    """Run ``python -m socialx`` with these words in ``devices`` processes -> their exit code.
+    """Run ``python -m socialx`` with ``words`` in ``devices`` processes, and return the exit code.
 
-    Each has a CUDA device of its own, or a share of the CPUs where there is none.  A process that fails says why and
-    ends all.  Raises SocialxError where one was killed.
+    Each process has a CUDA device, or a share of the CPUs on a machine without CUDA. A failing process prints the
+    reason and ends all processes.  Raises SocialxError where a process was killed.
     """
     os.environ[LAUNCHED] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))

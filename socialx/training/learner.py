@@ -1,7 +1,7 @@
-"""A model and everything that changes it: one optimizer step, which never waits for the device.
+"""A model with its optimizer, schedule and gradient scaler: one optimizer step that never waits for the device.
 
-The loss stays on the device, the gradient norm is clipped without looking at it, and a fused AdamW lets the gradient
-scaler skip a step without asking.
+The loss stays on the device, gradients are clipped without reading the norm, and a fused AdamW lets the gradient scaler
+skip a step without asking the host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from socialx.training.process_group import SINGLE, ProcessGroup
 
 
 class Learner:
-    """A model and everything that changes it: optimizer, schedule, gradient scaler, number of steps taken."""
+    """A model with its optimizer, learning rate schedule, gradient scaler and step count."""
 
     def __init__(
         self,
@@ -43,17 +43,17 @@ class Learner:
         group: ProcessGroup = SINGLE,
         teacher_weight: float = 0.0,
     ) -> None:
-        """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
+        """Move the model to its device, and build optimizer and gradient scaler.
 
-        target_weight: how much an error of each target counts; several targets have several units.
+        total_steps: optimizer steps until the cosine schedule reaches 0.  gradient_clip_val: the largest gradient norm;
+        0 turns clipping off.  target_weight: the weight for the error of each target, whose units differ.  group: the
+        processes that share a batch.
 
-        group: the processes that share a batch.
+        teacher_weight: the fraction of the loss that compares with the teachers, ``Target.teacher_forecast`` (Hinton et
+        al.  2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
 
-        teacher_weight: the share of the loss that compares with what other models forecast, ``Target.taught``
-        (Hinton et al. 2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
-
-        compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
-        compute the same step and warn with a ``FallbackWarning`` where they cannot.
+        compile: off, or a mode of torch.compile (default, max-autotune).  cuda_graph: replay recorded steps on CUDA.
+        Both compute the same step, and warn with a ``FallbackWarning`` where they are unavailable.
         """
         self.model, self.precision = model.to(precision.device), precision
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
@@ -82,7 +82,7 @@ class Learner:
         self._choose_step()
 
     def _choose_step(self) -> None:
-        """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
+        """Choose how steps run: before the first step, and after tensors of the model are replaced."""
         self._uncompiled = False  # whether the model turned out not to compile
         self._forecast: Callable[[Batch], Tensor] = self.model
         self._device_step: Callable[[Sequence[Example]], Tensor] = self._plain_step
@@ -115,22 +115,23 @@ class Learner:
 
     @property
     def _chunked_encoder(self) -> SharedEncoder | None:
-        """The encoder that runs in chunks, of which one is compiled in place of the whole model: on a CPU."""
+        """The encoder that runs in chunks on a CPU, where one chunk is compiled in place of the whole model."""
         return self._encoder if self.precision.device.type == "cpu" else None
 
     def rate(self, step: int) -> float:
-        """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
+        """Return the learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
         done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     def step(self, examples: Sequence[Example]) -> Tensor:
-        """One optimizer step on a group of batches -> masked MAE of the group in the file's unit, left on the device.
+        """Take one optimizer step on a group of batches, and return its masked MAE on the device, in the unit of the
+        file.
 
-        The group counts as one large batch, together with those of the other processes: errors are divided by the valid
-        entries of all of it, so that splitting a batch changes nothing but the memory.  Of several processes each
-        returns its part of the MAE; their sum is the MAE.
+        The group counts as one large batch across all processes: errors are divided by the valid entries in the whole
+        group, so splitting a batch changes memory use alone.  Among several processes each returns its part of the MAE,
+        and the parts sum to the MAE.
         """
         rate = self.rate(self.steps)
         if self.records:
@@ -143,7 +144,7 @@ class Learner:
         return loss
 
     def _plain_step(self, examples: Sequence[Example]) -> Tensor:
-        """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
+        """Run the device work of a step; a CUDA graph records exactly this function, so host values must stay out."""
         gathered = [example.gathered() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
         count = self.group.all_reduce(sum(others, first)).clamp(min=1)
@@ -168,7 +169,7 @@ class Learner:
         return total
 
     def forecast(self, example: Example) -> Tensor:
-        """The forecast [B,P,N,G] of a batch on the device as the model is now, recorded where steps are."""
+        """Return the forecast [B,P,N,G] of a batch on the device with the current weights, recorded where steps are."""
         return self._forecast_step([example])
 
     @torch.no_grad()
@@ -177,7 +178,7 @@ class Learner:
             return self.model(examples[0].gathered().batch)
 
     def _compiled_step(self, examples: Sequence[Example]) -> Tensor:
-        """A step while it is not known whether the model compiles: what fails here would fail in every step."""
+        """Run a compiled step; where compilation fails, run this and all later steps uncompiled."""
         try:
             return self._plain_step(examples)
         except SocialxError:
@@ -195,20 +196,20 @@ class Learner:
             return loss
 
     def _drop_gradients(self) -> None:
-        """The host's side of a step that was begun: gradients, and what the scaler remembers of them."""
+        """Reset the host side of an unfinished step: gradients, and the memory of the gradient scaler."""
         self.optimizer.zero_grad(set_to_none=True)
         state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
         self.grad_scaler.load_state_dict(state)
 
     def count_skipped(self) -> int:
-        """Steps that the gradient scaler left out because a gradient was not finite; waits for the device."""
+        """Return how many steps the gradient scaler skipped for non-finite gradients; waits for the device."""
         if not self.grad_scaler.is_enabled() or not self.optimizer.state:
             return 0
         taken = torch.stack([state["step"] for state in self.optimizer.state.values()]).max()
         return self.steps - int(taken.item())
 
     def state(self) -> dict[str, Any]:
-        """Everything that an exact continuation needs of the learner."""
+        """Return everything that an exact continuation needs of the learner."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -217,10 +218,10 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Put ``state`` back; rates and decay stay those of this learner.
+        """Restore ``state``; learning rate and weight decay stay as this learner was built with.
 
-        Raises ValueError where it is not a state of this model.  Everything is checked first: the fused optimizer
-        writes to its moments without looking at their sizes and strides.
+        Raises ValueError where ``state`` does not fit the model.  All parts are checked first, because the fused
+        optimizer writes to its moments without checking sizes and strides.
         """
         check_state(self.model, state["model"])
         moments, copies = state["optimizer"]["state"], {}

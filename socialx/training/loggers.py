@@ -1,7 +1,4 @@
-"""Epochs sent to TensorBoard, Weights & Biases or MLflow: callbacks that are made when a run asks for them.
-
-None of the three is installed with socialx; each is imported when it is asked for.
-"""
+"""Loggers that send epochs to TensorBoard, Weights & Biases or MLflow, imported only when a run asks for them."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ NO_MEASURE = ("epoch", "of", "best")  # of an epoch, but no measure of it
 
 @contextmanager
 def log_epochs_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Send the epochs of the block to these loggers.
+    """Send the epochs of the block to the named loggers.
 
-    run: the folder, whose name is that of the run there.  settings: flat, dotted key -> value.  Raises SocialxError
-    where a package is not installed.
+    run: the run folder, whose name becomes the run name in the logger.  settings: values by dotted key.  Raises
+    SocialxError where a package is missing.
     """
     with ExitStack() as stack:
         logs = [stack.enter_context(LOGGERS[name](run, settings)) for name in names]

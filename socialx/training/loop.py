@@ -1,6 +1,5 @@
-"""The training loop, once: steps, an epoch, validation, and ``fit``.  Plain torch, plain arguments.
-
-The loss is a running sum on the device that is read every ``log_every_n_steps``.
+"""The training loop: steps, epochs, validation and ``fit``.  The loss is summed on the device and read every
+``log_every_n_steps``.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from socialx.training.run_folder import EpochRow, RunFolder
 
 
 def epoch_examples(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Example]:
-    """The batches of one epoch for steps of this learner: a recorded step gathers those of a series on the device."""
+    """Return the batches of one epoch; for recorded steps on a series on the device, their row numbers alone."""
     if learner.records and isinstance(loader, DeviceLoader):
         return loader.selections(number, first_batch)
     return loader.epoch(number, first_batch)
@@ -49,7 +48,7 @@ def run_steps(
     after_step: Callable[[Tensor, int], bool],
     clock: StepClock | None = None,
 ) -> None:
-    """Take optimizer steps until the examples end or ``after_step(loss, batches of the step)`` returns True."""
+    """Take optimizer steps until the examples end or ``after_step(loss, batches in the step)`` returns True."""
     clock = clock or StepClock()
     while True:
         clock.mark("fetch")
@@ -68,7 +67,7 @@ def run_steps(
 
 @dataclass
 class TrainState:
-    """How far a fit has come: what a checkpoint holds beside the learner."""
+    """The progress of ``fit``, saved in a checkpoint together with the learner."""
 
     epoch: int = 0
     batch: int = 0
@@ -82,7 +81,7 @@ class TrainState:
 
     @classmethod
     def from_checkpoint(cls, content: dict[str, Any]) -> TrainState:
-        """What a checkpoint holds; ValueError where that is no progress."""
+        """Read the progress from a checkpoint.  Raises ValueError for invalid content."""
         if set(content) != {field.name for field in fields(cls)}:
             raise ValueError("its progress has other names")
         counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
@@ -95,7 +94,7 @@ class TrainState:
         return cls(**{**content, "interrupted": False})
 
     def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
-        """Raise SocialxError where the run would go on in other batches, and so with another number of steps."""
+        """Raise SocialxError where the number of processes or batches differs from the checkpoint."""
         if self.ranks != ranks:
             problem = f"it was trained by {self.ranks} processes, and there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
@@ -105,7 +104,7 @@ class TrainState:
             raise SocialxError(run, problem, f"start anew: {Command('train', settings=run.parent / 'settings.yaml')}")
 
     def is_complete(self, max_epochs: int, patience: int) -> bool:
-        """Whether there is nothing left to train."""
+        """Return whether training is complete, by ``max_epochs`` or by ``patience``."""
         return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
 
 
@@ -114,16 +113,16 @@ FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read anyway: whoever
 
 @dataclass
 class Interrupt:
-    """Whether the loop is to stop.  A ``threading.Event`` would not do: two signals could wait for its lock."""
+    """A flag that asks the loop to stop.  With a ``threading.Event`` two signals could wait for one lock."""
 
     requested: bool = False
 
 
 @contextmanager
 def handle_interrupts() -> Iterator[Interrupt]:
-    """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once.
+    """Let Ctrl-C or SIGTERM ask the loop to stop after the current step; a second Ctrl-C stops at once.
 
-    Outside the main thread Python allows no handlers, and nothing is ever requested.
+    Python allows handlers in the main thread only, so the flag stays unset in any other thread.
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
@@ -158,14 +157,14 @@ def fit(
     log_every_n_steps: int = 50,
     progress: TrainState | None = None,
 ) -> TrainState:
-    """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
+    """Train until ``max_epochs``, or until the validation MAE has not improved for ``patience`` epochs.
 
-    run: weights, last state and metrics are written there after every epoch, the last state also before the first and
-    after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
-    checkpoint stood, to the same weights as without the interruption; on CUDA attention's backward pass may sum in
-    another order, so they may differ by rounding.
+    run: the folder for weights, state and metrics after every epoch, and for the state before the first epoch and after
+    an interruption.  Without a folder the model ends with the best weights.  progress: a loaded state to continue from;
+    the final weights equal an uninterrupted training, up to rounding on CUDA, where the backward pass of attention may
+    sum in another order.
 
-    Several processes stop together: on a CPU after the step at hand, on CUDA at the next reading of the loss.
+    Several processes stop together: on a CPU after the current step, on CUDA when the loss is read next.
     """
     best: dict[str, Tensor] = {}
     if progress is None:
@@ -221,7 +220,7 @@ def _train_epoch(
     bar: Bar,
     interrupt: Interrupt,
 ) -> tuple[int, bool]:
-    """The rest of one epoch from ``progress.batch`` on -> windows seen, and whether it was interrupted."""
+    """Train the rest of an epoch from ``progress.batch``, and return windows seen and whether training was interrupted."""
     learner.model.train()
     first = progress.batch
     per_batch = train.num_windows / len(train)
@@ -263,9 +262,9 @@ def _train_epoch(
 
 
 def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
-    """Validation MAE, several targets in units of the first one, the mean of several networks.
+    """Return the validation MAE, with all targets in the unit of the first target, averaged over networks.
 
-    None where it was interrupted.
+    Returns None where training was interrupted.
     """
     group = learner.group
     by_network: dict[str, float] = {}
@@ -313,7 +312,7 @@ def _end_epoch(
 
 
 def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None:
-    """The files of an epoch, in a thread: the next one is trained meanwhile."""
+    """Write the files of an epoch in a thread, while the next epoch trains."""
     progress = content["progress"]
     if progress["best_epoch"] == row.epoch - 1:
         run.write_weights(content["learner"]["model"], row.epoch, progress["best_mae"])
@@ -322,7 +321,7 @@ def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None
 
 
 def make_checkpoint(learner: Learner, progress: TrainState) -> dict[str, Any]:
-    """What last.pt holds, in the host's memory: learner, progress and generators."""
+    """Return the content of last.pt in host memory: learner, progress and random states."""
     random = checkpoint.random_state(learner.precision.device, learner.group)
     return checkpoint.snapshot({"learner": learner.state(), "progress": asdict(progress), "random": random})
 
@@ -333,9 +332,8 @@ def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> Non
 
 
 def load_progress(learner: Learner, run: RunFolder) -> TrainState:
-    """Read last.pt into the learner -> where to go on.
-
-    Raises SocialxError where it is not a state of this model.
+    """Load last.pt into the learner, and return the progress.  Raises SocialxError where the file does not fit the
+    model.
     """
     device = learner.precision.device
     try:
@@ -350,10 +348,10 @@ def load_progress(learner: Learner, run: RunFolder) -> TrainState:
 
 
 def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patience: int) -> TrainState:
-    """``load_progress`` of a run that is trained further, in so many batches an epoch.
+    """Load a run that trains further, with ``batches`` per epoch, and return the progress.
 
-    Raises SocialxError where nothing is left to train, in other batches than before, and where the rows of its epochs
-    cannot be read, which would be noticed only at the end of the next one.
+    Raises SocialxError where training is complete, where the batches differ, and where the metrics file is unreadable,
+    which would otherwise fail at the end of the next epoch.
     """
     progress = load_progress(learner, run)
     if progress.is_complete(max_epochs, patience):

@@ -75,7 +75,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 @dataclass(frozen=True)
 class EpochRow:
-    """One epoch; errors in the unit of the first target."""
+    """The metrics of one epoch; errors are in the unit of the first target."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -93,19 +93,19 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class RunWeights:
-    """A state dict and the epoch that it is of; None: no epoch had ended."""
+    """A state dict and the epoch of these weights; None before the first epoch ended."""
 
     state: dict[str, Tensor]
     epoch: int | None
 
     @property
     def fingerprint(self) -> str:
-        """What tells them from all others."""
+        """A hash that identifies the weights."""
         return sealed.fingerprint(self.state, self.epoch)
 
 
 class RunFile:
-    """A file of a run folder, by its name there."""
+    """A file in a run folder, by file name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -116,10 +116,7 @@ class RunFile:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths inside a run folder, and what is written there.
-
-    writes: False in all but the first of several processes.
-    """
+    """The paths inside a run folder, and methods to write files.  writes: False on all ranks but rank 0."""
 
     path: Path
     writes: bool = True
@@ -133,23 +130,23 @@ class RunFolder:
 
     @property
     def version(self) -> tuple[object, ...]:
-        """What tells what is in the folder from what another training leaves there, or in the folder of a new link."""
+        """A key that changes with the files: after another training, or when a link points to another folder."""
         files = (self.settings, self.best, self.intervals, self.climatology)
         return self.path.resolve(), *(file_signature(file) for file in files if file.exists())
 
     def write_text(self, name: str, text: str) -> None:
-        """Write ``name`` whole or not at all."""
+        """Write ``name`` atomically."""
         if not self.writes:
             return
         with atomic_write(self.path / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write ``name`` as JSON, whole or not at all."""
+        """Write ``name`` as JSON, atomically."""
         self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
 
     def check_format(self) -> None:
-        """SocialxError where the format of the folder is another one than that of today."""
+        """Raise SocialxError where the folder has an older or newer format."""
         path = self.path / "format.txt"
         if not path.exists():
             again = Command("train", settings=self.settings)
@@ -163,7 +160,7 @@ class RunFolder:
             raise SocialxError(self.path, other, "use the version of socialx that trained it, or train again")
 
     def read_json(self, name: str, kind: type = dict) -> Any:
-        """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
+        """Read ``name``.  Raises SocialxError where the file is missing, invalid JSON or another type."""
         try:
             content = plain(json.loads(read_text(self.path / name, TEXT_BYTES)))
         except (OSError, ValueError, RecursionError) as error:
@@ -173,7 +170,7 @@ class RunFolder:
         return content
 
     def job(self) -> str:
-        """The job of torchrun that began this run, empty where it was begun otherwise."""
+        """Return the torchrun job that began this run, or an empty string."""
         try:
             return read_text(self.path / "job.txt", TEXT_BYTES).strip()
         except (OSError, ValueError):
@@ -191,10 +188,10 @@ class RunFolder:
         holidays: Path | None = None,
         climatology: DailyStats | None = None,
     ) -> None:
-        """Write what a new run depends on.
+        """Write the inputs of a new run.
 
-        job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, by dotted key.
-        holidays: the file of them.  known: of the days of its data.
+        job: the torchrun job whose restarts may resume the run.  fixed: settings that training fixes, by dotted key.
+        holidays: the holiday file.  climatology: daily statistics of the training data.
         """
         if job:
             self.write_text("job.txt", f"{job}\n")
@@ -216,7 +213,7 @@ class RunFolder:
         self.write_json("environment.json", starts)
 
     def rows(self) -> list[EpochRow]:
-        """The finished epochs; none where there is no file of them."""
+        """Return the finished epochs; an empty list without a metrics file."""
         if not self.metrics.exists():
             return []
         remedy = "remove it: training can go on without the rows of earlier epochs"
@@ -225,7 +222,7 @@ class RunFolder:
             return [check.validate_json(line, strict=True) for line in lines]
 
     def write_metrics(self, row: EpochRow) -> None:
-        """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
+        """Add an epoch, and drop rows of the same or later epochs, which a killed training left."""
         if not self.writes:
             return
         rows = [asdict(kept) for kept in (*(old for old in self.rows() if old.epoch < row.epoch), row)]
@@ -237,24 +234,24 @@ class RunFolder:
         self.write_text("metrics.csv", table.getvalue())
 
     def write_last(self, content: dict[str, Any]) -> None:
-        """Write last.pt, whole or not at all."""
+        """Write last.pt atomically."""
         if self.writes:
             checkpoint.save(self.last, content)
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
-        """Write best.safetensors, whole or not at all."""
+        """Write best.safetensors atomically."""
         if self.writes:
             described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
             sealed.write(self.best, state, described)
 
     def write_intervals(self, intervals: ConformalIntervals) -> None:
-        """Write intervals.safetensors, whole or not at all."""
+        """Write intervals.safetensors atomically."""
         sealed.write(self.intervals, *intervals.as_sealed)
 
     def read_weights(self) -> RunWeights:
-        """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
+        """Return the best weights, or the last weights before the first epoch ended, in host memory.
 
-        Raises SocialxError where they are lacking, cannot be read, or are not what training wrote.
+        Raises SocialxError where the weights are missing, unreadable or invalid.
         """
         state: Any
         if self.best.exists():
@@ -272,9 +269,9 @@ class RunFolder:
     def calibrate(
         self, model: nn.Module, data: Dataset, batch_size: int, device: torch.device, protocol: ScoringProtocol
     ) -> None:
-        """Measure and write the intervals of the best epoch, whose weights forecasts are made with, in float32.
+        """Measure and write the prediction intervals for the best weights, in float32.
 
-        The model has these weights afterwards.  now: the protocol of the data.
+        The model ends with the best weights.  protocol: the protocol of ``data``.
         """
         weights = self.read_weights()
         model.load_state_dict(weights.state)
@@ -282,20 +279,20 @@ class RunFolder:
         self.write_intervals(calibrated(model, data, batch_size, precision, protocol, weights.fingerprint))
 
     def read_state(self, device: torch.device) -> dict[str, Any]:
-        """The state to resume from on ``device``: learner, progress, and generators.
+        """Return the state to resume from, on ``device``: learner, progress and random states.
 
-        Raises SocialxError where there is none, and one of ``checkpoint.UNFIT`` where its parts are something else.
+        Raises SocialxError where last.pt is missing, and a ``checkpoint.UNFIT`` error where its parts are invalid.
         """
         return checkpoint.load(self.last, device, "learner", "progress", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun(RunFolder):
-    """A run folder and what it says of its training, which is read once.
+    """A run folder with the records of its training, read once.
 
-    named: as the user named it.  own: its settings by dotted key; files that they name, except the data file, are where
-    they are now.  fixed: the settings that its training fixed.  sensors: their ids in the order of the model, None:
-    there is no such file.  record: what protocol.json holds beside the protocol.
+    named: the path as the user typed the run.  values: settings by dotted key; files except the data file have their
+    current paths.  fixed: settings that training fixed.  sensors: sensor ids in model order; None without sensors.json.
+    record: the content of protocol.json, with keys besides the protocol.
     """
 
     named: Path
@@ -307,7 +304,7 @@ class TrainedRun(RunFolder):
 
     @classmethod
     def read(cls, folder: RunFolder, named: Path) -> Self:
-        """Read what a folder says.  Raises SettingsError or SocialxError where that is not as train writes it."""
+        """Read the records of a folder.  Raises SettingsError or SocialxError for invalid content."""
         values = {"model.patch": 1} | read_settings(folder.settings)  # what a run had before there was the setting
         record = folder.read_json("protocol.json")
         ids = folder.path / "sensors.json"
@@ -329,10 +326,10 @@ class TrainedRun(RunFolder):
         return str(next(iter(self.find_files(named)), named)) if isinstance(named, str) else named
 
     def find_files(self, named: str) -> list[Path]:
-        """Where a file may be that the settings name: different files that exist.
+        """Return the distinct existing files that a path in the settings may mean.
 
-        Where it was in training, where it is if it moved as far as the run, in the run, beside it, and here.  A run
-        that does not say where it was trained is taken for one under runs/.
+        Candidates, in order: the path in training, the path moved along with the run, inside the run, next to the run,
+        and in the current folder.  A run without a recorded folder counts as one under runs/.
         """
         run = self.path.resolve()
         folder, trained_run = run.parent.parent, run
@@ -347,9 +344,9 @@ class TrainedRun(RunFolder):
         return list(files.values())
 
     def find_data_file(self, named: str) -> Path | None:
-        """Where the data file is that the settings name; None: nowhere.  Of several that with the training's readings.
+        """Return the current path of the data file, or None; among several the file with the training data wins.
 
-        Raises SocialxError for several that have them and are not the same.
+        Raises SocialxError where several different files have the training data.
         """
         paths = self.find_files(named)
         if len(paths) < 2:
@@ -367,7 +364,7 @@ class TrainedRun(RunFolder):
         return next(iter(whole.values()), paths[0])
 
     def has_training_data(self, stores: Mapping[str, Store]) -> bool:
-        """Whether these features of a file have the readings of the training; more rows and sensors may be there."""
+        """Return whether the stores hold the training data; additional rows and sensors are allowed."""
         protocol = self.protocol
         ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (protocol.first_time, protocol.last_time)
         names = dict.fromkeys((*protocol.targets, *protocol.inputs))
@@ -375,7 +372,7 @@ class TrainedRun(RunFolder):
         return checksum in (protocol.checksum, self.record.get("excerpt"))
 
     def check_same(self, protocol: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
-        """SocialxError where ``key`` of the protocol ``now`` is not this run's own: ``path`` is then another file."""
+        """Raise SocialxError where ``key`` differs between ``protocol`` and this run; ``path`` is then another file."""
         trained, name = getattr(self.protocol, key), {"checksum": "data"}.get(key, key)
         if trained == getattr(protocol, key):
             return
@@ -386,16 +383,16 @@ class TrainedRun(RunFolder):
         raise SocialxError(where, f"{other} the {name} that {self.path} was trained on", remedy)
 
     def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
-        """Write what a run that goes on depends on; its own values keep the origin of its first start."""
+        """Write the settings of a resumed run; unchanged values keep the source from the first start."""
         first = self.read_json("settings_sources.json")  # all is read before anything is written
         before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
         kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
         self._write_settings(settings, kept, [*before, environment(precision)])
 
     def read_intervals(self, weights: str) -> ConformalIntervals:
-        """The intervals of the weights with this fingerprint, in the host's memory.
+        """Return the prediction intervals for the weights with this fingerprint, in host memory.
 
-        Raises SocialxError where there are none, they are damaged, or are those of other weights.
+        Raises SocialxError where the intervals are missing, damaged or made for other weights.
         """
         again = Command("calibrate", self.path)
         if not self.intervals.exists():
@@ -411,10 +408,7 @@ class TrainedRun(RunFolder):
         return intervals
 
     def read_climatology(self) -> DailyStats | None:
-        """What the run knows of the days of its data; None where it has no such file.
-
-        Raises SocialxError where it is damaged.
-        """
+        """Return the daily statistics that the run stores, or None.  Raises SocialxError for a damaged file."""
         if not self.climatology.exists() or self.sensors is None:
             return None
         remedy = "copy the whole run folder again, or train again"
@@ -430,9 +424,9 @@ class TrainedRun(RunFolder):
         return climatology
 
     def holidays(self, named: str | None, origin: str) -> str | None:
-        """Where the holidays are that settings name: those of the run in the file of its training, or in its copy.
+        """Return the path of the holiday file for a run: the training file, or the copy in the run folder.
 
-        origin: where the name stands, the run's own file of settings or another place.
+        origin: the source of the setting; the copy is used only for the run's own settings file.
         """
         file = self.record.get("holidays_file")
         if named is None or origin != str(self.settings) or not isinstance(file, str):
@@ -441,7 +435,7 @@ class TrainedRun(RunFolder):
 
 
 def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProtocol:
-    """What the scores of a run depend on; SocialxError where that is not what its training wrote."""
+    """Return the protocol of a run.  Raises SocialxError where the file is invalid or was changed."""
     path, again = folder.path / "protocol.json", f"train again: {Command('train', settings=folder.settings)}"
     seal = _seal(record)
     try:
@@ -456,17 +450,17 @@ def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProto
 
 
 def _seal(protocol: Mapping[str, Any]) -> str:
-    """sha256 of a protocol, without what else its file says."""
+    """Return the sha256 of the protocol fields in a record."""
     values = {field.name: protocol[field.name] for field in fields(ScoringProtocol) if field.name in protocol}
     return sealed.fingerprint({}, sealed.as_text(values))
 
 
 @contextmanager
 def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
-    """A new run folder, locked until the block ends.
+    """Create a run folder, locked until the block ends.
 
-    One that holds a run is refused without ``overwrite``, which clears that run's files; one that holds other files is
-    always refused.  A folder that is made here goes again where the block fails before it wrote a file.
+    A folder with a run needs ``overwrite``, which deletes the files of the run; a folder with other files is refused.
+    A folder that is created here is removed where the block fails before writing a file.
     """
     another = f"name a new {Argument('trainer.run_dir')}"
     if path.exists() and not path.is_dir():
@@ -493,12 +487,12 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
 
 
 def _run_files(path: Path) -> list[Path]:
-    """What lies in a folder under the name of a file of a run."""
+    """Return the entries of a folder that are named like run files."""
     return [file for file in path.iterdir() if file.name in NAMES]
 
 
 def _refuse_folders(path: Path, remedy: Remedy) -> None:
-    """SocialxError where a folder stands in the place of a file that training would write at its end."""
+    """Raise SocialxError where a folder has the name of a run file, which would fail at the end of training."""
     for file in _run_files(path):
         if file.is_dir() and not file.is_symlink():
             raise SocialxError(file, "a folder, where a run has a file", remedy)
@@ -506,14 +500,14 @@ def _refuse_folders(path: Path, remedy: Remedy) -> None:
 
 @contextmanager
 def lock_run(run: RunFolder) -> Iterator[RunFolder]:
-    """The same run folder, locked until the block ends: nobody else trains in it."""
+    """Lock an existing run folder until the block ends, so that training is exclusive."""
     with file_lock(run.path):
         remove_stale_files(run.path)
         yield run
 
 
 def find_run_folder(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
-    """An existing run folder, or that of a run that comes with the package, by its name; SocialxError if it is none."""
+    """Return an existing run folder, or a bundled run by name.  Raises SocialxError where ``path`` is another thing."""
     if path.parts == (path.name,) and not path.exists() and path.name in {folder.name for folder in TRAINED.iterdir()}:
         path = TRAINED / path.name
     run = RunFolder(path)
@@ -525,12 +519,12 @@ def find_run_folder(path: Path, remedy: str = "train writes one under runs/") ->
 
 
 def open_run(path: Path, remedy: str = "train writes one under runs/") -> TrainedRun:
-    """``find_run_folder`` a run, and what it says of its training."""
+    """Open a run folder and read the records of its training."""
     return TrainedRun.read(find_run_folder(path, remedy), path)
 
 
 def open_to_resume(path: Path) -> TrainedRun:
-    """The same of a run that can go on: its last state is there."""
+    """Open a run that can resume, which needs last.pt."""
     again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
     folder = find_run_folder(path, f"train again, with {again} where a training ended before its first save")
     if not folder.last.is_file():  # a run with weights is not replaced
@@ -543,7 +537,7 @@ def open_to_resume(path: Path) -> TrainedRun:
 
 @contextmanager
 def lock_folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
-    """The folder of a training, ``lock_new_run`` or ``lock_run``; of several processes only the one that writes locks it."""
+    """Lock the folder for training, new or resumed; only the writing rank locks."""
     if not writes:
         yield replace(old or RunFolder(path), writes=False)
         return
@@ -552,10 +546,10 @@ def lock_folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, wr
 
 
 def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, bool]:
-    """The run that a job was training when one of its processes ended and torchrun started all of them again.
+    """Return the run that a restarted torchrun job was training, and whether the folder belongs to the job.
 
-    None where it had no state yet, or where the folder holds the run of another job; and whether it is of this job.
-    Raises SettingsError where nobody named the folder.
+    The run is None before the first saved state, and where the folder holds the run of another job.  Raises
+    SettingsError without a folder name.
     """
     if path is None:
         unknown = "started again after a process had ended, and nobody named the run folder"
