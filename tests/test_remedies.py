@@ -387,7 +387,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.user_data._refuse_table_options#1": lambda w: w.says(
         "predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS
     ),
-    "tasks.predict._explain_late_time#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
+    "tasks.predict._late_origin#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
     "training.loop.TrainState.refuse_other_batches#1": lambda w: w.refusal(
         "train", lambda: TrainState(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)

@@ -19,14 +19,7 @@ import typer.core
 
 from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import (
-    GENERAL,
-    extra_parameter,
-    group_by_heading,
-    settings_parameters,
-    take_layers,
-    task_parameters,
-)
+from socialx.cli.flags import GENERAL, extra_parameter, group_flags, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
@@ -50,7 +43,7 @@ class _Command(typer.core.TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the flags below their headings."""
-        for heading, records in group_by_heading(str(self.name), self.get_params(ctx), ctx).items():
+        for heading, records in group_flags(str(self.name), self.get_params(ctx), ctx).items():
             with formatter.section(heading):
                 formatter.write_dl(records)
 

@@ -55,24 +55,22 @@ def convert(
     files = data or ([data_csv] if data_csv else [])
     if not files:
         raise SettingsError("convert", "no data", f"{Argument('data', 'FILE')} names it")
-    conversion = socialx.convert(kind, files, progress=Show("convert"), **arguments)
-    if conversion.summary is None:
-        typer.echo(f"{conversion.data}: {conversion.kind.why} ({conversion.kind.name})")
+    result = socialx.convert(kind, files, progress=Show("convert"), **arguments)
+    if result.summary is None:
+        typer.echo(f"{result.data}: {result.kind.why} ({result.kind.name})")
     else:
-        summary, location = conversion.summary, f"{near(conversion.centre)}, " if conversion.centre else ""
+        summary, city = result.summary, f"{near(result.centre)}, " if result.centre else ""
         counts = ((summary.rows, "row"), (summary.sensors, "sensor"), (summary.features, "feature"))
         size = " x ".join(counted(*count) for count in counts)
         times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
-        typer.echo(
-            f"wrote {conversion.output}: {conversion.dataset}, {size}, {times}, {location}{summary.elapsed_s:.1f} s"
-        )
-    if conversion.problems:
-        raise CheckFailedError.together(conversion.problems)
-    if conversion.problems is not None:
+        typer.echo(f"wrote {result.output}: {result.dataset}, {size}, {times}, {city}{summary.elapsed_s:.1f} s")
+    if result.problems:
+        raise CheckFailedError.together(result.problems)
+    if result.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
-    if any("size" in task.options for task in conversion.next):
+    if any("size" in task.options for task in result.next):
         note("no GPU was found: --preset mlp-small suits a CPU, and train prints an estimate of its time", True)
-    note(f"next: {', or '.join(write('convert', task) for task in conversion.next)}")
+    note(f"next: {', or '.join(write('convert', task) for task in result.next)}")
 
 
 @command("append", data="path")

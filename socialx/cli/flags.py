@@ -44,10 +44,10 @@ def task_parameters(task: str) -> list[inspect.Parameter]:
     required = len(plain) - len(arguments.defaults)
     parameters = []
     for index, (argument, default) in enumerate(zip(plain, [*[None] * required, *arguments.defaults], strict=True)):
-        parameters += _task_parameter(task, argument, default, is_argument=index == 0 or default is None)
+        parameters += _parse_arg(task, argument, default, is_argument=index == 0 or default is None)
     parameters += _request_parameters(task) if arguments.kwarg and arguments.kwarg.arg == "options" else []
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        parameters += _task_parameter(task, argument, default)
+        parameters += _parse_arg(task, argument, default)
     return parameters
 
 
@@ -55,7 +55,7 @@ def extra_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
     """Return a parameter that a command adds to its task, from a Help or a Typer option."""
     kind, option = get_args(given.annotation)
     if isinstance(option, Help):
-        return _make_parameter(task, given.name, kind, given.default, option)
+        return _parameter(task, given.name, kind, given.default, option)
     return keyword(given.name, kind, option, given.default)
 
 
@@ -66,11 +66,9 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
 
-def _task_parameter(
-    task: str, given: ast.arg, default: ast.expr | None, is_argument: bool = False
-) -> list[inspect.Parameter]:
+def _parse_arg(task: str, arg: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
     """Return the parameter in a list, empty without a Help."""
-    match given.annotation:
+    match arg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
             option = getattr(task_help, name)
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Call() as call])):
@@ -82,29 +80,29 @@ def _task_parameter(
     if "Sequence" in names and (is_argument or isinstance(hint, ast.Subscript)):
         kind = list[kind]
     if default is None:
-        return [_make_parameter(task, given.arg, kind, inspect.Parameter.empty, option, is_argument)]
+        return [_parameter(task, arg.arg, kind, inspect.Parameter.empty, option, is_argument)]
     value = ast.literal_eval(default)
-    return [_make_parameter(task, given.arg, kind, None if value in ((), "") else value, option, is_argument)]
+    return [_parameter(task, arg.arg, kind, None if value in ((), "") else value, option, is_argument)]
 
 
 def _request_parameters(task: str) -> list[inspect.Parameter]:
     hints, parameters = get_type_hints(ConvertOptions), []
     for field, option in options(task).items():
         kind = TYPED_OF_REQUEST.get(hints[field], str)
-        parameters.append(_make_parameter(task, option.name, kind, False if kind is bool else None, option))
+        parameters.append(_parameter(task, option.name, kind, False if kind is bool else None, option))
     return parameters
 
 
-def _make_parameter(
-    task: str, name: str, kind: Any, default: Any, option: Help, is_argument: bool = False
+def _parameter(
+    task: str, name: str, kind: Any, default: Any, info: Help, is_argument: bool = False
 ) -> inspect.Parameter:
     """Return a Typer parameter."""
     parameter: typer.models.ParameterInfo
     if is_argument:
-        parameter = typer.Argument(metavar=option.metavar, help=option.help)
+        parameter = typer.Argument(metavar=info.metavar, help=info.help)
     else:
-        flag, text = write(task, Argument(name)), option.help + (f" (default: {default})" if default else "")
-        parameter = typer.Option(flag, metavar=option.metavar or None, help=text, show_default=False)
+        flag, text = write(task, Argument(name)), info.help + (f" (default: {default})" if default else "")
+        parameter = typer.Option(flag, metavar=info.metavar or None, help=text, show_default=False)
     return keyword(name, kind | None if default is None else kind, parameter, default)
 
 
@@ -203,7 +201,7 @@ HEADINGS = {
 _HEADING = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
 
 
-def group_by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
+def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
     """Return the help lines of a command by heading, arguments first; hidden flags are skipped."""
     lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS, "Other")}
     for parameter in parameters:

@@ -30,10 +30,8 @@ def calibrate(
 ) -> ConformalIntervals:
     """Measure the errors of a run on the validation split, and write prediction intervals into the run folder.
 
-    ``train`` calibrates at its end; call ``calibrate`` before using a run on other data.  ``predict`` and ``evaluate``
-    read the intervals from the folder.  data: another file, whose validation split is used in place of the run's own.
-
-    Raises SocialxError for a bundled run, which is read-only, and for data with another time step.
+    ``train`` calibrates at its end; call ``calibrate`` before using a run on other data.  data: another file, whose
+    validation split is used in place of the run's own.  Raises SocialxError for a bundled run and another time step.
     """
     with subscribe(progress):
         path = Path(str(run))
@@ -42,12 +40,10 @@ def calibrate(
             train = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
             raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {train}")
         with lock_run(folder):  # nobody trains in it meanwhile
-            trained_run = open_run(path)
-            experiment, trained = load_trained(trained_run, ConfigLayers.of(settings, {**sections, "data": data}))
-            if experiment.protocol.step_minutes != trained_run.protocol.step_minutes:
-                steps = (
-                    f"a step of {experiment.protocol.step_minutes} min, and the run {trained_run.protocol.step_minutes}"
-                )
+            opened = open_run(path)
+            experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": data}))
+            if experiment.protocol.step_minutes != opened.protocol.step_minutes:
+                steps = f"a step of {experiment.protocol.step_minutes} min, and the run {opened.protocol.step_minutes}"
                 raise SocialxError(experiment.data.store.path, f"it has {steps}", "name a file of that step")
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):

@@ -77,10 +77,8 @@ def compare(
 ) -> Comparison:
     """Train with two settings in turns, and return how much faster the other settings are.
 
-    data, settings, sections: as in ``train``.  other: a settings file, which overrides the settings of this call, or
-    complete settings.
-
-    Each side runs in six new processes, blocks alternate as A B B A, and the interval of the gain has 99 % confidence.
+    settings, sections: as in ``train``.  other: a settings file, which goes over the settings of this call, or whole
+    settings.  Each side runs in six new processes, blocks alternate as A B B A, and the gain has a 99 % interval.
     Raises SocialxError where a side fails to train.
     """
     with subscribe(progress):

@@ -403,8 +403,8 @@ def download(
 ) -> list[Path]:
     """Download the published files of a data set; each file appears complete and verified, or not at all.
 
-    The built-in addresses are untested, and the md5 of the published CSVs identifies the correct files.  Raises
-    SocialxError for a failed download.
+    The built-in addresses are untested.  The md5 of the published CSVs identifies the files; another raises
+    SocialxError.
     """
     with subscribe(progress):
         paths = []

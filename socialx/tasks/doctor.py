@@ -166,10 +166,8 @@ def doctor(
 ) -> DoctorResult:
     """Check the machine, packages, settings, data file and one small step of the configured model.
 
-    data, settings, preset, sections: as in ``train``; nothing is trained or written.  Without a data file the step
-    reads the bundled excerpt.  progress: a callback for progress events.
-
-    Returns a line with a remedy for every problem, and never raises for a failed check.
+    The arguments are as in ``train``; nothing is trained or written.  Without a data file the step reads the bundled
+    excerpt.  Returns a line with a remedy for every problem, in place of an exception.
     """
     # Building a model sets the precision of products, the threads and the random numbers: they are given back.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()

@@ -36,7 +36,7 @@ from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import check_outputs, list_inputs
-from socialx.tasks.scored_split import ScoredSplit, describe_forecasts, load_scored_split
+from socialx.tasks.scored_split import ScoredSplit, load_scored_split, metadata
 from socialx.tasks.train import Run, run_names
 
 
@@ -72,9 +72,8 @@ def evaluate(
     """Score runs, baselines, or both by MAE, RMSE, MAPE and R2 over every window of a split.
 
     Files of forecasts, as ``predict`` writes, are scored on the windows that all files forecast.  data: a file in place
-    of the runs' own data; combine new data with the split ``all``.  Scores are computed in float32 unless
-    ``trainer={"precision": ...}`` sets another precision.  settings, sections: as in ``train``.  ``Evaluation`` holds
-    the scores and the requested extras.
+    of the runs' own data; combine new data with the split ``all``.  settings, sections: as in ``train``.  Scores are
+    computed in float32 unless ``trainer={"precision": ...}`` sets another precision.
 
     Raises SettingsError for an empty request, for runs with different windows, and for ``climatology_days`` with a run
     trained without a climatology; SocialxError for a run without the requested intervals.
@@ -92,17 +91,13 @@ def evaluate(
         stack.enter_context(when_memory_runs_out(scored.experiment))
         scored.data.note_clock(by)
         models = (scored.baselines() if baselines else {}) | scored.models()
-        saved = (
-            {} if save_forecasts is None else {names[0]: _open_writer(stack, Path(save_forecasts), names[0], scored)}
-        )
+        saved = {} if save_forecasts is None else {names[0]: _writer(stack, Path(save_forecasts), names[0], scored)}
         compared = names if compare else []
         scores, beside = _score_models(scored, models, by, compared, intervals, drift, saved)
         protocol = scored.protocol
         results = published(protocol, split) if baselines else ()
-        more_scores = scored.score_climatology_days(days, frozen=bool(results))
-        return Evaluation(
-            split, protocol, scores, results, more_scores, **beside, inputs=tuple(list_inputs(layers, names))
-        )
+        extra = scored.score_climatology_days(days, frozen=bool(results))
+        return Evaluation(split, protocol, scores, results, extra, **beside, inputs=tuple(list_inputs(layers, names)))
 
 
 def _score_models(
@@ -187,9 +182,7 @@ def _check_arguments(
 
 
 def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
-    """Return the names that are forecast files.  Raises SettingsError where ``run_option`` needs a run and all names
-    are files.
-    """
+    """Return the names of forecast files.  Raises SettingsError where ``run_option`` needs a run and finds files alone."""
     files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
     if run_option and names and len(files) == len(names):
         raise SettingsError("", f"{Argument(run_option)} needs a run, not only files of forecasts", "name a run folder")
@@ -230,7 +223,7 @@ def _find_start_run(scored: ScoredSplit) -> str:
     return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")
 
 
-def _open_writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
+def _writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
     """Return the metric that saves all forecasts of a run; the file is complete when the stack ends."""
-    facts = describe_forecasts(scored.data, scored.split, scored.indices, run)
+    facts = metadata(scored.data, scored.split, scored.indices, run)
     return ForecastWriter(stack.enter_context(saving(path, facts)), len(facts.origin))

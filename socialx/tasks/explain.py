@@ -61,9 +61,7 @@ def explain(
         dataset.note_clock(("hour",))
         locations = None if geojson is None else places(dataset.sensors, dataset.store.path)
         with when_memory_runs_out(scored.experiment):
-            baselines = {
-                baseline: forecast for baseline, forecast in scored.baselines().items() if baseline != ZEROS_COPIED
-            }
+            baselines = {key: forecast for key, forecast in scored.baselines().items() if key != ZEROS_COPIED}
             errors, weights = scored.errors(), AttentionWeights(model)
             with weights.in_some_of(len(scored.loader)):
                 run_metrics(model, scored.loader, precision, errors, name=f"explain {name}")

@@ -77,11 +77,9 @@ def export(
     """Write the model of a run to a file that works without socialx: a torch program, ONNX, or weights.
 
     data: a file of the run's network, by default the run's own; a run without weights per sensor can be exported for
-    another network.  A torch program and ONNX compute the same forecast as ``predict``, in float32, for any number of
-    windows; docs/export.md lists the inputs.  settings, sections: as in ``train``.
-
-    Raises SettingsError for an unknown format, and SocialxError for an existing output, a missing package, and a model
-    that cannot be exported.
+    another network.  A torch program and ONNX forecast exactly as ``predict``, in float32, for any number of windows;
+    docs/export.md lists the inputs.  Raises SettingsError for an unknown format, and SocialxError for an existing
+    output, a missing package, and a model that cannot be exported.
     """
     with subscribe(progress):
         path = run.path if isinstance(run, Run) else Path(run)
@@ -99,9 +97,9 @@ def export(
             if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
                 raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
         with work("export", 3, "steps") as bar:
-            trained_run = open_run(path)
-            experiment, _ = load_trained(trained_run, layers.over(FIXED), split=False)
-            about = _describe_export(experiment, trained_run.protocol)
+            opened = open_run(path)
+            experiment, _ = load_trained(opened, layers.over(FIXED), split=False)
+            about = _describe_export(experiment, opened.protocol)
             bar.advance()
             graph = None if kind == "safetensors" else _trace_graph(experiment, kind, path)
             bar.advance()
@@ -193,7 +191,7 @@ def export_model(experiment: Experiment) -> ExportModel:
     data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    climatology = data.climatology_today if data.train_climatology_days else None
+    stats = data.climatology_today if data.train_climatology_days else None
     file_days = data.calendar.day(data.store.seconds)
     days, changes = np.arange(file_days.min(), file_days.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:
@@ -201,9 +199,7 @@ def export_model(experiment: Experiment) -> ExportModel:
         changes = [(begin, int(shifts(zone, np.array(begin))))]
         changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
     holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
-    return ExportModel(
-        experiment.model, data.network, step_minutes, missing, not_negative, climatology, holidays, changes
-    )
+    return ExportModel(experiment.model, data.network, step_minutes, missing, not_negative, stats, holidays, changes)
 
 
 @contextmanager

@@ -82,35 +82,23 @@ def predict(
     """Forecast the next horizon of every sensor, from the last row of a file or from earlier rows.
 
     data: a file of the run's network, by default the run's own, with at least one lookback of rows.  A pandas frame
-    (wall times x sensor ids, in the unit of the run's own file) or any table that ``convert`` reads also works: a table
-    is converted to a temporary file, and a note names the command that keeps one.  A zero-shot run takes a frame as a
-    table where ``meta_csv`` is given.  Times are wall times of the file.  A prediction interval comes from
-    ``calibrate``.  settings, sections: as in ``train``.
+    works too (wall times x sensor ids, in the unit of the run's own file), as does any table that ``convert`` reads; a
+    table is converted to a temporary file, with a note on keeping one.  A zero-shot run takes a frame as a table where
+    ``meta_csv`` is given.  settings, sections: as in ``train``.  Prediction intervals come from ``calibrate``.
 
-    A sensor with an incomplete lookback is forecast from the available observations, and ``Forecast.marks`` lists such
-    sensors.  Absent rows count as missing values.  A speed, flow or occupancy below 0 becomes 0, with a note.
-
-    Raises SocialxError for a file that does not fit the run, is too short or lacks observations in the lookback, and
-    for a run without intervals; SettingsError for a time outside the file and an uncalibrated level.
+    A sensor with an incomplete lookback is forecast from the available observations; ``Forecast.marks`` lists these
+    sensors.  Absent rows count as missing values.  A speed, flow or occupancy below 0 becomes 0, with a note.  Raises
+    SocialxError for a file that does not fit the run, is too short or lacks observations in the lookback, and for a run
+    without intervals; SettingsError for a time outside the file and an uncalibrated level.
     """
-    table_options = {
-        "meta_csv": meta_csv,
-        "units": units,
-        "timezone": timezone,
-        "missing": missing,
-        "resample": resample,
-    }
+    table = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
     if at is not None and (start is not None or end is not None):
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
-        trained_run = open_run(Path(str(run)))
-        file, named = stack.enter_context(
-            as_file(data, trained_run, ConfigLayers.of(settings, sections), table_options)
-        )
-        experiment, trained = load_trained(
-            trained_run, ConfigLayers.of(settings, {**sections, "data": file}), split=False
-        )
-        inputs = tuple(list_inputs(named, [trained_run], [meta_csv]))
+        opened = open_run(Path(str(run)))
+        file, named = stack.enter_context(as_file(data, opened, ConfigLayers.of(settings, sections), table))
+        experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": file}), split=False)
+        inputs = tuple(list_inputs(named, [opened], [meta_csv]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)
@@ -120,13 +108,11 @@ def predict(
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(experiment, context, at, start, end, every)
             if experiment.settings.model.zero_shot:
-                rescale_to_free_flow(experiment, trained_run.protocol, int(times[0]))
-            band = None if interval is None else make_band(trained_run, trained, experiment, interval, int(times[0]))
+                rescale_to_free_flow(experiment, opened.protocol, int(times[0]))
+            band = None if interval is None else make_band(opened, trained, experiment, interval, int(times[0]))
             issued = find_origins(experiment, context, times, argument)
             if context.past and not sensor_tables(experiment.settings):
-                _note_known(
-                    trained_run.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0]))
-                )
+                _note_known(opened.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
                     readings.append(context.readings(batch))
@@ -134,13 +120,13 @@ def predict(
                     values.append(experiment.precision.infer(experiment.model, batch))
                     bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * experiment.data.lookback
-        context_arrays = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
+        arrays = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
         forecasts = np.concatenate(values)
-        forecast = as_forecast(experiment, str(trained_run.named), issued, forecasts, *context_arrays)
+        forecast = as_forecast(experiment, str(opened.named), issued, forecasts, *arrays)
         forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
-        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {trained_run.named}")] if doubt else []
-        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, trained_run.protocol)
+        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {opened.named}")] if doubt else []
+        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, opened.protocol)
         notes += [f"{message.where}: {message.what}" for message in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
@@ -160,9 +146,7 @@ class Band:
     level: float
 
     def add_bounds(self, forecast: Forecast, values: np.ndarray) -> Forecast:
-        """Return the forecast with lower and upper bounds.  values: model output float32 [W,P,N,G] before clipping at
-        0.
-        """
+        """Return the forecast with its bounds.  values: model output float32 [W,P,N,G] before clipping at 0."""
         low, high = self.intervals.around(torch.from_numpy(values), self.level)
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
@@ -253,9 +237,7 @@ def requested_times(
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else wall_seconds(time, argument, store.timezone)
         if second > last + JITTER_S:
-            raise SettingsError(
-                Argument(argument, as_text(second)), *_explain_late_time(experiment, argument, second, last)
-            )
+            raise SettingsError(Argument(argument, as_text(second)), *_late_origin(experiment, argument, second, last))
         if second < first - JITTER_S:
             fewer = f"{store.path} has fewer than {context.lookback} rows until then"
             earliest = f"the first is {Argument(argument, as_text(first))}"
@@ -278,8 +260,8 @@ def requested_times(
     return np.arange(begin, until + 1, interval, dtype=np.int64)
 
 
-def _explain_late_time(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
-    """Return a problem and a remedy for an origin after the last row: the reach of forecasts, or a longer horizon."""
+def _late_origin(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
+    """Return a problem and a remedy for an origin after the last row: the latest origin, or a longer horizon."""
     store, horizon = experiment.data.store, experiment.data.horizon
     minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
     reaches = as_text(last + 60 * minutes)

@@ -38,12 +38,9 @@ def profile(
 ) -> Profile:
     """Run real training steps, measure where the time goes, and find settings that would make training faster.
 
-    data, settings, preset, sections: as in ``train``; ``profile={"steps": 50}`` sets the length.  trace: a ``.json`` or
-    ``.json.gz`` file for Perfetto, from a few more steps that trace kernels on CUDA and operators on a CPU. progress: a
-    callback for progress events.  The trained model is discarded.
-
-    Under torchrun each process returns its own profile.  Raises SettingsError for wrong settings, and SocialxError
-    where memory runs out.
+    The arguments are as in ``train``; ``profile={"steps": 50}`` sets the length.  trace: a ``.json`` or ``.json.gz``
+    file for Perfetto, from a few more steps that trace kernels on CUDA and operators on a CPU. The trained model is
+    discarded.  Under torchrun each process returns its own profile.  Raises SocialxError where memory runs out.
     """
     with init_process_group(progress) as group:
         with group.all_or_none():

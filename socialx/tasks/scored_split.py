@@ -89,7 +89,7 @@ class ScoredSplit:
         return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
 
     def score_climatology_days(
-        self, days_choices: Sequence[int | None] = (), frozen: bool = False
+        self, choices: Sequence[int | None] = (), frozen: bool = False
     ) -> dict[str, ModelScores]:
         """Score the runs with N climatology days before each origin, as in ``Dataset``, by name.
 
@@ -98,7 +98,7 @@ class ScoredSplit:
         scores = {}
         for run, experiment in self.experiments.items():
             ended = [UNTIL_TRAINED] if frozen and self.trained[run].past_days else []
-            for days in dict.fromkeys([*days_choices, *ended]):
+            for days in dict.fromkeys([*choices, *ended]):
                 labels = {None: "all days", UNTIL_TRAINED: FROZEN}
                 name = f"{run}, {labels[days] if days in labels else counted(days or 0, 'day')}"
                 sums, size = self.scores(), experiment.settings.loader.batch_size
@@ -160,9 +160,7 @@ def load_scored_split(
     experiment.data.note_clock()
     _note_days(experiment, layers)
     indices, period = select_windows(experiment.data, split, start, end)
-    recorded = {
-        name: read_forecasts(Path(name), describe_forecasts(experiment.data, split, indices, name)) for name in files
-    }
+    recorded = {name: read_forecasts(Path(name), metadata(experiment.data, split, indices, name)) for name in files}
     whole = np.ones(len(indices), bool)
     for name, values in recorded.items():
         has_forecast = np.isfinite(values).all(axis=(1, 2, 3))
@@ -187,7 +185,7 @@ def load_scored_split(
     return scored
 
 
-def describe_forecasts(data: Dataset, split: str, indices: np.ndarray, name: str) -> Scored:
+def metadata(data: Dataset, split: str, indices: np.ndarray, name: str) -> Scored:
     """Return the metadata of forecasts for these windows, from the run or file ``name``."""
     return Scored(
         run=name,
@@ -236,19 +234,16 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
 
 def _note_seen(run: str, scored: ScoredSplit) -> None:
     """Note which windows a run may have seen in training, in a file that has grown, and how to exclude them."""
-    protocol, trained = scored.experiment.protocol, scored.trained[run]
-    if None in (protocol.first_time, trained.first_time, trained.last_time):
+    file, trained = scored.experiment.protocol, scored.trained[run]
+    if None in (file.first_time, trained.first_time, trained.last_time):
         return
-    step_s, times = (
-        60 * protocol.step_minutes,
-        (str(protocol.first_time), str(trained.first_time), str(trained.last_time)),
-    )
+    step_s, times = (60 * file.step_minutes, (str(file.first_time), str(trained.first_time), str(trained.last_time)))
     begins, first, last = (wall_seconds(time, "start", None) for time in times)
     ends, target = int(scored.data.store.seconds.max()), int(scored.origins.min()) + step_s  # the first that is scored
     if ends < first or max(begins, target) > last:
         return
     later = last + step_s
-    enough = ends - later >= (protocol.horizon - 1) * step_s
+    enough = ends - later >= (file.horizon - 1) * step_s
     unseen = f"{Argument('split', ALL)} {Argument('start', as_text(later))}"
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
     note(Message(scored.data.store.path, f"{run} may have seen its windows until {as_text(last)}", remedy))

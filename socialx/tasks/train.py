@@ -268,9 +268,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
 
 
 def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: int | None = None) -> Loader:
-    """Return the loader of the training split.  shard: windows per shard in the epoch order; None: as the data set
-    chooses.
-    """
+    """Return the training loader.  shard: windows per shard in the epoch order; None: as the data set chooses."""
     settings, train_climatology_days = experiment.settings, experiment.data.train_climatology_days
     size, seed = settings.loader.batch_size, settings.trainer.seed
     return experiment.data.loader(
@@ -366,8 +364,7 @@ def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
 def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SINGLE) -> Learner:
     """Return the model with its optimizer and schedule over all epochs.  batches: per epoch, in each process.
 
-    Each target's error is weighted by its standard deviation relative to the first target; a single target gives the
-    MAE.
+    Each target's error is weighted by its standard deviation relative to the first target, so one target gives the MAE.
     """
     t = experiment.settings.trainer
     deviation = [moments.std for moments in experiment.data.network.targets]

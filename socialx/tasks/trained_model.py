@@ -38,31 +38,28 @@ MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 
 
 def adapt_to_file(
-    experiment: Experiment, state: dict[str, Tensor], trained: ScoringProtocol
+    experiment: Experiment, state: dict[str, Tensor], run: ScoringProtocol
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Rescale the scaler statistics of a run to the units and free-flow speed of a file; return weights and protocol.
 
     Every other weight acts on normalised observations.  On another network the missing-value rule comes from the file.
     """
-    protocol, changed, units, ratios = experiment.protocol, {}, {}, {}
-    for name, of_file, of_run in (
-        ("input", protocol.inputs, trained.inputs),
-        ("target", protocol.targets, trained.targets),
-    ):
+    file, changed, units, ratios = experiment.protocol, {}, {}, {}
+    for name, of_file, of_run in (("input", file.inputs, run.inputs), ("target", file.targets, run.targets)):
         units[name] = {
             key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
         }
         for key, unit in units[name].items():
-            ratios[key] = ratio_of_units(of_run[key], unit) * free_flow_ratio(protocol, trained, key)
+            ratios[key] = ratio_of_units(of_run[key], unit) * free_flow_ratio(file, run, key)
         for part in (f"scaler.{name}_mean", f"scaler.{name}_std"):
             if part in state:  # weights are checked later
                 changed[part] = state[part] * torch.tensor([ratios[key] for key in of_run])
     moments = {
         key: MeanStd(moment.mean * ratios.get(key, 1.0), moment.std * ratios.get(key, 1.0))
-        for key, moment in trained.scaler.items()
+        for key, moment in run.scaler.items()
     }
-    missing = trained.missing if protocol.network == trained.network else protocol.missing
-    fits = replace(trained, inputs=units["input"], targets=units["target"], missing=missing, scaler=moments)
+    missing = run.missing if file.network == run.network else file.missing
+    fits = replace(run, inputs=units["input"], targets=units["target"], missing=missing, scaler=moments)
     return {**state, **changed}, fits
 
 
@@ -90,8 +87,8 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     SocialxError where the data or the weights do not fit.
     """
     name, data, weights = experiment.settings.trainer.init_from, experiment.data, run.read_weights()
-    state, adapted = adapt_to_file(experiment, weights.state, run.protocol)
-    experiment.protocol.refuse_other(adapted, run.path, data.store.path, False)
+    state, fits = adapt_to_file(experiment, weights.state, run.protocol)
+    experiment.protocol.refuse_other(fits, run.path, data.store.path, False)
     sensors = run.sensors or ()
     settings, indices = experiment.settings, match_sensors(data.sensors.ids, sensors)
     new_ones = [number for number, index in enumerate(indices) if index < 0]
@@ -105,7 +102,7 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     taken = sum(parameter.numel() for parameter in experiment.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
     note(f"{name}: training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}")
-    data, moments = replace(data, moments=adapted.scaler), dict(adapted.scaler)
+    data, moments = replace(data, moments=fits.scaler), dict(fits.scaler)
     return replace(experiment, data=data, protocol=replace(experiment.protocol, scaler=moments))
 
 
@@ -124,14 +121,10 @@ def load_intervals(
     elsewhere = experiment.settings.model.zero_shot and here != (protocol.network, protocol.step_minutes)
     if elsewhere:
         size = experiment.settings.loader.batch_size
-        recent = calibrated_before(
-            issued, experiment.model, data, size, experiment.precision, protocol, trained.weights
-        )
-        if recent is not None:
-            return (
-                recent,
-                f"the last {counted(min(data.climatology_days(issued), PAST_DAYS), 'day')} of {data.store.path}",
-            )
+        week = calibrated_before(issued, experiment.model, data, size, experiment.precision, protocol, trained.weights)
+        if week is not None:
+            days = counted(min(data.climatology_days(issued), PAST_DAYS), "day")
+            return week, f"the last {days} of {data.store.path}"
     calibrated = calibrated or run.read_intervals(trained.weights)
     ratios = [free_flow_ratio(protocol, calibrated.protocol, name) for name in protocol.targets]
     if not elsewhere:
@@ -186,9 +179,9 @@ def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
     """Raise SocialxError where a file that nobody named differs from the training data."""
     if run.has_training_data(stores):
         return
-    protocol, path = run.protocol, next(iter(stores.values())).path
+    trained, path = run.protocol, next(iter(stores.values())).path
     problem = (
-        f"not the file that {run.path} was trained on: from {protocol.first_time} to {protocol.last_time} it differs"
+        f"not the file that {run.path} was trained on: from {trained.first_time} to {trained.last_time} it differs"
     )
     raise SocialxError(path, problem, f"name the data to use, this file or another: {Argument('data.path', path)}")
 
@@ -205,16 +198,14 @@ def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
 
 def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyStats) -> Experiment:
     """Add the stored climatology of a run to the data, in the units of the file."""
-    indices, trained = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol
+    indices, units = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol.targets
     if (
         not experiment.data.train_climatology_days
         or max(indices) < 0
         or len(climatology.sums[0]) != experiment.data.network.slots
     ):
         return experiment
-    ratios = [
-        ratio_of_units(trained.targets.get(name, unit), unit) for name, unit in experiment.protocol.targets.items()
-    ]
+    ratios = [ratio_of_units(units.get(name, unit), unit) for name, unit in experiment.protocol.targets.items()]
     return replace(experiment, data=replace(experiment.data, known=climatology.of_sensors(indices, ratios)))
 
 
@@ -222,14 +213,14 @@ def _adapt_and_check(
     run: TrainedRun, experiment: Experiment, state: dict[str, Tensor], tied: bool, same_missing: bool
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Return weights and protocol of a run as ``adapt_to_file``, checked by ``refuse_other``."""
-    protocol, adapted, file = experiment.protocol, run.protocol, experiment.data.store.path
-    for message in find_unit_mismatches(file, protocol, adapted):
+    protocol, fits, file = experiment.protocol, run.protocol, experiment.data.store.path
+    for message in find_unit_mismatches(file, protocol, fits):
         note(message)
     if experiment.settings.model.zero_shot:
-        state, adapted = adapt_to_file(experiment, state, replace(adapted, step_minutes=protocol.step_minutes))
+        state, fits = adapt_to_file(experiment, state, replace(fits, step_minutes=protocol.step_minutes))
     new = [vdid for vdid in experiment.data.sensors.ids if tied and run.sensors and vdid not in run.sensors]
-    protocol.refuse_other(adapted, run.named, file, tied, same_missing, new=new)
-    return state, adapted.beside(protocol)
+    protocol.refuse_other(fits, run.named, file, tied, same_missing, new=new)
+    return state, fits.beside(protocol)
 
 
 def _build_for_run(
@@ -282,14 +273,12 @@ def load_trained(
         refuse_other_file(run, experiment.data.stores)
     if tied and not split:
         _note_left_out(run, experiment)
-    state, adapted = _adapt_and_check(run, experiment, weights.state, tied, same_missing)
+    state, fits = _adapt_and_check(run, experiment, weights.state, tied, same_missing)
     if not split:
         experiment.data.note_clock()
     if free:
         state = _align_sensors(state, ids, run.sensors or (), run.named, file)
-    if climatology and (
-        tied or free or adapted.dataset == experiment.protocol.dataset
-    ):  # with tables another is refused
+    if climatology and (tied or free or fits.dataset == experiment.protocol.dataset):  # with tables another is refused
         experiment = _add_climatology(experiment, run, climatology)
     try:
         check_state(experiment.model, state)
@@ -303,88 +292,72 @@ def load_trained(
     model = CoarserStepAdapter(experiment.model, finer) if finer > 1 else experiment.model
     model.to(experiment.precision.device)
     parameters = sum(p.numel() for p in experiment.model.parameters())
-    shared = {field.name: getattr(adapted, field.name) for field in fields(Trained) if hasattr(adapted, field.name)}
+    shared = {field.name: getattr(fits, field.name) for field in fields(Trained) if hasattr(fits, field.name)}
     past = getattr(experiment.model, "climatology", None) is not None
     return replace(experiment, model=model), Trained(
         **shared, epoch=weights.epoch, parameters=parameters, weights=weights.fingerprint, past_days=past
     )
 
 
-def free_flow_ratio(protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> float:
-    """Return the free-flow speed of a network relative to the training: 1 for the same network and for other
-    quantities.
-    """
-    return float(_rounded_ratios(np.array(protocol.free_flow.get(target, 0.0)), protocol, trained, target))
+def free_flow_ratio(file: ScoringProtocol, run: ScoringProtocol, target: str) -> float:
+    """Return file / training free-flow ratio, rounded; 1 for the training network and for other quantities."""
+    return float(_rounded_ratios(np.array(file.free_flow.get(target, 0.0)), file, run, target))
 
 
-def find_unit_mismatches(path: Path, protocol: ScoringProtocol, trained: ScoringProtocol) -> list[Message]:
+def find_unit_mismatches(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list[Message]:
     """Return a question for each speed whose free flow suggests the other unit.
 
     On the training network the limit is a factor of 1.4, in either direction.
     """
     messages = []
-    for name, unit in protocol.targets.items():
+    for name, unit in file.targets.items():
         other = {"mph": "km/h", "km/h": "mph"}.get(unit, unit)
-        ratio = float(_speed_ratios(np.array(protocol.free_flow.get(name, 0.0)), protocol, trained, name))
+        ratio = float(_speed_ratios(np.array(file.free_flow.get(name, 0.0)), file, run, name))
         off, off_in_other = (abs(np.log2(value)) for value in (ratio, ratio * ratio_of_units(other, unit)))
-        if off > 0.5 and (off_in_other < 0.25 or protocol.network == trained.network):
+        if off > 0.5 and (off_in_other < 0.25 or file.network == run.network):
             asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
-            flows = f"{protocol.free_flow[name]:.0f} {unit}, {trained.free_flow[name]:.0f} {trained.targets[name]}"
+            flows = f"{file.free_flow[name]:.0f} {unit}, {run.free_flow[name]:.0f} {run.targets[name]}"
             problem = f"is this {asked}? {name} in free flow, here and in the training: {flows}"
             helps = f"if so, convert again with {Argument('units', unsaid)}, or give a frame in {unit}"
             messages.append(Message(path, problem, helps))
     return messages
 
 
-def _speed_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> np.ndarray:
+def _speed_ratios(flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
     """Return file / training free-flow ratios of any shape; 1 without data."""
-    units, trained_flow = (
-        (protocol.targets.get(target, ""), trained.targets.get(target, "")),
-        trained.free_flow.get(target, 0.0),
-    )
+    units, trained_flow = ((file.targets.get(target, ""), run.targets.get(target, "")), run.free_flow.get(target, 0.0))
     if trained_flow <= 0 or not {*units} <= {*KMH}:
         return np.ones_like(flow)
     return np.where(flow > 0, flow * ratio_of_units(*units) / trained_flow, 1.0)
 
 
-def _rounded_ratios(flow: np.ndarray, protocol: ScoringProtocol, trained: ScoringProtocol, target: str) -> np.ndarray:
+def _rounded_ratios(flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
     """Return the free-flow ratios rounded to a fourth root of 2, of any shape; 1 without data."""
-    is_same = protocol.network == trained.network
-    return (
-        np.ones_like(flow)
-        if is_same
-        else 2.0 ** (np.round(4 * np.log2(_speed_ratios(flow, protocol, trained, target))) / 4)
-    )
+    same = file.network == run.network
+    return np.ones_like(flow) if same else 2.0 ** (np.round(4 * np.log2(_speed_ratios(flow, file, run, target))) / 4)
 
 
-def rescale_to_free_flow(experiment: Experiment, trained: ScoringProtocol, before: int | None = None) -> None:
+def rescale_to_free_flow(experiment: Experiment, run: ScoringProtocol, before: int | None = None) -> None:
     """Set mean and deviation [N,F] of a model from its training statistics and each sensor's free-flow ratio.
 
     trained: the protocol of the run.  before: the free flow is measured in the 28 days until this second; None: until
     the training rows end.  With less than a day all sensors share the network ratio, because an hour of congestion is
     not free flow.  A note is written where most ratios differ from 1.
     """
-    protocol, data, model = experiment.protocol, experiment.data, getattr(experiment.model, "model", experiment.model)
+    file, data, model = experiment.protocol, experiment.data, getattr(experiment.model, "model", experiment.model)
     scaler = getattr(model, "scaler", None)
-    if protocol.network == trained.network or not isinstance(scaler, StandardScaler):  # or a model of the user's own
+    if file.network == run.network or not isinstance(scaler, StandardScaler):  # or a model of the user's own
         return
     (flow, network), ratios = latest_free_flow(data, before), {}
     for index, name in enumerate(data.targets):
-        ratios[name] = _rounded_ratios(flow[:, index], protocol, trained, name)
+        ratios[name] = _rounded_ratios(flow[:, index], file, run, name)
         if before is None and 2 * (changed := int((ratios[name] != 1).sum())) > len(flow):
-            flows = (
-                f"{network[index]:.0f} {protocol.targets[name]}, {trained.free_flow[name]:.0f} {trained.targets[name]}"
-            )
+            flows = f"{network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
             problem = f"{name} in free flow, here and in the training: {flows}"
             note(f"{data.store.path}: {problem}: the speeds of {counted(changed, 'sensor')} are read at another pace")
-    for part, units, run_units in (
-        ("input", protocol.inputs, trained.inputs),
-        ("target", protocol.targets, trained.targets),
-    ):
-        columns = [
-            ratios.get(name, np.ones(len(flow))) * ratio_of_units(run_units[name], units[name]) for name in units
-        ]
+    for part, units, of_run in (("input", file.inputs, run.inputs), ("target", file.targets, run.targets)):
+        columns = [ratios.get(name, np.ones(len(flow))) * ratio_of_units(of_run[name], units[name]) for name in units]
         for moment in ("mean", "std"):
-            moments = [getattr(trained.scaler[name], moment) for name in units]
+            moments = [getattr(run.scaler[name], moment) for name in units]
             old = getattr(scaler, f"{part}_{moment}")
             setattr(scaler, f"{part}_{moment}", torch.from_numpy(np.stack(columns, axis=-1) * moments).to(old))

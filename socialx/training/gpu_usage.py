@@ -30,8 +30,7 @@ LARGE = 100 * MIB
 class DeviceSamples:
     """Utilisation in percent, one entry per sample; ``why`` explains missing samples.
 
-    clock: SM clock as a fraction of the highest SM clock.  reasons: NVML bit masks for a lowered clock.  Both lists may
-    stay empty.
+    clock: SM clock as a fraction of the highest.  reasons: NVML bit masks for a lowered clock.  Both may stay empty.
     """
 
     utilisation: list[float] = field(default_factory=list)

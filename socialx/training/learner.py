@@ -45,12 +45,12 @@ class Learner:
     ) -> None:
         """Move the model to its device, and build optimizer and gradient scaler.
 
-        total_steps: optimizer steps until the cosine schedule reaches 0.  gradient_clip_val: the largest gradient norm;
-        0 turns clipping off.  target_weight: the weight for the error of each target, whose units differ.  group: the
-        processes that share a batch.
+        total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val: the largest gradient norm; 0 turns
+        clipping off.  target_weight: the weight of each target's error, because units differ.  group: the processes
+        that share a batch.
 
-        teacher_weight: the fraction of the loss that compares with the teachers, ``Target.teacher_forecast`` (Hinton et
-        al.  2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
+        teacher_weight: the fraction of the loss that compares with ``Target.teacher_forecast`` (Hinton et al., 2015,
+        "Distilling the knowledge in a neural network", arXiv:1503.02531).
 
         compile: off, or a mode of torch.compile (default, max-autotune).  cuda_graph: replay recorded steps on CUDA.
         Both compute the same step, and warn with a ``FallbackWarning`` where they are unavailable.
@@ -126,12 +126,10 @@ class Learner:
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     def step(self, examples: Sequence[Example]) -> Tensor:
-        """Take one optimizer step on a group of batches, and return its masked MAE on the device, in the unit of the
-        file.
+        """Take one optimizer step on a group of batches, and return the masked MAE in the file's unit, on the device.
 
         The group counts as one large batch across all processes: errors are divided by the valid entries in the whole
-        group, so splitting a batch changes memory use alone.  Among several processes each returns its part of the MAE,
-        and the parts sum to the MAE.
+        group, so splitting a batch changes memory use alone.  The parts that several processes return sum to the MAE.
         """
         rate = self.rate(self.steps)
         if self.records:

@@ -119,7 +119,7 @@ class Interrupt:
 
 
 @contextmanager
-def handle_interrupts() -> Iterator[Interrupt]:
+def catch_signals() -> Iterator[Interrupt]:
     """Let Ctrl-C or SIGTERM ask the loop to stop after the current step; a second Ctrl-C stops at once.
 
     Python allows handlers in the main thread only, so the flag stays unset in any other thread.
@@ -174,11 +174,7 @@ def fit(
     left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
     stopped, watch = False, MemoryWatch()
     writing: Future[None] | None = None
-    with (
-        handle_interrupts() as interrupt,
-        work("train", left, "windows") as bar,
-        ThreadPoolExecutor(1, "write") as files,
-    ):
+    with catch_signals() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
         while not progress.is_complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
             with sample_device(learner.precision.device) as samples:
@@ -220,7 +216,7 @@ def _train_epoch(
     bar: Bar,
     interrupt: Interrupt,
 ) -> tuple[int, bool]:
-    """Train the rest of an epoch from ``progress.batch``, and return windows seen and whether training was interrupted."""
+    """Train from ``progress.batch`` to the end of the epoch; return windows seen and whether it was interrupted."""
     learner.model.train()
     first = progress.batch
     per_batch = train.num_windows / len(train)

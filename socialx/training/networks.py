@@ -44,7 +44,7 @@ class InterleavedLoader(Loader):
 
 
 def per_network(loader: Loader) -> Iterator[tuple[str, Loader]]:
-    """Yield (name, loader) for each network while the model is set to the network.  A plain loader yields itself once."""
+    """Yield (name, loader) per network, with the model set to the network.  A plain loader yields itself once."""
     if not isinstance(loader, InterleavedLoader):
         yield "", loader
         return
@@ -57,8 +57,7 @@ def per_network(loader: Loader) -> Iterator[tuple[str, Loader]]:
 
 
 def network_switcher(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:
-    """Return a function that gives ``model`` the buffers (neighbours, scaler) of network i; 0 is the model's own
-    network.
+    """Return a function that gives ``model`` the buffers (neighbours, scaler) of network i; 0 is its own.
 
     All models share one architecture, and ``model`` keeps its weights.
     """
@@ -66,9 +65,7 @@ def network_switcher(model: nn.Module, others: Sequence[nn.Module]) -> Callable[
 
     def use(network: int) -> None:
         if not states:  # as they are when training begins
-            states.extend(
-                [{**module._buffers} for module in network_model.modules()] for network_model in (model, *others)
-            )
+            states.extend([{**module._buffers} for module in other.modules()] for other in (model, *others))
         for module, buffers in zip(model.modules(), states[network], strict=True):
             for name, tensor in buffers.items():
                 setattr(module, name, tensor)

@@ -414,14 +414,10 @@ class TrainedRun(RunFolder):
         remedy = "copy the whole run folder again, or train again"
         with sealed.refused(self.climatology, "not a readable climatology", remedy):
             tensors, described = sealed.read(self.climatology)
-            climatology = DailyStats.from_sealed(
-                {name: tensor.float().numpy() for name, tensor in tensors.items()}, described
-            )
-            if climatology.sums.shape[2] != len(self.sensors):
-                raise ValueError(
-                    f"it is of {climatology.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}"
-                )
-        return climatology
+            stats = DailyStats.from_sealed({name: part.float().numpy() for name, part in tensors.items()}, described)
+            if stats.sums.shape[2] != len(self.sensors):
+                raise ValueError(f"it is of {stats.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}")
+        return stats
 
     def holidays(self, named: str | None, origin: str) -> str | None:
         """Return the path of the holiday file for a run: the training file, or the copy in the run folder.

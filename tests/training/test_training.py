@@ -21,7 +21,7 @@ from socialx.data.loaders import DeviceLoader
 from socialx.data.series import OLD
 from socialx.training import checkpoint
 from socialx.training.learner import Learner
-from socialx.training.loop import TrainState, fit, handle_interrupts, load_progress, run_steps
+from socialx.training.loop import TrainState, fit, catch_signals, load_progress, run_steps
 from socialx.training.run_folder import RunFolder, lock_new_run
 from tests.commands import small_file, works
 from tests.data_files import refusal
@@ -208,7 +208,7 @@ def test_interrupted_and_resumed_ends_at_the_same_weights(at: int, precision: st
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with handle_interrupts() as interrupt:
+    with catch_signals() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
@@ -223,7 +223,7 @@ def test_ctrl_c_answers_before_the_step_is_over() -> None:
         said.append(event)
         heard.set()
 
-    with subscribe(listener), handle_interrupts():
+    with subscribe(listener), catch_signals():
         os.kill(os.getpid(), signal.SIGINT)
         assert heard.wait(10)
         assert isinstance(said[0], Note)
