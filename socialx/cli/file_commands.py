@@ -36,7 +36,7 @@ def convert(
 ) -> None:
     """Build the HDF5 file that every other command reads.
 
-    The file holds every row as it is, missing values raw, and the position of every sensor.  With --timezone, the hour
+    The file keeps every row unchanged, missing values raw, and the position of every sensor.  With --timezone, the hour
     that daylight saving time repeats is kept too, and all times are then written in UTC.
 
     auto tells the format by the content.  The formats are FORMATS.  csv is any table: with semicolons, decimal commas,
@@ -81,10 +81,9 @@ def append(
 ) -> None:
     """Add the rows of new tables to a file.
 
-    The tables have sensors of the file, in any order, and rows that go on where it ends.  Rows that it has already are
-    left out if they are the same.  A gap before the new rows is filled with missing readings, and a later table may
-    fill it.  Sensors that are new to FILE are added where --meta-csv has their positions; their earlier readings are
-    missing.  FILE is either the old one or the complete new one.
+    The tables have sensors of FILE in any order, and rows that continue FILE.  Repeated rows are left out if equal.  A
+    gap before the new rows is filled with missing values, which a later table may replace.  New sensors are added where
+    --meta-csv has positions, with missing values before.  FILE is always the old or the complete new version.
 
     Example:
       socialx append city.h5 2024-02-01.csv
@@ -108,8 +107,8 @@ def append(
 def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
     """Complete HDF5 files: positions, times, unit, time zone.
 
-    The readings are not touched by a byte, a file is either the old one or the complete new one, and a second run
-    changes nothing.  A file whose sensors stay without a position is left as it was.
+    The observations stay byte for byte, a file is always the old or the complete new version, and a second run changes
+    nothing.  A file is left as before while sensors lack a position.
 
     Examples:
       socialx backfill old.h5 --meta-csv sensor_locations.csv
@@ -146,7 +145,7 @@ def inspect(
 ) -> None:
     """Say what a file is and what it holds.
 
-    It prints the kind of file, the time axis, missing readings, dead and stuck sensors, positions and checks.
+    The output has the kind of file, time axis, missing values, dead and stuck sensors, positions and checks.
 
     Example:
       socialx inspect metr_la.h5 --fail-unless positions,order --plot metr_la.png
@@ -181,8 +180,8 @@ def inspect(
 def download(**arguments: Any) -> None:
     """Fetch the published files of a data set.
 
-    The built-in addresses are unverified: they could not be tried where this was written.  --mirror names another
-    place; the md5 of the published CSVs decides whether the files are the right ones.
+    The built-in addresses are untested.  --mirror names another address, and the md5 of the published CSVs identifies
+    the correct files.
 
     Example:
       socialx download metr-la --folder data --mirror https://example.org/traffic

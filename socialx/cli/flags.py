@@ -194,8 +194,8 @@ HEADINGS = {
     "trainer__cuda_graph",
     "Measurement": "profile profile.compare",
     "Server": "follow host port token_file allow_origin queue timeout max_body",
-    "Output": "output save_scores save_forecasts plot geojson html trace tuned card format folder interval backup rewrite dry_run yaml "
-    "only_changed as_json overwrite trainer__run_dir trainer__loggers",
+    "Output": "output save_scores save_forecasts plot geojson html trace tuned card format folder interval backup "
+    "rewrite dry_run yaml only_changed as_json overwrite trainer__run_dir trainer__loggers",
     "Fail if": "fail_above fail_unless fail_on fail_slower validate",
 }
 _HEADING = {name: heading for heading, names in HEADINGS.items() for name in names.split()}

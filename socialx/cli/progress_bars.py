@@ -57,7 +57,7 @@ MEASURED_S = 10.0  # of training from which a forecast of its end is made
 
 
 class _Throughput:
-    """An estimate, made once, for the duration of an epoch and of the remaining training.
+    """An estimate, made once, for the duration of an epoch and the remaining training.
 
     Time is measured between two reads of the loss, when the device has finished all queued work; the first step, which
     may compile, is left out.

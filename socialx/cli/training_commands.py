@@ -1,4 +1,4 @@
-"""The commands before and of a training: config, train, profile, doctor."""
+"""The commands around training: config, train, profile, doctor."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ def profile(
 ) -> None:
     """Say where the time of training steps goes.
 
-    It runs real training steps of socialx (torch.profiler is for other loops), and says which setting would make them
-    faster.  On CUDA a trace of a few more steps says how busy the device is and with which kernels, on a CPU with which
-    operators.  Then other numbers of threads and larger batches are tried for some steps.
+    Real training steps of socialx are measured (torch.profiler is for other loops), and the advice names the settings
+    that would make training faster.  On CUDA a trace of a few more steps says how busy the device is and with which
+    kernels, on a CPU with which operators.  Then other numbers of threads and larger batches are tried for some steps.
 
     Examples:
       socialx profile --data metr_la.h5 --tuned tuned.yaml
@@ -222,9 +222,9 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
 def doctor(layers: ConfigLayers, as_json: Json = False) -> None:
     """Check what a training needs.
 
-    It looks at the machine, packages, settings, device, precision, memory and disk, the data file, one step of the
-    model, and a worker process.  Every line that is not ok says what to do next.  It exits with 3 where a line fails.
-    Nothing is trained or kept.
+    The checks cover machine, packages, settings, device, precision, memory and disk, the data file, a step of the
+    model, and a worker process.  Every line that is not ok says what to do next.  The exit code is 3 where a line
+    fails. Nothing is trained or kept.
 
     Example:
       socialx doctor --data metr_la.h5

@@ -1,6 +1,6 @@
 """Settings -> Experiment: the one place where settings become objects.
 
-Lower layers see no settings; higher layers build no models.
+Only higher layers see settings, and only lower layers build models.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def build(
     scaler for this file.  sensors: the ids that the file must have, in model order.  finer: model steps per file step.
     holidays: the holiday list, where the path differs from the settings.
 
-    Raises SettingsError for settings that conflict, and SocialxError for a file that does not fit.
+    Raises SettingsError for settings that conflict, and SocialxError for an unsuitable file.
     """
     refuse_conflicts(settings, finer)
     precision = _prepare_device(settings)

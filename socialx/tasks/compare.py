@@ -1,7 +1,7 @@
 """``compare``: train with two settings in alternating processes, and estimate the speed-up with an interval.
 
 ``python -m socialx.tasks.compare`` is the child process.  The process reads settings from the first line of standard
-input and a number of seconds from each later line, and answers each line with a JSON block of training steps.  A
+input and a duration from each later line, and answers each line with a JSON block of training steps.  A
 separate process has its own threads, memory and compiled code, and idles while waiting for a line.
 """
 
@@ -42,7 +42,7 @@ Block = dict[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """The measurements of one of two settings, over all blocks."""
+    """The measurements for one side, over all blocks."""
 
     windows_per_s: float
     input: float

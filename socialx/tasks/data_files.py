@@ -228,7 +228,7 @@ def append(
     apart.  Repeated rows with equal values are skipped.  A gap before the first new row is filled with missing values,
     which a later table may replace.
 
-    The file is always the old or the complete new version.  Raises SocialxError for tables that do not fit.
+    The file is always the old or the complete new version.  Raises SocialxError for unsuitable tables.
     """
     with subscribe(progress), _as_file("append", data, options) as (data, options, _):
         return appending.append(Path(path), ConvertOptions.of("append", data, options))
@@ -254,7 +254,7 @@ def backfill(
 ) -> list[older.Plan]:
     """Complete older HDF5 files: positions, times in seconds, unit, time zone, and unstated rules.
 
-    A unit or time zone may be added but never changed.  A file in UTC takes days and hours from its local zone.
+    A unit or time zone may be added, and a stated one stays.  A file in UTC takes days and hours from the local zone.
 
     Observations stay byte for byte, and a second call changes nothing.  A file is left as before while sensors lack a
     position.  Every file is tried, and returns a plan.  Raises BackfillError with the failed files, whose ``plans``
@@ -299,7 +299,7 @@ def backfill(
 
 
 class BackfillError(SocialxError):
-    """Some files could not be completed; ``plans`` covers all files that were read."""
+    """Some files failed; ``plans`` covers all files that were read."""
 
     plans: list[older.Plan]
 

@@ -62,7 +62,7 @@ BUG = "report it as a bug of socialx"
 class DoctorLine:
     """The result of one check.
 
-    state: ok; warn: training runs below its best; fail: training does not run.  remedy: the next step for the user.
+    state: ok; warn: training runs below its best; fail: training stops.  remedy: the next step for the user.
     """
 
     name: str
@@ -268,7 +268,7 @@ def _device(setup: Setup) -> Answer:
 
 
 def _why_no_gpu() -> tuple[str, str]:
-    """Return why torch sees no CUDA device, and a remedy."""
+    """Return why CUDA is unavailable in torch, and a remedy."""
     if torch.version.cuda is None:
         return "this torch is a build for the CPU", "install the build of torch for CUDA, which PyPI has for Linux"
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -312,7 +312,7 @@ def _precision(setup: Setup) -> Answer:
 
 @check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
 def _free_space(setup: Setup) -> Answer:
-    """Check for a GiB of free memory on host and device, and of disk space."""
+    """Check for a GiB free in memory, on host and device, and on disk."""
     memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
     parts = [f"{name}: {'not known' if count is None else f'{_size(count)} free'}" for name, count in free.items()]

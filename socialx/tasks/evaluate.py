@@ -76,7 +76,7 @@ def evaluate(
     computed in float32 unless ``trainer={"precision": ...}`` sets another precision.
 
     Raises SettingsError for an empty request, for runs with different windows, and for ``climatology_days`` with a run
-    trained without a climatology; SocialxError for a run without the requested intervals.
+    that lacks a climatology; SocialxError for a run that lacks the requested intervals.
     """
     with subscribe(progress), ExitStack() as stack:
         names, by, days = run_names(runs), names_in(by), _parse_days(climatology_days)
@@ -182,7 +182,7 @@ def _check_arguments(
 
 
 def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
-    """Return the names of forecast files.  Raises SettingsError where ``run_option`` needs a run and finds files alone."""
+    """Return the names of forecast files.  Raises SettingsError where ``run_option`` needs a run among the names."""
     files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
     if run_option and names and len(files) == len(names):
         raise SettingsError("", f"{Argument(run_option)} needs a run, not only files of forecasts", "name a run folder")
@@ -190,7 +190,7 @@ def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
 
 
 def _check_climatologies(trained: Mapping[str, Trained]) -> None:
-    """Raise SettingsError where a run was trained without a climatology."""
+    """Raise SettingsError where a run lacks a climatology."""
     for run, facts in trained.items():
         if not facts.past_days:
             helps = f"train it with {Argument('model.climatology', True)}"

@@ -22,7 +22,7 @@ HEAD_BYTES = 512  # the beginning of a file, which tells what it is
 
 @dataclass(frozen=True)
 class OutputKind:
-    """A kind of output that may replace a file of the same kind: suffixes, and the first bytes of such a file."""
+    """An output kind that may replace a file of the same kind: suffixes, and the first bytes of such a file."""
 
     noun: str
     suffixes: tuple[str, ...]

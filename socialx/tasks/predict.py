@@ -88,8 +88,8 @@ def predict(
 
     A sensor with an incomplete lookback is forecast from the available observations; ``Forecast.marks`` lists these
     sensors.  Absent rows count as missing values.  A speed, flow or occupancy below 0 becomes 0, with a note.  Raises
-    SocialxError for a file that does not fit the run, is too short or lacks observations in the lookback, and for a run
-    without intervals; SettingsError for a time outside the file and an uncalibrated level.
+    SocialxError for a file that is unsuitable for the run, too short or empty in the lookback, and for a run that lacks
+    intervals; SettingsError for a time outside the file and an uncalibrated level.
     """
     table = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
     if at is not None and (start is not None or end is not None):
@@ -140,7 +140,7 @@ def find_doubtful_values(store: Store) -> list[Message]:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The prediction intervals of a run for the sensors of a file, and the requested level."""
+    """The prediction intervals of a run for the sensors in a file, and the requested level."""
 
     intervals: ConformalIntervals
     level: float
@@ -159,7 +159,7 @@ def _note_known(run: Path, file: Path, days: int) -> None:
 
 
 def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
-    """Return the prediction intervals of a run for the sensors of an experiment.  Raises an error for another level.
+    """Return the prediction intervals of a run for the sensors in an experiment.  Raises an error for another level.
 
     issued: the first forecast origin, in seconds.
     """

@@ -77,7 +77,7 @@ def profile(
 
 
 def loading_facts(experiment: Experiment, loader: Loader) -> Section:
-    """Return the facts about a loader that need no measurement."""
+    """Return the facts about a loader before measurement."""
     settings, data = experiment.settings.loader, experiment.data
     sensors, features = data.source.shape
     size = series_bytes(len(data.store.seconds), sensors, features)

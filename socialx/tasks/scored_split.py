@@ -37,10 +37,10 @@ from socialx.training.run_folder import TrainedRun, open_run
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """Windows of a split in time order, with the runs and files that forecast them.
+    """Windows of a split in time order, with the runs and files of forecasts.
 
     indices: of the windows in the split, int64 [W].  period: the time range of the windows, or None for the whole
-    split.  experiment: of the first run, or of the file alone.  runs: the opened runs.  recorded: forecasts from files,
+    split.  experiment: from the first run, or from the file alone.  runs: the opened runs.  recorded: forecasts from files,
     float32 [W,P,N,G].
     """
 
@@ -66,7 +66,7 @@ class ScoredSplit:
 
     @property
     def protocol(self) -> ScoringProtocol:
-        """The protocol for the scores of these runs on these windows."""
+        """The protocol of the scores."""
         return self.experiment.protocol.with_trained(self.trained, self.period)
 
     @property
@@ -233,7 +233,7 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
 
 
 def _note_seen(run: str, scored: ScoredSplit) -> None:
-    """Note which windows a run may have seen in training, in a file that has grown, and how to exclude them."""
+    """Note which windows a run may have seen in training, in a file that has grown, and how to exclude seen windows."""
     file, trained = scored.experiment.protocol, scored.trained[run]
     if None in (file.first_time, trained.first_time, trained.last_time):
         return

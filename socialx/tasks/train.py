@@ -80,7 +80,7 @@ class Run(ResultRepr):
 
     @property
     def unit(self) -> str:
-        """The unit of the first target, and so of the errors."""
+        """The unit of the first target and the errors."""
         return self.protocol.unit
 
 
@@ -279,7 +279,7 @@ def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: in
 def load_extra_networks(experiment: Experiment) -> list[Experiment]:
     """Load the additional training files, scaled like the first file at each network's free-flow speed.
 
-    Raises SocialxError for a file with another unit or time step, and for one that repeats sensors.
+    Raises SocialxError for a file with another unit or time step, and for repeated sensors.
     """
     others, networks = [], {experiment.data.store.path: _sensor_locations(experiment)}
     for path in experiment.settings.data.extra_data:
@@ -305,7 +305,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
 
 
 def _sensor_locations(experiment: Experiment) -> dict[str, tuple[str, ...]]:
-    """Return the location of each sensor by id, in thousandths of a degree: two networks may share an id."""
+    """Return sensor locations by id, in thousandths of a degree: two networks may share an id."""
     sensors = experiment.data.sensors
     degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
     return {name: tuple(f"{degree:.3f}" for degree in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
@@ -350,7 +350,7 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
 
 
 def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
-    """Yield the mean forecast of the teachers for each batch of training windows, float32 [B,P,N,G]."""
+    """Yield the teachers' mean forecast for each batch of training windows, float32 [B,P,N,G]."""
     models, size = [teacher.model.eval() for teacher in teachers], teachers[0].settings.loader.batch_size
     loaders = [teacher.data.loader("train", size) for teacher in teachers]
     with work("forecasts of the teachers", loaders[0].num_windows, "windows") as bar, torch.no_grad():
@@ -432,7 +432,7 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
 
 
 def describe_compute(experiment: Experiment, processes: int = 1) -> str:
-    """Return which implementation runs on the GPU, with the reason where a faster one is unavailable."""
+    """Return which implementation runs on the GPU, with the reason if a faster implementation is unavailable."""
     settings = experiment.settings
     text = str(settings.model.kind)
     if model_of(settings.model.kind).social:

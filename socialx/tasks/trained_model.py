@@ -40,7 +40,7 @@ MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 def adapt_to_file(
     experiment: Experiment, state: dict[str, Tensor], run: ScoringProtocol
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Rescale the scaler statistics of a run to the units and free-flow speed of a file; return weights and protocol.
+    """Rescale a run's scaler statistics to the units and free-flow speed of a file; return weights and protocol.
 
     Every other weight acts on normalised observations.  On another network the missing-value rule comes from the file.
     """
@@ -81,10 +81,10 @@ def resampling_factor(settings: Settings, trained: ScoringProtocol) -> int:
 
 
 def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
-    """Load the weights and scaler of a run to fine-tune, in the units of the file.
+    """Load weights and scaler of a run to fine-tune, in file units.
 
     Sensor embeddings are matched by id; new sensors start from zeros where the run takes new sensors.  Raises
-    SocialxError where the data or the weights do not fit.
+    SocialxError for unsuitable data or weights.
     """
     name, data, weights = experiment.settings.trainer.init_from, experiment.data, run.read_weights()
     state, fits = adapt_to_file(experiment, weights.state, run.protocol)
@@ -111,9 +111,9 @@ def load_intervals(
 ) -> tuple[ConformalIntervals, str]:
     """Return the prediction intervals of a run for a file, and words for intervals from elsewhere.
 
-    On its calibrated network and step a run uses its stored intervals, without words.  Elsewhere a zero-shot run
-    measures the errors of its forecasts in the week before the second ``issued``; with too few observations the stored
-    intervals are a first guess.  Raises SocialxError for an uncalibrated run.
+    On the calibrated network and step these are the stored intervals, and the words are empty.  Elsewhere a zero-shot
+    run measures the errors of its forecasts in the week before the second ``issued``; with too few observations the
+    stored intervals are a first guess.  Raises SocialxError for an uncalibrated run.
     """
     data, protocol = experiment.data, experiment.protocol
     calibrated = run.read_intervals(trained.weights) if run.intervals.exists() else None
@@ -144,7 +144,7 @@ def match_sensors(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
 def _align_sensors(
     state: dict[str, Tensor], ids: Sequence[str], sensors: Sequence[str], run: Path, file: Path
 ) -> dict[str, Tensor]:
-    """Return the weights of a run in the sensor order of a file, with a note on new sensors.
+    """Return a run's weights in the sensor order of a file, with a note on new sensors.
 
     Raises SocialxError where all sensors are new.
     """
@@ -197,7 +197,7 @@ def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
 
 
 def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyStats) -> Experiment:
-    """Add the stored climatology of a run to the data, in the units of the file."""
+    """Add the stored climatology of a run to the data, in file units."""
     indices, units = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol.targets
     if (
         not experiment.data.train_climatology_days
@@ -226,7 +226,7 @@ def _adapt_and_check(
 def _build_for_run(
     run: TrainedRun, layers: ConfigLayers, first: Experiment | None, split: bool
 ) -> tuple[Experiment, RunWeights, DailyStats | None]:
-    """Build the experiment of a run with fresh weights, and return it with stored weights and climatology."""
+    """Build the experiment of a run with fresh weights, and return stored weights and climatology too."""
     loaded = load_run_settings(run, layers, SCORING)
     settings = loaded.in_full_precision(run.settings)
     holidays = run.holidays(settings.data.holidays, loaded.origin["data.holidays"])

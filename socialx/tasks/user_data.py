@@ -93,7 +93,7 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed: bool) -> None:
-    """Raise SettingsError for table options where the data is not a table."""
+    """Raise SettingsError for table options where the data is another kind."""
     name = next((option for option in ("missing", "resample") if option in options), next(iter(options)))
     problem, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **options))
     if name in ("missing", "resample"):
@@ -137,7 +137,7 @@ def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> I
 def _write_for_predict(text: str, others: Collection[str], with_options: Callable[[Mapping[str, Any]], Command]) -> str:
     """Rewrite the arguments in a message about a table as arguments of ``predict``.
 
-    others: arguments that only ``convert`` has; ``with_options`` makes the command for them.
+    others: arguments that only ``convert`` has; ``with_options`` makes the command with the arguments.
     """
 
     def write_command(match: re.Match[str]) -> str:

@@ -86,7 +86,7 @@ def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, An
 def set_random_state(states: Any, device: torch.device, group: ProcessGroup) -> None:
     """Restore the state of this process from ``random_state``.
 
-    A generator without a saved state keeps its seed: on a GPU after training on a CPU, and in additional processes.
+    A generator that lacks a saved state keeps the seed: on a GPU after training on a CPU, and in additional processes.
     """
     if group.rank >= len(states):
         return

@@ -1,12 +1,12 @@
-"""The loop marks four phases of every step; whoever wants to know reads them.  The default clock does nothing.
+"""Clocks for the four phases of a training step; the default clock ignores every mark.
 
     fetch    the next batch is asked for          -> input: the device waits for data
     copy     the batch arrived at the host        -> transfer
     compute  forward, backward, optimizer         -> span
     done     logging, validation, checkpoints     -> hooks, until the next fetch
 
-The four parts tile the timeline, so their shares sum to 1 by construction.  On CUDA a mark is an event on the compute
-stream, stamped when the *stream* reaches it: a host that waits while work is queued costs the device nothing.
+The four phases tile the timeline, so the fractions sum to 1 by construction.  On CUDA a mark is an event on the compute
+stream, stamped when the *stream* gets there: a host may wait at no cost while work is queued.
 """
 
 from __future__ import annotations

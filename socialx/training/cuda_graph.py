@@ -2,7 +2,7 @@
 
 Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The device work of a
 step is recorded once and replayed, and examples are copied into the buffers that the recording reads.  For a series on
-the device the recording gathers the windows, and only their row numbers are copied.
+the device the recording gathers the windows, and only row numbers are copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WARMUP = 3  # real steps before a recording: libraries make their workspaces, op
 class CapturedStep:
     """A step on a group of examples, recorded once per shape after a few ordinary steps.
 
-    work: the whole device work of a step.  No host value may enter or leave ``work``, because a replay repeats the
+    work: the whole device work of a step.  Host values must stay out of ``work``, because a replay repeats the
     recorded values.  ``work`` reads the same buffers before the recording too, because other strides would make a
     compiled model compile again, which a recording cannot hold.  recover: restores the host side after a half-recorded
     step.  After a failed recording ``CapturedStep`` warns once and runs every step unrecorded.

@@ -1,7 +1,7 @@
 """GPU utilisation and clocks during training, sampled from NVML by a thread, and a watch on growing memory.
 
 NVML reports the share of a window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels reads 100 %. The
-number is reported because users ask for utilisation, and no rule judges it.
+number is reported because users ask for utilisation, and rules ignore the number.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def growth(used: Sequence[float]) -> float:
 
 
 class MemoryWatch:
-    """Memory use at the end of each epoch, with one note when it has grown by more than 100 MiB."""
+    """Memory use at the end of each epoch, with a note after growth by more than 100 MiB."""
 
     def __init__(self) -> None:
         self._used: list[float] = []

@@ -53,7 +53,7 @@ class Learner:
         "Distilling the knowledge in a neural network", arXiv:1503.02531).
 
         compile: off, or a mode of torch.compile (default, max-autotune).  cuda_graph: replay recorded steps on CUDA.
-        Both compute the same step, and warn with a ``FallbackWarning`` where they are unavailable.
+        Both compute the same step, and warn with a ``FallbackWarning`` where unavailable.
         """
         self.model, self.precision = model.to(precision.device), precision
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
@@ -218,7 +218,7 @@ class Learner:
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore ``state``; learning rate and weight decay stay as this learner was built with.
 
-        Raises ValueError where ``state`` does not fit the model.  All parts are checked first, because the fused
+        Raises ValueError for the state of another model.  All parts are checked first, because the fused
         optimizer writes to its moments without checking sizes and strides.
         """
         check_state(self.model, state["model"])

@@ -13,7 +13,7 @@ from socialx.data.loaders import Loader
 
 
 class InterleavedLoader(Loader):
-    """Batches of several loaders in random order, in proportion to their numbers of batches.
+    """Batches from several loaders in random order, in proportion to the loader lengths.
 
     use: a function called with the network number before each batch, and with 0 at the end.  names: the network names.
     """

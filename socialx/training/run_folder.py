@@ -1,21 +1,21 @@
-"""A run folder: everything that is needed to repeat, continue, score or use a run.
+"""A run folder: everything needed to repeat, resume, score or use a run.
 
-format.txt         the number of the format of this folder
+format.txt         format number of the folder
 settings.yaml      all settings, merged; training with this file repeats the run
-settings_sources.json        where each setting came from
+settings_sources.json  the source of each setting
 environment.json   versions, device, precision in effect, command line; one entry per start
-sensors.json       ids of the sensors, in the order of the model
-protocol.json      data, checksum, split, scaler, seed: what its scores depend on, with its sha256; settings that
-                    training fixed, and its place; of a run that comes with the package the checksum of its excerpt
-holidays.csv       the list of holidays, where it is a file
+sensors.json       sensor ids in model order
+protocol.json      data, checksum, split, scaler and seed of the scores, with sha256; settings that training fixed, and
+                    the folder; for a bundled run the checksum of the bundled excerpt
+holidays.csv       the holiday list, if a file
 metrics.jsonl      one line per epoch; the same as metrics.csv
-best.safetensors   weights of the epoch with the best validation MAE, with their sha256
-climatology.safetensors  readings by kind of day and slot, as sums that fade, those of the last day apart; their sha256
-intervals.safetensors  prediction intervals of these weights, with their sha256
+best.safetensors   weights of the epoch with the best validation MAE, with sha256
+climatology.safetensors  observations by day type and slot as decaying sums, the last day apart; with sha256
+intervals.safetensors  prediction intervals for the best weights, with sha256
 last.pt            everything that resuming needs
-job.txt            the job of torchrun that began it, whose restarts go on with it
+job.txt            the torchrun job that began the run, whose restarts resume the run
 
-A run folder may come from somebody else: what is read from it is bounded in size and checked before it is used.
+A run folder may come from a stranger: every read is bounded in size and checked before use.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 @dataclass(frozen=True)
 class EpochRow:
-    """The metrics of one epoch; errors are in the unit of the first target."""
+    """Metrics of an epoch; errors have the first target's unit."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -544,7 +544,7 @@ def lock_folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, wr
 def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, bool]:
     """Return the run that a restarted torchrun job was training, and whether the folder belongs to the job.
 
-    The run is None before the first saved state, and where the folder holds the run of another job.  Raises
+    The run is None before the first saved state, and for the run of another job.  Raises
     SettingsError without a folder name.
     """
     if path is None:
