@@ -116,7 +116,7 @@ def main() -> None:
     try:
         import_module("fcntl"), import_module("resource")
     except ImportError:  # no file could be locked
-        print_error(Message("", "socialx runs on Linux and macOS", "WSL2"))
+        print_error(Message("", "socialx runs on Linux and macOS", "use WSL2"))
         sys.exit(1)
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
@@ -134,7 +134,7 @@ def main() -> None:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written would fail again
-        print_error(Message("standard output", f"cannot be written ({error.strerror})", "check its space"))
+        print_error(Message("", f"standard output cannot be written ({error.strerror})", "check the free space"))
         sys.exit(1)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

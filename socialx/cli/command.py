@@ -132,17 +132,17 @@ def _run(name: str, function: Callable[[], None]) -> None:
 def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
     """Return a foreign error that the user can fix as SocialxError; None for any other error."""
     if isinstance(error, MemoryError):
-        problem = f"out of memory ({error})" if str(error) else "out of memory"
-        return SocialxError("", problem, f"a shorter file, or fewer {Argument('data.days')} of it")
+        problem = f"the machine is out of memory ({error})" if str(error) else "the machine is out of memory"
+        return SocialxError("", problem, f"use a shorter file, or fewer {Argument('data.days')}")
     if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-        remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
-        return SocialxError("loader", in_short(error), remedy)
+        remedy = f"use fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
+        return SocialxError("", in_short(error), remedy)
     if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
         return None
     from socialx.core.precision import is_out_of_memory
 
-    remedy = f"a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
-    problem = f"out of memory ({in_short(error, 120)})"
+    remedy = f"use a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
+    problem = f"the device is out of memory ({in_short(error, 120)})"
     return SocialxError("", problem, remedy) if is_out_of_memory(error) else None
 
 

@@ -51,10 +51,10 @@ def convert(
     from socialx.files.sources.positions.locations import near
 
     if data and data_csv:
-        raise SettingsError("FILE and --data-csv", "the data twice", "drop one of them")
+        raise SettingsError("", "FILE and --data-csv both name the data", "drop one of them")
     files = data or ([data_csv] if data_csv else [])
     if not files:
-        raise SettingsError("convert", "no data", f"{Argument('data', 'FILE')} names it")
+        raise SettingsError("", "convert needs data", f"add {Argument('data', 'FILE')}")
     result = socialx.convert(kind, files, progress=Show("convert"), **arguments)
     if result.summary is None:
         typer.echo(f"{result.data}: {result.kind.why} ({result.kind.name})")

@@ -38,7 +38,7 @@ def config(
       socialx config -c runs/mine/settings.yaml --changed --yaml > mine.yaml
     """
     if yaml and as_json:
-        raise SettingsError("config", "two forms of output", "choose --yaml or --json")
+        raise SettingsError("", "--yaml and --json exclude each other", "choose one of them")
     loaded = layers.merged()
     values = changed(loaded.settings) if only_changed else flat(loaded.settings)
     if yaml:
@@ -79,7 +79,7 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         return
     score = write("train", Command("evaluate", run.path, baselines=True))
     if run.interrupted:
-        again = Message("", "interrupted", f"{group.resume_command(run.path)}, or score it as it is")
+        again = Message("", "training was interrupted", f"resume with {group.resume_command(run.path)}")
         typer.echo(again.text(partial(write, "train")), err=True)
         typer.echo(score)
         raise typer.Exit(130)

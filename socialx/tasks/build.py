@@ -67,8 +67,8 @@ def build(
     train_climatology_days = choose_climatology_days(settings)
     if data is None:
         if settings.data.path is None:
-            remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-            raise SettingsError("data.path", "no data file", remedy)
+            remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+            raise SettingsError("", "a data file is needed", remedy)
         data = open_dataset(
             settings.data.path,
             targets=settings.data.targets,
@@ -117,7 +117,7 @@ def build(
         model = model_class(network, **arguments)
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
-        raise SettingsError("model", error, f"see {', '.join(map(str, sizes))}") from None
+        raise SettingsError("", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}") from None
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
@@ -157,7 +157,7 @@ def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[B
     if not isinstance(forecast, Tensor) or forecast.shape != wanted:
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
         remedy = "return windows x horizon x sensors x targets"
-        raise SocialxError(f"model.kind {name}", f"its forward returns {returned}, not {wanted}", remedy)
+        raise SocialxError("", f"the forward of {name} returns {returned}, not {wanted}", remedy)
 
 
 def make_loading(settings: Settings) -> Loading:

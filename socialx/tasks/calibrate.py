@@ -38,13 +38,13 @@ def calibrate(
         folder = find_run_folder(path)
         if folder.path.parent == TRAINED:
             train = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-            raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {train}")
+            raise SocialxError(path, "the run comes with socialx and is read-only", f"train your own: {train}")
         with lock_run(folder):  # nobody trains in it meanwhile
             opened = open_run(path)
             experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": data}))
             if experiment.protocol.step_minutes != opened.protocol.step_minutes:
                 steps = f"a step of {experiment.protocol.step_minutes} min, and the run {opened.protocol.step_minutes}"
-                raise SocialxError(experiment.data.store.path, f"it has {steps}", "name a file of that step")
+                raise SocialxError(experiment.data.store.path, f"the file has {steps}", "name a file of that step")
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):
                 intervals = calibrated(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)

@@ -105,7 +105,7 @@ def compare(
 def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
     """Alternate blocks between two new processes, which start at the same time."""
     blocks: tuple[list[Block], list[Block]] = ([], [])
-    with start_process("these", here) as first, start_process("the others", there) as second:
+    with start_process("these settings", here) as first, start_process("the other settings", there) as second:
         first(seconds)  # finds the number of steps
         second(seconds)
 
@@ -143,7 +143,7 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
             say(seconds)
             line = answers.readline()
             if not line:
-                reason = f"its process ended with {process.wait()}"
+                reason = f"the process ended with {process.wait()}"
                 raise SocialxError(name, reason, "run the same settings with train, which shows the error")
             answer: Block = json.loads(line)
             if "error" in answer:

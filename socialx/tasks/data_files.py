@@ -98,8 +98,8 @@ def convert(
     Raises SocialxError for unreadable files, and SettingsError for wrong arguments.
     """
     if is_frame(data) and output is None:
-        problem = "a frame is converted, which needs an output"
-        raise SettingsError(Argument("data"), problem, f"add {Argument('output', 'FILE.h5')}")
+        problem = "converting a frame needs an output"
+        raise SettingsError("", problem, f"add {Argument('output', 'FILE.h5')}")
     with subscribe(progress), _as_file("convert", data, options) as (read, options, names):
         return _convert(kind, read, output, options, validate=validate, overwrite=overwrite, names=names)
 
@@ -116,14 +116,14 @@ def _as_file(
     framed, base = is_frame(data) and task == "convert", any(map(is_url, sources))
     if not framed and not base:
         if options.get("query") is not None:
-            remedy = "name a database, for example sqlite:///roads.db, or drop it"
-            raise SettingsError(Argument("query"), "the data is no database", remedy)
+            remedy = "name a database, for example sqlite:///roads.db, or drop the query"
+            raise SettingsError("", f"{Argument('query')} needs a database", remedy)
         yield data, options, None
         return
     name, label, typed = "frame", FRAME, "FRAME"
     if base:
         if len(sources) > 1:
-            raise SettingsError(Argument("data"), "a database and other files", "name it alone")
+            raise SettingsError("", "a database cannot be combined with other files", "name the database alone")
         source, query = database(sources[0]), options.get("query")
         data, name, label, typed = table_of_query(source, query), source.name, source.named(str(query)), source.shown
     with as_table(task, data, name, label, typed) as (path, zone):
@@ -150,7 +150,7 @@ def _convert(
     if named is None or output is not None:
         refuse_ours(request.head)
     if output is None and named is not None:
-        raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
+        raise SettingsError("", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}")
     recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
     recognised = replace(recognised, next=None) if names else recognised
     if output is None:
@@ -161,10 +161,10 @@ def _convert(
     inputs = (path, *request.more, request.meta_csv, request.ids)
     check_outputs((target, None), others=inputs, overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
-        problem = f"the output is HDF5, whose name does not end in {target.suffix!r}"
-        raise SettingsError(Argument("output", target), problem, f"name it {target.with_suffix('.h5')}")
+        problem = f"{Argument('output', target)} is an HDF5 file, which cannot end in {target.suffix!r}"
+        raise SettingsError("", problem, f"name it {target.with_suffix('.h5')}")
     readings, summary, notes = write_file(kind, request, target, overwrite, str(label))
-    untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
+    untold, problems = [Message(target, "the file is too large for convert to check", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
         failing = checks.OF_VALIDATE if validate else ()
@@ -205,7 +205,7 @@ def write_file(
     summary = writer.create(target, readings, overwrite=overwrite)
     if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
         codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
-        remedy = f"{Argument('missing', codes)} if they stand for none"
+        remedy = f"add {Argument('missing', codes)} if zeros stand for missing values"
         zeros = counted(summary.zeros, "zero counts as a reading", "zeros count as readings")
         notes.append(Message(target, zeros, remedy))
         note(notes[-1])
@@ -369,7 +369,7 @@ def inspect(
         kind = kind_of(read_head(path))
         if kind.next is not None:
             if names or plot or geojson:
-                raise SocialxError(path, f"{kind.name}, {kind.why}: nothing to check or draw yet", kind.next)
+                raise SocialxError(path, f"{kind.name} ({kind.why}) cannot be checked or drawn yet", kind.next)
             return Inspection(path, kind, None, (), ())
         check_outputs((plot, PICTURE), (geojson, MAP), others=[path])
         opened = open_store(path)

@@ -53,8 +53,8 @@ CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what a CPU that computes in bf
 PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  # of float32 on CUDA, by the setting
 EXCERPT = TRAINED / "metr-la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
 
-OTHER_DEVICE = f"{Argument('trainer.device', 'cpu')}, or another build of torch"
-OTHER_STEP = f"{Argument('model.backend', 'reference')}, or {Argument('trainer.device', 'cpu')}"
+OTHER_DEVICE = f"use {Argument('trainer.device', 'cpu')}, or another build of torch"
+OTHER_STEP = f"use {Argument('model.backend', 'reference')}, or {Argument('trainer.device', 'cpu')}"
 BUG = "report it as a bug of socialx"
 
 
@@ -189,8 +189,8 @@ def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
     find, needs, helps = CHECKS[name]
     if needs in setup.unknown:
         setup.unknown.add(name)
-        again = f"{Command('doctor')} again, once that line is ok"
-        return [DoctorLine(name, "warn", f"not checked: it needs the line {needs}", again)]
+        again = f"run {Command('doctor')} again once that line is ok"
+        return [DoctorLine(name, "warn", f"this check waits for the line {needs}", again)]
     try:
         lines = [DoctorLine(name, *find(setup))]
     except SocialxError as error:
@@ -217,7 +217,7 @@ def _machine(setup: Setup) -> Answer:
     facts = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {counted(cores, 'usable core')}"
     if threads > cores:
         slow = f"{facts}; torch takes {threads} threads, and threads that share a core wait for each other"
-        return "warn", slow, f"{Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
+        return "warn", slow, f"use {Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
     return "ok", f"{facts}, {counted(threads, 'thread')} of torch"
 
 
@@ -228,7 +228,7 @@ def _packages(setup: Setup) -> Answer:
     return "ok", f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
 
 
-@check("settings", helps="correct it there")
+@check("settings", helps="correct the setting")
 def _settings(setup: Setup) -> Answer:
     """Check that the settings load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
@@ -238,7 +238,7 @@ def _settings(setup: Setup) -> Answer:
     # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
     if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
         listed = ", ".join(str(Argument(key)) for key in idle)
-        return "warn", f"no effect on this model: {', '.join(idle)}", f"leave out {listed}"
+        return "warn", f"settings have no effect on this model: {', '.join(idle)}", f"leave out {listed}"
     return "ok", f"{len(named)} of {len(values)} are set; they fit together and have an effect"
 
 
@@ -248,7 +248,7 @@ def _device(setup: Setup) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
-    reason, remedy = (no_code(torch.device("cuda", 0)), "another build of torch") if available else _why_no_gpu()
+    reason, remedy = (no_code(torch.device("cuda", 0)), "install another torch") if available else _why_no_gpu()
     try:
         device = setup.device
     except SettingsError as error:
@@ -263,7 +263,7 @@ def _device(setup: Setup) -> Answer:
         return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {built}"
     if not available and not has_nvidia():
         build = " (this torch is a build for the CPU)" if built is None else ""
-        return "ok", f"no CUDA device: everything runs on the CPU{build}"
+        return "ok", f"everything runs on the CPU, without a CUDA device{build}"
     return "warn", f"there is an NVIDIA GPU or driver, but no CUDA device: {reason}", remedy
 
 
@@ -276,8 +276,8 @@ def _why_no_gpu() -> tuple[str, str]:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
-        return _in_short(error), "nvidia-smi says whether the driver works"
-    return "torch finds none", "nvidia-smi lists the cards"
+        return _in_short(error), "run nvidia-smi to test the driver"
+    return "torch finds no GPU", "run nvidia-smi to list the GPUs"
 
 
 def has_nvidia() -> bool:
@@ -306,22 +306,20 @@ def _precision(setup: Setup) -> Answer:
     auto = resolve_precision("auto", device).name
     facts = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16"
     if used.name == "bf16-mixed" and not bf16:
-        return "warn", f"{facts} is emulated, which is slow", Argument("trainer.precision", auto)
+        return "warn", f"{facts} is emulated, which is slow", f"use {Argument('trainer.precision', auto)}"
     return "ok", f"{facts} {'in hardware' if bf16 else 'is emulated'}"
 
 
-@check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
+@check("memory and disk", "device", f"use a readable folder, or {Argument('trainer.device', 'cpu')}")
 def _free_space(setup: Setup) -> Answer:
     """Check for a GiB free in memory, on host and device, and on disk."""
     memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
     parts = [f"{name}: {'not known' if count is None else f'{_size(count)} free'}" for name, count in free.items()]
     low = {name for name, count in free.items() if count is not None and count < LOW_BYTES}
-    saving = (
-        f"{Argument('model.activation_checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
-    )
-    helps = [f"end other programs; {saving}"] if low & set(memory) else []
-    helps += [f"make room, or {Argument('trainer.run_dir', 'FOLDER')} on another disk"] if "this folder" in low else []
+    saving = f"{Argument('model.activation_checkpointing', True)} and a smaller {Argument('loader.batch_size')}"
+    helps = [f"end other programs, or use {saving}"] if low & set(memory) else []
+    helps += [f"make room, or use {Argument('trainer.run_dir', 'FOLDER')} elsewhere"] if "this folder" in low else []
     return ("warn", ", ".join(parts), "; ".join(helps)) if low else ("ok", ", ".join(parts))
 
 
@@ -335,8 +333,8 @@ def _data(setup: Setup) -> Answer:
     section = settings.data
     path, length = section.path, section.lookback + section.horizon
     if path is None:
-        helps = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-        return "ok", "no file is given", helps
+        helps = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+        return "ok", "a data file was not given", helps
     names = tuple(dict.fromkeys([*settings.data.targets, *(settings.data.inputs or ())]))
     stores = [open_store(path, name, settings.data.days) for name in names]
     first = stores[0]
@@ -388,9 +386,9 @@ def _step(setup: Setup) -> Answer:
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
     network += " of the readings that come with socialx" if path == EXCERPT else ""
     if broken or not parts:
-        problem = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
+        problem = f"{ran}: {broken[0] + ' is not finite' if broken else 'all gradients are lacking'}, for {network}"
         exact = f"{Argument('model.backend', 'reference')} or {Argument('trainer.precision', '32-true')}"
-        return "fail", problem, f"{exact} tells whether implementation or precision do it"
+        return "fail", problem, f"try {exact}, to tell implementation from precision"
     count = sum(p.numel() for p in model.parameters())
     return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
 
@@ -430,7 +428,7 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
 # Other processes
 
 
-@check("worker", "settings", Argument("loader.mode", "sharded"))
+@check("worker", "settings", f"use {Argument('loader.mode', 'sharded')}")
 def _worker(setup: Setup) -> Answer:
     """Check that a worker process makes batches, with enough shared memory."""
     numbers = TensorDataset(torch.arange(4.0))
@@ -439,12 +437,12 @@ def _worker(setup: Setup) -> Answer:
         (batch,) = next(iter(loader))
     except (RuntimeError, OSError) as error:  # what torch and the system say where a process does not start or answer
         state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
-        without = f"{Argument('loader.mode', 'sharded')} needs no workers"
+        without = f"use {Argument('loader.mode', 'sharded')}, which needs no workers"
         return state, f"a worker process gave no batch ({_in_short(error)})", without
     facts = f"a worker process started and passed a batch of {len(batch)} on"
     shared = Path("/dev") / "shm"
     if shared.is_dir() and (size := shutil.disk_usage(shared).total) < SHARED_BYTES:
-        without = f"{Argument('loader.mode', 'sharded')} needs none; a container has more with shm-size=1g"
+        without = f"use {Argument('loader.mode', 'sharded')}, or start the container with shm-size=1g"
         return "warn", f"{facts}, through {shared}, which has {_size(size)}", without
     return "ok", facts
 

@@ -165,19 +165,18 @@ def _check_arguments(
     """Raise SettingsError for an empty request or conflicting arguments."""
     if not runs and not baselines:
         file = Argument("data.path", "FILE.h5")
-        options = f"name a run folder, or {Argument('baselines', True)} with {file}, or both"
-        raise SettingsError("evaluate", "nothing to score", options)
+        options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
+        raise SettingsError("", "evaluate needs runs or baselines to score", options)
     if unknown := [name for name in by if name not in BY]:
-        raise SettingsError(Argument("by", unknown[0]), f"not one of {', '.join(BY)}", "choose from these")
+        raise SettingsError("", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}")
     if compare and len(set(runs)) != 2:
-        raise SettingsError(Argument("compare", True), "it compares two runs", "name two run folders")
+        raise SettingsError("", f"{Argument('compare', True)} needs two runs", "name two run folders")
     if drift and not runs:
         raise SettingsError("", f"{Argument('drift')} needs a trained run", "name a run folder")
     if save_forecasts is not None:
         if len(runs) != 1:
-            raise SettingsError(
-                Argument("save_forecasts", save_forecasts), "it takes the forecasts of one run", "name one run folder"
-            )
+            problem = f"{Argument('save_forecasts', save_forecasts)} needs exactly one run"
+            raise SettingsError("", problem, "name one run folder")
         check_scored(Path(save_forecasts))
 
 
@@ -193,8 +192,8 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
     """Raise SettingsError where a run lacks a climatology."""
     for run, facts in trained.items():
         if not facts.past_days:
-            helps = f"train it with {Argument('model.climatology', True)}"
-            raise SettingsError(Argument("climatology_days"), f"{run} was trained without a climatology", helps)
+            helps = f"train the run with {Argument('model.climatology', True)}"
+            raise SettingsError("", f"{Argument('climatology_days')} needs a climatology, which {run} lacks", helps)
 
 
 def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
@@ -204,8 +203,8 @@ def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
     words = {"all": None, "trained": UNTIL_TRAINED}
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):
-            wrong = f"neither a number of days nor {' or '.join(words)}"
-            raise SettingsError(Argument("climatology_days", text), wrong, "for example 0,7,all")
+            wrong = f"{Argument('climatology_days', text)} must be a number of days, {' or '.join(words)}"
+            raise SettingsError("", wrong, f"use for example {Argument('climatology_days', '0,7,all')}")
     return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
 
 

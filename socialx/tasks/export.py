@@ -95,7 +95,7 @@ def export(
                 raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
         for key in sorted(FIXED):  # settings of this call that would have no effect on what is written
             if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
-                raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
+                raise SettingsError("", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out")
         with work("export", 3, "steps") as bar:
             opened = open_run(path)
             experiment, _ = load_trained(opened, layers.over(FIXED), split=False)
@@ -136,13 +136,13 @@ def _choose_format(output: Path, format: str | None) -> str:
     """Return the requested format, or the format for the suffix."""
     if format is not None:
         if format not in FORMATS:
-            raise SettingsError(Argument("format", format), "no format of an export", f"choose {', '.join(FORMATS)}")
+            raise SettingsError("", f"{Argument('format', format)} is unknown", f"choose {', '.join(FORMATS)}")
         return format
     for name, suffix in FORMATS.items():
         if output.suffix.lower() == suffix:
             return name
     remedy = f"name it {', '.join(FORMATS.values())}, or add {Argument('format')}"
-    raise SettingsError(output, f"no format ends in {output.suffix!r}", remedy)
+    raise SettingsError(output, f"the suffix {output.suffix!r} belongs to no format", remedy)
 
 
 def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
     model = experiment.model
     tensors = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if kind == "onnx" and tensors > ONNX_BYTES:
-        large = f"its tensors are {tensors / (1 << 30):.1f} GiB, and one ONNX file takes {ONNX_BYTES / (1 << 30):.1f}"
+        large = f"the tensors take {tensors / (1 << 30):.1f} GiB, and one ONNX file holds {ONNX_BYTES / (1 << 30):.1f}"
         raise SocialxError(run, large, "export it as .pt2")
     try:
         with _silence_torch():
@@ -183,7 +183,7 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
             raise
         reason = " ".join(str(error).split())[:160]
         remedy = "export its weights as .safetensors"
-        raise SocialxError(run, f"cannot be exported as {kind} ({reason})", remedy) from error
+        raise SocialxError(run, f"the model cannot be exported as {kind} ({reason})", remedy) from error
 
 
 def export_model(experiment: Experiment) -> ExportModel:

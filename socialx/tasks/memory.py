@@ -55,6 +55,6 @@ def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: 
         ),
     }
     helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in unread(settings)]
-    smaller = f"a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
-    problem = f"out of memory with batches of {windows} windows x {sensors} sensors"
+    smaller = f"use a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
+    problem = f"the device is out of memory with batches of {windows} windows x {sensors} sensors"
     return SocialxError(experiment.precision.device, problem, f"add {', or '.join(helps)}" if helps else smaller)

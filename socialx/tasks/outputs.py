@@ -41,7 +41,7 @@ class OutputKind:
             except (*UNREADABLE, SocialxError):
                 head = b"?"  # what cannot be read is of no kind
             if head and not self.begins.match(head):
-                raise SocialxError(path, f"exists already and is not {self.noun}", "choose another output")
+                raise SocialxError(path, f"the file exists already and is not {self.noun}", "choose another output")
 
 
 PAGE = OutputKind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))
@@ -75,7 +75,7 @@ def check_outputs(
         if kind is not None:
             kind.check(path)
         if (target := paths.realpath(path)) in seen:
-            raise SettingsError(path, "two outputs of this command", "give each a name of its own")
+            raise SettingsError(path, "two outputs share this name", "give each output a name of its own")
         seen.add(target)
 
 

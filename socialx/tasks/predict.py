@@ -155,7 +155,7 @@ def _note_known(run: Path, file: Path, days: int) -> None:
     """Note the climatology days, and the command that scores such forecasts on the file."""
     few = f", and forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
     scored = "" if few else Command("evaluate", run, data=file, baselines=True)
-    note(Message("", f"zero-shot forecast with {counted(days, 'day')} of history{few}", scored), detail=not few)
+    note(Message("", f"zero-shot forecast with {counted(days, 'day')} of past data{few}", scored), detail=not few)
 
 
 def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
@@ -231,32 +231,32 @@ def requested_times(
     first = int(store.seconds.min()) + (context.lookback - 1) * step_s
     last = int(store.seconds.max())
     if first > last + JITTER_S:
-        rows = f"it ends {(last - int(store.seconds.min())) // step_s + 1} steps after it begins"
-        raise SocialxError(store.path, f"{rows}, and one history is {context.lookback}", "use a longer file")
+        rows = f"the file ends {(last - int(store.seconds.min())) // step_s + 1} steps after the first row"
+        raise SocialxError(store.path, f"{rows}, and one lookback is {context.lookback}", "use a longer file")
 
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else wall_seconds(time, argument, store.timezone)
         if second > last + JITTER_S:
-            raise SettingsError(Argument(argument, as_text(second)), *_late_origin(experiment, argument, second, last))
+            raise SettingsError("", *_late_origin(experiment, argument, second, last))
         if second < first - JITTER_S:
-            fewer = f"{store.path} has fewer than {context.lookback} rows until then"
-            earliest = f"the first is {Argument(argument, as_text(first))}"
-            one = f"{fewer}, and one history is {context.lookback}"
-            raise SettingsError(Argument(argument, as_text(second)), one, earliest)
+            fewer = f"{store.path} has fewer than {context.lookback} rows, one lookback, until"
+            earliest = f"use {Argument(argument, as_text(first))} or a later time"
+            raise SettingsError("", f"{fewer} {Argument(argument, as_text(second))}", earliest)
         return second
 
     if start is None and end is None:
         if every is not None:
-            raise SettingsError("", f"{Argument('every')} needs {Argument('start')}", Argument("start", "TIME"))
+            needed = f"add {Argument('start', 'TIME')}"
+            raise SettingsError("", f"{Argument('every')} needs {Argument('start')}", needed)
         return np.array([within(at, "at", last)], np.int64)
     interval = experiment.data.horizon * step_s if every is None else parse_freq(every, "every")
     if interval % step_s:
-        other = f"not a multiple of the {context.step_minutes} minutes between two rows"
-        raise SettingsError(Argument("every", every), other, f"for example {2 * context.step_minutes}min")
+        other = f"{Argument('every', every)} is not a multiple of the {context.step_minutes} minutes between two rows"
+        raise SettingsError("", other, f"use for example {Argument('every', f'{2 * context.step_minutes}min')}")
     begin, until = within(start, "start", first), within(end, "end", last)
     if until < begin:
-        before = f"before the first issue time, {as_text(begin)}"
-        raise SettingsError(Argument("end", as_text(until)), before, "name a later time, or leave it out")
+        before = f"{Argument('end', as_text(until))} is before the first origin, {as_text(begin)}"
+        raise SettingsError("", before, "name a later time, or leave it out")
     return np.arange(begin, until + 1, interval, dtype=np.int64)
 
 
@@ -265,15 +265,16 @@ def _late_origin(experiment: Experiment, argument: str, second: int, last: int) 
     store, horizon = experiment.data.store, experiment.data.horizon
     minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
     reaches = as_text(last + 60 * minutes)
-    ends = f"{store.path} ends at {as_text(last)}, and a forecast from there reaches {minutes} min, to {reaches}"
+    ends = f"{store.path} ends at {as_text(last)}, before {Argument(argument, as_text(second))}"
+    ends = f"{ends}, and a forecast from there reaches {minutes} min, to {reaches}"
     most = min(MOST_STEPS, DAY_S // 60 // store.step_minutes)
     if second <= last + 60 * minutes or horizon >= most:
-        return ends, f"the latest is {latest}"
+        return ends, f"use {latest}, the latest time"
     targets = None if experiment.data.targets == Settings().data.targets else as_typed(experiment.data.targets)
     named = {"data.path": store.path, "preset": preset_here(), "data.targets": targets}
     longer = Command("train", **named, **{"data.horizon": most})
     hours = f"{most * store.step_minutes / 60:g} h"
-    return ends, f"the latest is {latest}; a run that forecasts {hours} is trained with {longer}"
+    return ends, f"use {latest}, or train a run that forecasts {hours}: {longer}"
 
 
 def find_origins(
@@ -290,10 +291,9 @@ def find_origins(
     if not has_row.any():
         wanted = int(times[0])
         before, after = store.seconds[store.seconds < wanted], store.seconds[store.seconds > wanted]
-        nearest_rows = " and ".join(str(Argument("at", as_text(int(row)))) for row in (*before[-1:], *after[:1]))
-        which = f"at {as_text(wanted)} or any issue time after it" if argument == "start" else "at that time"
-        where = Argument(argument or "at", as_text(wanted))
-        raise SettingsError(where, f"{store.path} has no row {which}", f"its nearest rows are {nearest_rows}")
+        nearest_rows = " or ".join(str(Argument("at", as_text(int(row)))) for row in (*before[-1:], *after[:1]))
+        which = f"at {as_text(wanted)} or any issue time after it" if argument == "start" else f"at {as_text(wanted)}"
+        raise SettingsError("", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest")
     if not has_row.all():
         note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"))
     issued = times[has_row]
@@ -301,22 +301,22 @@ def find_origins(
     days = (now_s - int(issued[-1])) / DAY_S
     if argument is None and days > 1:
         ago = f"{days / YEAR_DAYS:.1f} years" if days > YEAR_DAYS else f"{days:.0f} days"
-        note(Message(store.path, f"its last row is {ago} old ({as_text(int(issued[-1]))})"))
+        note(Message(store.path, f"the last row is {ago} old ({as_text(int(issued[-1]))})"))
     lookback = np.unique(context.seconds_until(issued, context.lookback))
     rows = context.rows_at(lookback)
     if (rows < 0).any():
         gap = as_text(int(lookback[rows < 0][0]))
-        lacking = f"{(rows < 0).sum()} of {len(lookback)} rows of the history are not in the file (the first at {gap})"
+        lacking = f"{(rows < 0).sum()} of {len(lookback)} rows of the lookback are not in the file (the first at {gap})"
         note(Message(store.path, f"{lacking}, and count as missing readings"))
     span = (store.seconds >= lookback[0] - JITTER_S) & (store.seconds <= lookback[-1] + JITTER_S)
     if odd := int(span.sum()) - int((rows >= 0).sum()):
-        unfit = f"{counted(odd, 'row')} of the history off the step of {store.step_minutes} minutes"
-        note(Message(store.path, f"{unfit}, which the forecast leaves out"))
+        unfit = f"{counted(odd, 'row is', 'rows are')} off the step of {store.step_minutes} minutes in the lookback"
+        note(Message(store.path, f"{unfit}, and left out"))
     if len(issued) == 1 and not context.read(rows)[1].any():
         until = as_text(int(issued[0]))
         last = _last_observation(store, int(issued[0]))
-        earlier = "" if last is None else f"the last reading is from {Argument('at', as_text(last))}"
-        raise SocialxError(store.path, f"no sensor has a reading in the {context.lookback} rows until {until}", earlier)
+        earlier = "" if last is None else f"use {Argument('at', as_text(last))}, the last observation"
+        raise SocialxError(store.path, f"the {context.lookback} rows until {until} hold no observation", earlier)
     return issued
 
 

@@ -40,8 +40,8 @@ class ScoredSplit:
     """Windows of a split in time order, with the runs and files of forecasts.
 
     indices: of the windows in the split, int64 [W].  period: the time range of the windows, or None for the whole
-    split.  experiment: from the first run, or from the file alone.  runs: the opened runs.  recorded: forecasts from files,
-    float32 [W,P,N,G].
+    split.  experiment: from the first run, or from the file alone.  runs: the opened runs.  recorded: forecasts
+    from files, float32 [W,P,N,G].
     """
 
     split: str
@@ -143,10 +143,10 @@ def load_scored_split(
     ``load_trained`` and ``read_forecasts`` do.
     """
     if split not in (*SPLITS, ALL):
-        raise SettingsError(Argument("split", split), f"one of {', '.join(SPLITS)}, {ALL}")
+        raise SettingsError("", f"{Argument('split', split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
     if layers.of_call("data.days") is not None and (start is not None or end is not None):
-        both = "the first days of the file are asked for too"
-        raise SettingsError(Argument("end" if start is None else "start"), both, f"leave out {Argument('data.days')}")
+        both = f"{Argument('end' if start is None else 'start')} cannot be combined with {Argument('data.days')}"
+        raise SettingsError("", both, f"leave out {Argument('data.days')}")
     experiments: dict[str, Experiment] = {}
     trained: dict[str, Trained] = {}
     opened = {name: open_run(Path(name)) for name in runs}
@@ -173,7 +173,7 @@ def load_scored_split(
         whole &= has_forecast
     if not whole.all():
         if not whole.any():
-            raise SocialxError(" and ".join(files), "they forecast no window in common", "score them one by one")
+            raise SocialxError(" and ".join(files), "the files have no window in common", "score the files one by one")
         indices, recorded = indices[whole], {name: values[whole] for name, values in recorded.items()}
         begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, indices))
         period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(indices), tuple(files))
@@ -207,16 +207,16 @@ def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray)
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(split)[0] - 1]
         span = f"{as_text(int(issued.min()))} .. {as_text(int(issued.max()))}"
-        raise SocialxError(path, f"no forecast is issued at the windows of the {split} split ({span})", "add them")
+        raise SocialxError(path, f"the file has no forecast in the {split} split ({span})", "add forecasts")
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
         problem = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
-        raise SocialxError(path, problem, "add them, or score data without them", sample=sensors)
+        raise SocialxError(path, problem, "add forecasts, or score data without these sensors", sample=sensors)
     if steps:
         problem = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
-        raise SocialxError(path, problem, "add them")
-    raise SocialxError(path, "no window has a forecast of every sensor and step", "add them")
+        raise SocialxError(path, problem, "add forecasts")
+    raise SocialxError(path, "all windows lack a forecast of some sensor or step", "add forecasts")
 
 
 def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
@@ -229,7 +229,7 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
         every = math.ceil((int(whole.seconds.max() - whole.seconds.min()) + 60 * whole.step_minutes) / DAY_S)
         trained = f"as in training ({Argument('data.days', days)})"
         first = f"only the first {counted(days, 'day')} of {store.path} is scored, {trained}"
-        note(Message("", first, f"{Argument('data.days', every)} to score all"))
+        note(Message("", first, f"add {Argument('data.days', every)} to score all"))
 
 
 def _note_seen(run: str, scored: ScoredSplit) -> None:
@@ -266,15 +266,14 @@ def select_windows(data: Dataset, split: str, start: Time | None, end: Time | No
             continue
         second = wall_seconds(time, argument, data.store.timezone)
         if not earliest - JITTER_S <= second <= latest + JITTER_S:
-            rows = f"{data.store.path} has rows from {as_text(earliest)} to {as_text(latest)}"
+            rows = f"{data.store.path} has rows from {as_text(earliest)} to {as_text(latest)}, without"
             nearest = Argument(argument, as_text(earliest if second < earliest else latest))
-            raise SettingsError(Argument(argument, as_text(second)), rows, f"the nearest is {nearest}")
+            raise SettingsError("", f"{rows} {Argument(argument, as_text(second))}", f"use {nearest}, the nearest")
         begin, until = (second, until) if argument == "start" else (begin, second)
     inside = np.flatnonzero((first >= begin) & (last <= until))
     if not len(inside):
-        where = Argument("end", as_text(until)) if start is None else Argument("start", as_text(begin))
-        none = f"no {split} window has its forecast within {as_text(begin)} .. {as_text(until)}"
-        forecasts = f"forecasts of this split are of {as_text(int(first.min()))} .. {as_text(int(last.max()))}"
-        more = "" if split == ALL else f"; for all of the file add {Argument('split', ALL)}"
-        raise SettingsError(where, none, forecasts + more)
+        problem = f"the {split} split has no forecast within {as_text(begin)} .. {as_text(until)}"
+        forecasts = f"choose times within {as_text(int(first.min()))} .. {as_text(int(last.max()))}"
+        more = "" if split == ALL else f", or add {Argument('split', ALL)}"
+        raise SettingsError("", problem, forecasts + more)
     return inside, Period(as_text(begin), as_text(until), len(inside))

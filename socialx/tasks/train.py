@@ -89,8 +89,8 @@ def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
     several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) and not is_frame(runs) else [runs]
     for run in several:
         if not isinstance(run, str | PathLike | Run):
-            way = "write it with frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
-            raise SettingsError("runs", f"{type(run).__name__} is no run", way)
+            way = "write frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
+            raise SettingsError("", f"a run must be a folder or a Run, not {type(run).__name__}", way)
     return [str(run) for run in several]
 
 
@@ -134,7 +134,7 @@ def train(
             trainer = plan.experiment.settings.trainer
             path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
-                raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
+                raise SettingsError("", f"{Argument('trainer.run_dir', path)} is also a teacher", "name another folder")
         return carry_out(plan, path, group)
 
 
@@ -166,7 +166,7 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
     loaded = layers.starting_from(start.settings, start.values, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
     if start and run_dir and run_dir.resolve() == start.path.resolve():
-        raise SettingsError(Argument("trainer.run_dir", run_dir), "it starts from there", "name another folder")
+        raise SettingsError("", f"{Argument('trainer.run_dir', run_dir)} is also the start", "name another folder")
     begun = False
     if group.restarts:
         goes_on, begun = find_restarted_run(run_dir, group.job)
@@ -211,7 +211,7 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
         ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
     ):
         if value:
-            raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {kept}", "leave it out")
+            raise SettingsError("", f"{resume} keeps its {kept}, without {Argument(argument, value)}", "leave it out")
 
 
 def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
@@ -292,7 +292,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
         locations = _sensor_locations(other)
         for file, others_known in networks.items():
             if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
-                problem = f"{counted(len(shared), 'sensor')} of {file} again"
+                problem = f"the file repeats {counted(len(shared), 'sensor')} of {file}"
                 raise SocialxError(path, problem, "name each network once", sample=shared)
         networks[path] = locations
         other.data.note_clock()
@@ -341,8 +341,8 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
         teacher = own_settings(run.settings, run.values).settings
         teacher = teacher.model_copy(update={"data": teacher.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, teacher):
-            advice = "name runs of the same windows"
-            raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
+            problem = f"{Argument('trainer.teacher', name)} was trained on other windows ({differ})"
+            raise SettingsError("", problem, "name runs of the same windows")
         teachers.append(load_trained(run, layers, experiment)[0])
     if not teachers:
         return experiment
@@ -410,14 +410,15 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
         and model_of(settings.model.kind).social
         and settings.model.width * settings.model.blocks > SMALL_ON_CPU
     ):
-        note(Message("", "no CUDA device was found, and this model is slow on a CPU", Argument("preset", "mlp-small")))
+        faster = f"add {Argument('preset', 'mlp-small')}"
+        note(Message("", "this model is slow on a CPU, and no CUDA device was found", faster))
     if precision.device.type == "cpu" and precision.name == "16-mixed":
         tried = {"data.path": experiment.data.store.path, "trainer.precision": precision.name}
         slow = f"{Argument('trainer.precision', precision.name)} may be slower on a CPU"
-        note(Message("", slow, f"{Command('profile', **tried)} to measure it"))
+        note(Message("", slow, f"measure it with {Command('profile', **tried)}"))
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate
-        windows = f"{size} windows x {processes} processes = {size * processes} windows a batch"
+        windows = f"a batch has {size} windows x {processes} processes = {size * processes} windows"
         note(f"{windows}, and the learning rate stays {rate:g}")
     return Start(
         data=str(experiment.data.store.path),

@@ -74,7 +74,7 @@ def resampling_factor(settings: Settings, trained: ScoringProtocol) -> int:
     lengths = settings.data.lookback, settings.data.horizon
     if step % run_step or step > MOST_STEP_MINUTES or any(length % (step // run_step) for length in lengths):
         steps = [run_step * k for k in range(1, MOST_STEP_MINUTES // run_step + 1) if not any(n % k for n in lengths)]
-        asked = f"a step of {step} min, and the run forecasts steps of {', '.join(map(str, steps))} min"
+        asked = f"the file has a step of {step} min, and the run forecasts steps of {', '.join(map(str, steps))} min"
         fitting = Command("train", **{"data.path": settings.data.path, "model.zero_shot": True})
         raise SocialxError(settings.data.path, asked, f"train a run on such data: {fitting}")
     return step // run_step
@@ -97,7 +97,7 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     try:
         start, new = starting_state(experiment.model, state, indices if same or shares else None)
     except ValueError as error:
-        raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "name another run") from None
+        raise SocialxError(run.path, f"the weights do not fit {run.settings} ({error})", "name another run") from None
     experiment.model.load_state_dict(start)
     taken = sum(parameter.numel() for parameter in experiment.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
@@ -151,8 +151,8 @@ def _align_sensors(
     indices = match_sensors(ids, sensors)
     new = [name for name, index in zip(ids, indices, strict=True) if index < 0]
     if len(new) == len(ids):
-        other = f"a zero-shot run forecasts it: {Argument('model.zero_shot', True)}"
-        raise SocialxError(file, f"none of its {counted(len(ids), 'sensor')} is one of {run}", other)
+        other = f"train a zero-shot run: {Argument('model.zero_shot', True)}"
+        raise SocialxError(file, f"all {counted(len(ids), 'sensor')} are new to {run}", other)
     if new:
         without = "which forecasts them without what training learns of single sensors"
         note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new))
@@ -167,8 +167,8 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Lo
     values = run.values
     if (named := values.get("data.path")) and layers.data is None:
         if (file := run.find_data_file(str(named))) is None:
-            remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
-            raise SocialxError(named, f"no such file, on which {run.path} was trained", remedy)
+            remedy = f"name the file with {Argument('data.path', 'FILE')}"
+            raise SocialxError(named, f"the data file of {run.path} is missing", remedy)
         if file != Path(str(named)):
             note(f"data: {file}")
         values = values | {"data.path": str(file)}
@@ -180,9 +180,7 @@ def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
     if run.has_training_data(stores):
         return
     trained, path = run.protocol, next(iter(stores.values())).path
-    problem = (
-        f"not the file that {run.path} was trained on: from {trained.first_time} to {trained.last_time} it differs"
-    )
+    problem = f"the file differs from the data of {run.path}, from {trained.first_time} to {trained.last_time}"
     raise SocialxError(path, problem, f"name the data to use, this file or another: {Argument('data.path', path)}")
 
 
@@ -191,8 +189,8 @@ def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
     store, kept_ids = experiment.data.store, {*experiment.data.sensors.ids}
     ids = open_store(store.path, store.feature).sensors.ids
     if new := [vdid for vdid in ids if vdid not in kept_ids]:
-        remedy = f"{Command('train', **{'data.path': store.path})} for a run of all"
-        problem = f"{len(new)} of {len(ids)} sensors are not of {run.named}, which leaves them out"
+        remedy = f"train a run of all sensors: {Command('train', **{'data.path': store.path})}"
+        problem = f"{len(new)} of {len(ids)} sensors are new to {run.named} and left out"
         note(Message(store.path, problem, remedy, new))
 
 
@@ -283,7 +281,7 @@ def load_trained(
     try:
         check_state(experiment.model, state)
     except ValueError as error:
-        raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
+        raise SocialxError(run.path, f"the weights do not fit {run.settings} ({error})", "train again") from None
     experiment.model.load_state_dict(state)
     finer = 1
     if settings.model.zero_shot:
@@ -317,8 +315,8 @@ def find_unit_mismatches(path: Path, file: ScoringProtocol, run: ScoringProtocol
         if off > 0.5 and (off_in_other < 0.25 or file.network == run.network):
             asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
             flows = f"{file.free_flow[name]:.0f} {unit}, {run.free_flow[name]:.0f} {run.targets[name]}"
-            problem = f"is this {asked}? {name} in free flow, here and in the training: {flows}"
-            helps = f"if so, convert again with {Argument('units', unsaid)}, or give a frame in {unit}"
+            problem = f"{name} may be in {asked}: free flow here and in the training is {flows}"
+            helps = f"if so convert again with {Argument('units', unsaid)}, or give a frame in {unit}"
             messages.append(Message(path, problem, helps))
     return messages
 
@@ -353,8 +351,8 @@ def rescale_to_free_flow(experiment: Experiment, run: ScoringProtocol, before: i
         ratios[name] = _rounded_ratios(flow[:, index], file, run, name)
         if before is None and 2 * (changed := int((ratios[name] != 1).sum())) > len(flow):
             flows = f"{network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
-            problem = f"{name} in free flow, here and in the training: {flows}"
-            note(f"{data.store.path}: {problem}: the speeds of {counted(changed, 'sensor')} are read at another pace")
+            problem = f"{name} in free flow is {flows}, here and in the training"
+            note(f"{data.store.path}: {problem}, so {counted(changed, 'sensor is', 'sensors are')} rescaled")
     for part, units, of_run in (("input", file.inputs, run.inputs), ("target", file.targets, run.targets)):
         columns = [ratios.get(name, np.ones(len(flow))) * ratio_of_units(of_run[name], units[name]) for name in units]
         for moment in ("mean", "std"):

@@ -72,7 +72,7 @@ def as_file(
                 raise SocialxError(FRAME, f"{run.named} has no file that says where its sensors are", remedy)
             if len(features) > 1:
                 problem = f"{run.named} reads {', '.join(features)}, and a frame holds readings of one feature"
-                raise SocialxError("data", problem, "write them to a file with all features")
+                raise SocialxError("", problem, "write a file with all features")
             store = open_store(section.path, section.targets[0])
             if layers.data is None:
                 refuse_other_file(run, {store.feature: store})
@@ -95,14 +95,14 @@ def _exists(path: Path) -> bool:
 def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed: bool) -> None:
     """Raise SettingsError for table options where the data is another kind."""
     name = next((option for option in ("missing", "resample") if option in options), next(iter(options)))
-    problem, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **options))
+    problem, remedy = f"{path} is a socialx file", str(Command("backfill", path, **options))
     if name in ("missing", "resample"):
         remedy = f"convert its source again with {Argument(name, options[name])}"
     if framed:
-        problem, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop it"
+        problem, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop the option"
     elif path is None:
-        problem, remedy = "no table is named", f"add {Argument('data', 'FILE.csv')}"
-    raise SettingsError(Argument(TABLE.get(name, name), options[name]), problem, remedy)
+        problem, remedy = "the data is not named", f"add {Argument('data', 'FILE.csv')}"
+    raise SettingsError("", f"{Argument(TABLE.get(name, name), options[name])} is for tables, and {problem}", remedy)
 
 
 @contextmanager

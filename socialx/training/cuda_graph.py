@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from socialx.core.batch import Batch, Target, TrainingBatch
-from socialx.core.errors import fall_back, in_short
+from socialx.core.errors import Argument, fall_back, in_short
 from socialx.core.precision import is_out_of_memory
 from socialx.data.loaders import Selection
 
@@ -63,7 +63,7 @@ class CapturedStep:
                 self._record = None
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
-                fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)}): it goes on without")
+                fall_back("", f"{Argument('trainer.cuda_graph')} is off: a step cannot be recorded ({in_short(error)})")
                 return self._work(shape.buffers)
         replay, result = shape.recording
         replay()

@@ -49,7 +49,7 @@ def launch(devices: int, words: Sequence[str]) -> int:
         if failure.exitcode >= 0:  # it has said why
             return max(1, failure.exitcode)
         problem = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
-        resume = f"{Command('train', resume='RUN', devices=devices)} goes on after the last whole epoch"
+        resume = f"resume after the last whole epoch with {Command('train', resume='RUN', devices=devices)}"
         again = resume if "train" in words[:1] else ""
         raise SocialxError("training", problem, again) from None
     return 0

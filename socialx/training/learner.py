@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch
-from socialx.core.errors import SocialxError, fall_back, in_short
+from socialx.core.errors import Argument, SocialxError, fall_back, in_short
 from socialx.core.precision import Precision, is_out_of_memory
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
@@ -75,9 +75,11 @@ class Learner:
         self.teacher_weight = teacher_weight
         if self.records and group.world_size > 1:
             self.records = False
-            fall_back("trainer.cuda_graph", f"{group.world_size} processes sum gradients in a step: it goes on without")
+            fall_back(
+                "", f"{Argument('trainer.cuda_graph')} is off: {group.world_size} processes sum gradients in a step"
+            )
         elif cuda_graph and not self.records:
-            fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA: it goes on without")
+            fall_back("", f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA")
         self.eager = compile == "off" and not self.records  # neither compiled nor recorded for the shape of batches
         self._choose_step()
 
@@ -190,7 +192,7 @@ class Learner:
                 self._chunked_encoder.compile_chunks(None)
             self._drop_gradients()
             loss = self._plain_step(examples)
-            fall_back("trainer.compile", f"the model does not compile ({in_short(error)}): it goes on without")
+            fall_back("", f"{Argument('trainer.compile')} is off: the model does not compile ({in_short(error)})")
             return loss
 
     def _drop_gradients(self) -> None:
@@ -225,22 +227,22 @@ class Learner:
         moments, copies = state["optimizer"]["state"], {}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         if not set(moments) <= set(range(len(parameters))):
-            raise ValueError(f"moments of {len(moments)} parameters, and the model has {len(parameters)}")
+            raise ValueError(f"the moments cover {len(moments)} parameters, and the model has {len(parameters)}")
         for index, moment in moments.items():
             parameter, scalar = parameters[index], torch.zeros(())
             for name, like in (("step", scalar), ("exp_avg", parameter), ("exp_avg_sq", parameter)):
                 if not alike(moment[name], like):
                     raise ValueError(f"{name} of parameter {index} does not fit its shape {tuple(like.shape)}")
             if set(moment) != {"step", "exp_avg", "exp_avg_sq"} or bool((moment["exp_avg_sq"] < 0).any()):
-                raise ValueError(f"the moments of parameter {index} are not those of AdamW")
+                raise ValueError(f"the moments of parameter {index} differ from AdamW")
             copies[index] = {"step": moment["step"].clone()}
             for name in ("exp_avg", "exp_avg_sq"):
                 copies[index][name] = torch.empty_like(parameter, requires_grad=False).copy_(moment[name])
         scaler, names = state["grad_scaler"], set(self.grad_scaler.state_dict())
         if set(scaler) != names or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
-            raise ValueError("the gradient scaler is not one of this precision")
+            raise ValueError("the gradient scaler has another precision")
         if type(state["steps"]) is not int or not 0 <= state["steps"] < 1 << 53:
-            raise ValueError("the number of steps is none")
+            raise ValueError("the number of steps is invalid")
         self.model.load_state_dict(state["model"])
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": copies, "param_groups": groups})

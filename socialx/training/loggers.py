@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from socialx.core.errors import SocialxError
+from socialx.core.errors import Argument, SocialxError
 from socialx.core.progress import Epoch, Event, also_subscribe
 
 Log = Callable[[dict[str, float], int], None]
@@ -78,4 +78,5 @@ def _module(name: str, path: str) -> Any:
         return import_module(path)
     except ImportError as error:
         install = f"pip install 'socialx[{name}]'"
-        raise SocialxError(f"trainer.loggers {name}", f"not installed ({error})", install) from None
+        problem = f"{Argument('trainer.loggers', name)} needs a package that is missing ({error})"
+        raise SocialxError("", problem, install) from None

@@ -83,25 +83,25 @@ class TrainState:
     def from_checkpoint(cls, content: dict[str, Any]) -> TrainState:
         """Read the progress from a checkpoint.  Raises ValueError for invalid content."""
         if set(content) != {field.name for field in fields(cls)}:
-            raise ValueError("its progress has other names")
+            raise ValueError("the progress has other names")
         counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
         whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
         epoch, best = content["epoch"], content["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
-            raise ValueError("its progress is no epoch and batch")
+            raise ValueError("the progress lacks an epoch and batch")
         if not math.isfinite(content["loss_sum"]) or math.isnan(content["best_mae"]):
-            raise ValueError("its progress has no numbers")
+            raise ValueError("the progress holds invalid numbers")
         return cls(**{**content, "interrupted": False})
 
     def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
         """Raise SocialxError where the number of processes or batches differs from the checkpoint."""
         if self.ranks != ranks:
-            problem = f"it was trained by {self.ranks} processes, and there are {ranks}"
+            problem = f"the run was trained by {self.ranks} processes, and now there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
-            raise SocialxError(run, problem, f"start as many as before, such as {again}")
+            raise SocialxError(run, problem, f"start {self.ranks} processes: {again}")
         if self.batch > batches:
-            problem = f"batch {self.batch} of {batches}: it was trained with other batches"
-            raise SocialxError(run, problem, f"start anew: {Command('train', settings=run.parent / 'settings.yaml')}")
+            problem = f"the run stopped at batch {self.batch} of {batches}, and so had other batches"
+            raise SocialxError(run, problem, f"start again: {Command('train', settings=run.parent / 'settings.yaml')}")
 
     def is_complete(self, max_epochs: int, patience: int) -> bool:
         """Return whether training is complete, by ``max_epochs`` or by ``patience``."""
@@ -133,7 +133,7 @@ def catch_signals() -> Iterator[Interrupt]:
         if interrupt.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not interrupt.requested:  # a handler may have interrupted a print, which must not begin again inside itself
-            stopping = Message("", "stopping after this step and saving", "Ctrl-C again stops at once")
+            stopping = Message("", "training stops after this step and is saved", "press Ctrl-C again to stop at once")
             threading.Thread(target=copy_context().run, args=(note, stopping), daemon=True).start()
         interrupt.requested = True
 
@@ -233,7 +233,7 @@ def _train_epoch(
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
-            smaller = f"a smaller {Argument('trainer.learning_rate')} than {learner.learning_rate:g}, or "
+            smaller = f"use a smaller {Argument('trainer.learning_rate')} than {learner.learning_rate:g}, or "
             lost = f"the loss is not finite after {learner.steps} steps"
             remedy = f"{smaller}{Argument('trainer.precision', '32-true')}"
             learner.group.fail(SocialxError("training", lost, remedy))
@@ -280,7 +280,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         scores = sums.compute()
         if not all(target.overall.count for target in scores):
             remedy = f"use a longer file, or another {Argument('data.split_method')}"
-            group.fail(SocialxError(f"validation {name}".strip(), "no window has a valid target", remedy))
+            group.fail(SocialxError(f"validation {name}".strip(), "all windows lack a valid target", remedy))
         maes = (weight * target.overall.mae for weight, target in zip(learner.target_weight, scores, strict=True))
         by_network[name] = sum(maes) / len(scores)
     if len(by_network) > 1:
@@ -338,8 +338,8 @@ def load_progress(learner: Learner, run: RunFolder) -> TrainState:
         learner.load_state(content["learner"])
         checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
-        anew = f"start anew: {Command('train', settings=run.settings)}"
-        raise SocialxError(run.last, f"not a state of this model ({in_short(error)})", anew) from None
+        anew = f"start again: {Command('train', settings=run.settings)}"
+        raise SocialxError(run.last, f"the state is from another model ({in_short(error)})", anew) from None
     return progress
 
 
@@ -354,7 +354,7 @@ def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: 
         stopped = progress.epoch < max_epochs
         more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)
-        raise SocialxError(run.path, f"complete after {counted(progress.epoch, 'epoch')}", longer)
+        raise SocialxError(run.path, f"training is complete after {counted(progress.epoch, 'epoch')}", longer)
     progress.refuse_other_batches(run.last, batches, learner.group.world_size)
     run.rows()
     return progress

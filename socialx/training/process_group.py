@@ -159,7 +159,7 @@ class ProcessGroup:
             yield
             self.any_rank(False)
         except RankDiedError as error:
-            again = f"{self.resume_command(run)} goes on after the last whole epoch"
+            again = f"resume after the last whole epoch with {self.resume_command(run)}"
             raise SocialxError("training", error.messages[0].what, again) from None
 
     @contextmanager
@@ -226,7 +226,7 @@ def _connect(group: ProcessGroup) -> None:
         dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world_size)
     except (RuntimeError, ValueError, OSError) as error:
         unreached = f"{group.world_size} processes do not reach each other ({in_short(error, 100)})"
-        raise SocialxError("training", unreached, "start all of them with torchrun") from None
+        raise SocialxError("training", unreached, "start all processes with torchrun") from None
 
 
 def _make_store(shared: dist.Store, first: bool) -> dist.Store:

@@ -150,23 +150,23 @@ class RunFolder:
         path = self.path / "format.txt"
         if not path.exists():
             again = Command("train", settings=self.settings)
-            raise SocialxError(self.path, "no format.txt in it, as an older version left it", f"train again: {again}")
+            raise SocialxError(self.path, "format.txt is missing, as in older versions", f"train again: {again}")
         try:
             number = int(read_text(path, TEXT_BYTES))
         except (OSError, ValueError) as error:
-            raise SocialxError(path, f"not the number of a format ({error})", NAME_A_RUN) from None
+            raise SocialxError(path, f"the file does not hold a format number ({error})", NAME_A_RUN) from None
         if number != FORMAT:
-            other = f"a run folder of format {number}, and this socialx knows {FORMAT}"
-            raise SocialxError(self.path, other, "use the version of socialx that trained it, or train again")
+            other = f"the run folder has format {number}, and this socialx reads {FORMAT}"
+            raise SocialxError(self.path, other, "use the version of socialx that trained the run, or train again")
 
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Read ``name``.  Raises SocialxError where the file is missing, invalid JSON or another type."""
         try:
             content = plain(json.loads(read_text(self.path / name, TEXT_BYTES)))
         except (OSError, ValueError, RecursionError) as error:
-            raise SocialxError(self.path / name, f"not readable ({error})", NAME_A_RUN) from None
+            raise SocialxError(self.path / name, f"the file is unreadable ({error})", NAME_A_RUN) from None
         if not isinstance(content, kind):
-            raise SocialxError(self.path / name, "its content is not what train writes", NAME_A_RUN)
+            raise SocialxError(self.path / name, "the content differs from what train writes", NAME_A_RUN)
         return content
 
     def job(self) -> str:
@@ -216,8 +216,8 @@ class RunFolder:
         """Return the finished epochs; an empty list without a metrics file."""
         if not self.metrics.exists():
             return []
-        remedy = "remove it: training can go on without the rows of earlier epochs"
-        with sealed.refused(self.metrics, "not readable", remedy):
+        remedy = "remove the file; training resumes without the earlier rows"
+        with sealed.refused(self.metrics, "the file is unreadable", remedy):
             check, lines = TypeAdapter(EpochRow), read_text(self.metrics, TEXT_BYTES).splitlines()
             return [check.validate_json(line, strict=True) for line in lines]
 
@@ -255,15 +255,16 @@ class RunFolder:
         """
         state: Any
         if self.best.exists():
-            with sealed.refused(self.best, "not readable weights", checkpoint.ANOTHER):
+            with sealed.refused(self.best, "the weights are unreadable", checkpoint.ANOTHER):
                 state, described = sealed.read(self.best)
                 return RunWeights(state, int(described.get("epoch", "")))
         if not self.last.exists():
-            raise SocialxError(self.path, "no weights in it (no best.safetensors)", "train it, or name another run")
+            remedy = "train the run, or name another one"
+            raise SocialxError(self.path, "the run has no weights (no best.safetensors)", remedy)
         learner = checkpoint.load(self.last, CPU, "learner")["learner"]
         state = learner.get("model") if isinstance(learner, dict) else None
         if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-            raise SocialxError(self.last, "its weights have no names", checkpoint.ANOTHER)
+            raise SocialxError(self.last, "the weights have no names", checkpoint.ANOTHER)
         return RunWeights(state, None)
 
     def calibrate(
@@ -311,9 +312,9 @@ class TrainedRun(RunFolder):
         sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
         protocol, fixed = _read_protocol(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
-            raise SocialxError(folder.path / "protocol.json", "its content is not what train writes", NAME_A_RUN)
+            raise SocialxError(folder.path / "protocol.json", "the content differs from what train writes", NAME_A_RUN)
         if sensors is not None and network_of(sensors) != protocol.network:
-            problem = f"it has {counted(len(sensors), 'sensor')}, not those of protocol.json in their order"
+            problem = f"the list of {counted(len(sensors), 'sensor')} differs from protocol.json"
             raise SocialxError(ids, problem, "copy the whole run folder again, or train again")
         run = cls(
             folder.path, named=named, values=values, fixed=fixed, protocol=protocol, sensors=sensors, record=record
@@ -378,9 +379,8 @@ class TrainedRun(RunFolder):
             return
         if trained is None:
             raise SocialxError(path, f"{self.path} was trained without {name}", f"leave {argument} out")
-        where, other = (path, "not") if path else (f"no {name}", "without")
-        remedy = f"name that file with {argument}"
-        raise SocialxError(where, f"{other} the {name} that {self.path} was trained on", remedy)
+        problem = f"{self.path} was trained {f'on other {name}' if path else f'with {name}, which are missing here'}"
+        raise SocialxError(path or "", problem, f"name the file of the training with {argument}")
 
     def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
         """Write the settings of a resumed run; unchanged values keep the source from the first start."""
@@ -396,15 +396,14 @@ class TrainedRun(RunFolder):
         """
         again = Command("calibrate", self.path)
         if not self.intervals.exists():
-            raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
-        with sealed.refused(self.intervals, "not readable intervals", f"make them anew with {again}"):
+            raise SocialxError(self.path, "the run has no prediction intervals", again)
+        with sealed.refused(self.intervals, "the intervals are unreadable", again):
             intervals = ConformalIntervals.from_sealed(*sealed.read(self.intervals))
             protocol, trained = intervals.protocol, self.protocol
             if (protocol.horizon, list(protocol.targets)) != (trained.horizon, list(trained.targets)):
-                raise ValueError("they are of another horizon or other targets")
+                raise ValueError("the intervals have another horizon or other targets")
         if intervals.weights != weights:
-            other = "made for other weights than those of the run"
-            raise SocialxError(self.intervals, other, f"make them anew with {again}")
+            raise SocialxError(self.intervals, "the intervals were made for other weights", again)
         return intervals
 
     def read_climatology(self) -> DailyStats | None:
@@ -412,11 +411,11 @@ class TrainedRun(RunFolder):
         if not self.climatology.exists() or self.sensors is None:
             return None
         remedy = "copy the whole run folder again, or train again"
-        with sealed.refused(self.climatology, "not a readable climatology", remedy):
+        with sealed.refused(self.climatology, "the climatology is unreadable", remedy):
             tensors, described = sealed.read(self.climatology)
             stats = DailyStats.from_sealed({name: part.float().numpy() for name, part in tensors.items()}, described)
             if stats.sums.shape[2] != len(self.sensors):
-                raise ValueError(f"it is of {stats.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}")
+                raise ValueError(f"{stats.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}")
         return stats
 
     def holidays(self, named: str | None, origin: str) -> str | None:
@@ -439,9 +438,9 @@ def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProto
     except ValueError as error:
         raise SocialxError(path, str(error), again) from None
     if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.scaler]:
-        raise SocialxError(path, f"no mean and deviation of {', '.join(dict.fromkeys(lacking))}", again)
+        raise SocialxError(path, f"the scaler lacks {', '.join(dict.fromkeys(lacking))}", again)
     if record.get("sha256", seal) != seal:
-        raise SocialxError(path, "not as its training wrote it", f"copy the whole run folder again, or {again}")
+        raise SocialxError(path, "the file was changed after training", f"copy the whole run folder again, or {again}")
     return protocol
 
 
@@ -460,21 +459,21 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     """
     another = f"name a new {Argument('trainer.run_dir')}"
     if path.exists() and not path.is_dir():
-        raise SocialxError(path, "a file, where a run needs a folder", another)
+        raise SocialxError(path, "a run needs a folder, and this is a file", another)
     with ExitStack() as stack:
         try:
             stack.enter_context(folder_for(path))
         except OSError as error:
-            helps = "check the folder and its space"
-            raise SocialxError(path, f"cannot be written ({error.strerror})", helps) from None
+            helps = "check permissions and free space"
+            raise SocialxError(path, f"the folder cannot be written ({error.strerror})", helps) from None
         stack.enter_context(file_lock(path))
         files = _run_files(path)
         if files:
             if not overwrite:
-                others = f"{Argument('overwrite', True)}, {Argument('resume', path)}, or another "
-                raise SocialxError(path, "holds a run already", f"{others}{Argument('trainer.run_dir')}")
+                others = f"add {Argument('overwrite', True)} or {Argument('resume', path)}, or name another "
+                raise SocialxError(path, "the folder holds a run already", f"{others}{Argument('trainer.run_dir')}")
         elif not all(LEFT_BY_A_KILL.fullmatch(file.name) for file in path.iterdir()):
-            raise SocialxError(path, "a folder with other files in it", another)
+            raise SocialxError(path, "the folder holds other files", another)
         _refuse_folders(path, another)
         for file in files:
             file.unlink()
@@ -491,7 +490,7 @@ def _refuse_folders(path: Path, remedy: Remedy) -> None:
     """Raise SocialxError where a folder has the name of a run file, which would fail at the end of training."""
     for file in _run_files(path):
         if file.is_dir() and not file.is_symlink():
-            raise SocialxError(file, "a folder, where a run has a file", remedy)
+            raise SocialxError(file, "a run has a file of this name, and this is a folder", remedy)
 
 
 @contextmanager
@@ -502,19 +501,19 @@ def lock_run(run: RunFolder) -> Iterator[RunFolder]:
         yield run
 
 
-def find_run_folder(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
+def find_run_folder(path: Path, remedy: str = NAME_A_RUN) -> RunFolder:
     """Return an existing run folder, or a bundled run by name.  Raises SocialxError where ``path`` is another thing."""
     if path.parts == (path.name,) and not path.exists() and path.name in {folder.name for folder in TRAINED.iterdir()}:
         path = TRAINED / path.name
     run = RunFolder(path)
     check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:
-        raise SocialxError(path, "not a run folder (no settings.yaml)", remedy)
+        raise SocialxError(path, "this is not a run folder (no settings.yaml)", remedy)
     run.check_format()
     return run
 
 
-def open_run(path: Path, remedy: str = "train writes one under runs/") -> TrainedRun:
+def open_run(path: Path, remedy: str = NAME_A_RUN) -> TrainedRun:
     """Open a run folder and read the records of its training."""
     return TrainedRun.read(find_run_folder(path, remedy), path)
 
@@ -526,7 +525,7 @@ def open_to_resume(path: Path) -> TrainedRun:
     if not folder.last.is_file():  # a run with weights is not replaced
         target = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
         start = Command("train", settings=folder.settings, **target)
-        raise SocialxError(path, "no last.pt in it", f"start anew: {start}")
+        raise SocialxError(path, "last.pt is missing", f"start again: {start}")
     _refuse_folders(folder.path, "remove or rename it")
     return TrainedRun.read(folder, path)
 
@@ -548,8 +547,8 @@ def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, 
     SettingsError without a folder name.
     """
     if path is None:
-        unknown = "started again after a process had ended, and nobody named the run folder"
-        raise SettingsError("training", unknown, f"give {Argument('trainer.run_dir', 'RUN')}, so that it goes on")
+        unknown = "training restarted after a process had ended, and needs the name of the run folder"
+        raise SettingsError("", unknown, f"add {Argument('trainer.run_dir', 'RUN')}")
     if not job or RunFolder(path).job() != job:
         return None, False
     return (open_to_resume(path), True) if (path / "last.pt").exists() else (None, True)
