@@ -67,7 +67,7 @@ def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObj
     until = rows.draw(st.integers(begin, int(seconds[-1])))
     by_hand = [k for k, row in enumerate(starts) if begin <= seconds[row + 12] and seconds[row + 23] <= until]
     if not by_hand:
-        with pytest.raises(SettingsError, match=f"no {part} window has its forecast within"):
+        with pytest.raises(SettingsError, match=f"the {part} split has no forecast within"):
             select_windows(dataset, part, as_text(begin), as_text(until))
         return
     places, period = select_windows(dataset, part, as_text(begin), as_text(until))
@@ -109,17 +109,17 @@ def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--start", "2012-06-01"), "the nearest is --start '2012-05-08 04:55:00'"),
-        (("--end", "2011-01-01"), "the nearest is --end '2012-05-03 00:00:00'"),
-        (("--end", "2012-05-04"), "no test window has its forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
+        (("--start", "2012-06-01"), "use --start '2012-05-08 04:55:00', the nearest"),
+        (("--end", "2011-01-01"), "use --end '2012-05-03 00:00:00', the nearest"),
+        (("--end", "2012-05-04"), "the test split has no forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
         (("--start", TO, "--end", FROM, "--split", "all"), "are of 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
-        (("--start", TO, "--end", FROM), f"no test window has its forecast within {TO}:00 .. {FROM}:00"),
+        (("--start", TO, "--end", FROM), f"the test split has no forecast within {TO}:00 .. {FROM}:00"),
         (("--start", "yesterday"), "--start yesterday: not a time"),
         (
             ("--start", FROM, "--days", "2"),
-            "--start: the first days of the file are asked for too.\n  try: leave out --days",
+            "--start cannot be combined with --days.\n  try: leave out --days",
         ),
-        (("--end", TO, "--days", "2"), "--end: the first days of the file are asked for too"),
+        (("--end", TO, "--days", "2"), "--end cannot be combined with --days"),
     ],
 )
 def test_a_period_that_cannot_be_scored(arguments: tuple[str, ...], says: str, data: Path) -> None:

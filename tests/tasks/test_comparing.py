@@ -103,7 +103,7 @@ def test_what_fails_in_a_step_is_an_error(error: Exception, data: Path, monkeypa
     ("program", "says"),
     [
         ('input(); input(); print(\'{"error": "model: no"}\')', "these: model: no"),
-        ("raise SystemExit(9)", "these: its process ended with 9"),
+        ("raise SystemExit(9)", "these settings: the process ended with 9"),
     ],
 )
 def test_an_error_of_the_process_is_raised_here(

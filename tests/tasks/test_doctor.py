@@ -70,7 +70,7 @@ def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried
 
 def test_without_a_file_the_step_reads_what_comes_with_socialx() -> None:
     found = doctor()
-    assert line(found, "data") == DoctorLine("data", "ok", "no file is given", line(found, "data").remedy)
+    assert line(found, "data") == DoctorLine("data", "ok", "a data file was not given", line(found, "data").remedy)
     assert line(found, "data").helps() == "data={'path': 'FILE.h5'}, which socialx.convert('auto', 'FILE') makes"
     assert "a step for 207 sensors of the readings that come with socialx is finite" in line(found, "one step").found
     assert not found.failures, str(found)
@@ -138,7 +138,7 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
     first, second = (each for each in result.stderr.splitlines() if each.startswith("error: "))
     assert first.startswith("error: settings: loader.batch_size (--set): Input should be greater than or equal to 1")
     assert second.startswith("error: settings: model.width (--set): ")
-    assert "not checked: it needs the line settings" in " ".join(result.stdout.split())
+    assert "this check waits for the line settings" in " ".join(result.stdout.split())
     found = socialx.doctor(loader={"batch_size": 0})
     assert [each.name for each in found.failures] == ["settings"]
     assert {each.name for each in found.lines if each.state == "ok"} == {"machine", "packages"}
@@ -266,7 +266,7 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: False)
     plain = line(doctor(), "device")
     assert plain.state == "ok"
-    assert plain.found.startswith("no CUDA device: everything runs on the CPU")
+    assert plain.found.startswith("everything runs on the CPU, without a CUDA device")
     monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: True)
     hidden = line(doctor(), "device")
     assert hidden.state == "warn"

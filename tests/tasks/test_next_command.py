@@ -102,7 +102,7 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
     assert f"path: {place}/data/small.h5" in (place / "runs/a/settings.yaml").read_text()
     (place / "data/small.h5").rename(place / "data/other.h5")
     monkeypatch.chdir(place)
-    assert "say where it is now: --data FILE" in refused("predict", "runs/a")
+    assert "name the file with --data FILE" in refused("predict", "runs/a")
 
 
 def test_calibrate_names_the_data_that_it_was_given(run: Path, data: Path, tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
     validation = loader(split="validation", batch_size=64)
     validation.series.ages[:] = OLD
     run = fresh_run(tmp_path / "r")
-    with pytest.raises(SocialxError, match="validation: no window has a valid target"):
+    with pytest.raises(SocialxError, match="validation: all windows lack a valid target"):
         fit(learner(), loader(batch_size=64), validation, run, horizon=12, max_epochs=1, patience=2)
 
 

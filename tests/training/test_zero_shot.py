@@ -112,7 +112,7 @@ def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, mon
     assert np.isfinite(forecast.values).all()
     copied = socialx.evaluate("zero-shot", data, split="all", baselines=True)
     assert copied["zero-shot"].overall().mae < copied["naive"].overall().mae
-    assert "no data file" in refused("predict", "zero-shot", code=2)
+    assert "a data file is needed" in refused("predict", "zero-shot", code=2)
     (tmp_path / "zero-shot").mkdir()
     assert "not a run folder" in refused("predict", "zero-shot", "--data", data)
 
@@ -181,9 +181,7 @@ def test_a_network_at_another_pace_is_forecast_alike(run: Path, data: Path, tmp_
         alike = socialx.predict(run, slower(data, tmp_path / "alike.h5", 1.0), at=at, interval=0.8)
         np.testing.assert_allclose(found.values, ratio * alike.values, rtol=1e-4)
         np.testing.assert_allclose(found.upper, ratio * alike.upper, rtol=1e-3)
-    assert "the speeds of 5 sensors are read at another pace" in " ".join(
-        works("predict", run, "--data", other).stderr.split()
-    )
+    assert "5 sensors are rescaled" in " ".join(works("predict", run, "--data", other).stderr.split())
 
 
 def test_each_sensor_has_its_pace_where_a_day_of_it_is_known(run: Path, data: Path, tmp_path: Path) -> None:
@@ -270,5 +268,5 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
 def test_nothing_is_written_into_the_package(data: Path) -> None:
     before = {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()}
     assert "nothing is written there" in refused("calibrate", "zero-shot", "--data", data)
-    assert "no last.pt in it" in refused("train", "--resume", "zero-shot")
+    assert "last.pt is missing" in refused("train", "--resume", "zero-shot")
     assert {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()} == before
