@@ -82,8 +82,8 @@ def append(
     """Add the rows of new tables to a file.
 
     The tables have sensors of FILE in any order, and rows that continue FILE.  Repeated rows are left out if equal.  A
-    gap before the new rows is filled with missing values, which a later table may replace.  New sensors are
-    added where --meta-csv has positions, with missing values before.  FILE is the old or the complete new version.
+    gap before the new rows is filled with missing values, which a later table may replace.  Sensors that are new to
+    FILE need a position in --meta-csv, and get missing values before.  FILE is the old or the complete new version.
 
     Example:
       socialx append city.h5 2024-02-01.csv

@@ -128,7 +128,7 @@ def test_an_old_last_row_is_said(run: Path) -> None:
 
 def test_a_history_without_any_reading_is_refused(run: Path, data: Path, tmp_path: Path) -> None:
     silent = changed(data, tmp_path, s0=0.0, s1=0.0, s2=0.0, s3=0.0)
-    with pytest.raises(SocialxError, match="the 12 rows until .* hold no observation") as caught:
+    with pytest.raises(SocialxError, match=r"the 12 rows until .* hold no observation") as caught:
         api.predict(run, silent)
     assert "the last observation" in str(caught.value)
     span = api.predict(run, silent, start="2012-05-04 00:30", end="2012-05-04 03:00", every="30min")

@@ -22,8 +22,8 @@ LAST = "2012-05-04 09:15:00"
 
 def test_a_time_after_the_data_names_the_reach_and_a_longer_horizon(run: Path, data: Path, tmp_path: Path) -> None:
     error = refused("predict", run, "--at", "2012-05-05 08:00", code=2)
-    reach = f"ends at {LAST}, before --at '2012-05-05 08:00:00', and a forecast from there reaches 60 min, to 2012-05-04 10:15:00"
-    assert f"error: {data} {reach}.\n  try: use --at '{LAST}', or train " in error
+    reach = f"ends at {LAST}, before --at '2012-05-05 08:00:00', and a forecast from there reaches 60 min"
+    assert f"error: {data} {reach}, to 2012-05-04 10:15:00.\n  try: use --at '{LAST}', or train " in error
     _, *words = shlex.split(error.partition("train a run that forecasts 24 h: ")[2])
     size = ["--preset", preset_here()] if preset_here() else []
     assert words == ["train", "--data", str(data), *size, "--horizon", "288"]

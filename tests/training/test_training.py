@@ -21,7 +21,7 @@ from socialx.data.loaders import DeviceLoader
 from socialx.data.series import OLD
 from socialx.training import checkpoint
 from socialx.training.learner import Learner
-from socialx.training.loop import TrainState, fit, catch_signals, load_progress, run_steps
+from socialx.training.loop import TrainState, catch_signals, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder, lock_new_run
 from tests.commands import small_file, works
 from tests.data_files import refusal
