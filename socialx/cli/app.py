@@ -68,7 +68,7 @@ class _Commands(typer.core.TyperGroup):
             except KeyboardInterrupt:
                 typer.echo("interrupted", err=True)
                 raise typer.Exit(130) from None
-            self.commands = typer.main.get_group(app).commands  # with those that the modules have added
+            self.commands = typer.main.get_group(app).commands  # with the commands that the modules added
         command = self.commands.get(cmd_name)
         if command is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
             ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
@@ -106,8 +106,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-TORN = ("numpy", "h5py", "pandas", "torch")  # whose C++ drops an interrupt, or is left half imported by one
-AGAIN_S = 0.01  # until an interrupt that could not be taken comes again, as SIGALRM
+TORN = ("numpy", "h5py", "pandas", "torch")  # an interrupt is dropped by their C++, or leaves them half imported
+AGAIN_S = 0.01  # delay before a postponed interrupt is repeated as SIGALRM
 OUTPUT_FULL = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)  # of standard output; files have their own errors
 
 
@@ -121,7 +121,7 @@ def main() -> None:
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    for stream in (sys.stdout, sys.stderr):  # a file name may hold bytes that are no text: they are shown as \\udce9
+    for stream in (sys.stdout, sys.stderr):  # a file name may hold invalid bytes, shown as \\udce9
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = _interrupt_again
@@ -133,7 +133,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written would fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pending output would fail again
         print_error(Message("", f"standard output cannot be written ({error.strerror})", "check the free space"))
         sys.exit(1)
     finally:

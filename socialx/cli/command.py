@@ -124,7 +124,7 @@ def _run(name: str, function: Callable[[], None]) -> None:
         left = [stream for stream in (1, 2) if _reader_has_left(stream)]
         if not left and not isinstance(error.__context__, BrokenPipeError):  # which rich makes an exit 1
             raise
-        for stream in left:  # what is still to be written would fail again
+        for stream in left:  # pending output would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         raise typer.Exit(128 + signal.SIGPIPE) from None
 
@@ -134,10 +134,10 @@ def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
     if isinstance(error, MemoryError):
         problem = f"the machine is out of memory ({error})" if str(error) else "the machine is out of memory"
         return SocialxError("", problem, f"use a shorter file, or fewer {Argument('data.days')}")
-    if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
+    if "DataLoader worker" in str(error):  # torch raises this anywhere when a worker dies
         remedy = f"use fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
         return SocialxError("", in_short(error), remedy)
-    if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
+    if "torch" not in sys.modules:  # only a process with torch can run out of its memory
         return None
     from socialx.core.precision import is_out_of_memory
 

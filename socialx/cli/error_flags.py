@@ -16,14 +16,14 @@ from socialx.settings.schema import FLAGGED, KEYS, MAY_CHANGE, SCORING, flag_of,
 MODEL = "model.kind"
 
 _PERIOD, _FILE = {"start": "--start", "end": "--end"}, {"settings": "--config"}
-# Flags that are not made of the name of their argument, by task.
+# Flags that differ from their argument's name, by task.
 FLAGS = {
     "convert": {"data": "--data-csv", "meta": "--meta-csv", "output": "--output-h5"},
     **dict.fromkeys(("predict", "evaluate", "explain", "report"), _PERIOD),
     **dict.fromkeys(("train", "profile"), _FILE),
 }
 
-# The class of the user's own that this command line names: every command that uses its run must name it again.
+# The user's own model class on this command line, which every command about its runs must repeat.
 _OWN_MODEL: ContextVar[str | None] = ContextVar("socialx_own_model", default=None)
 
 

@@ -26,7 +26,7 @@ from socialx.settings.layers import PRESETS, ConfigLayers, as_typed, settings_he
 from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_of, shown
 
 WITH_PRESET = ("train", "profile", "doctor", "config")  # commands that take a preset
-# What is typed for a parameter that takes several types: the first of these.
+# The type on the command line; the first match counts.
 TYPED = {"bool": bool, "Path": Path, "str": str, "Time": str, "int": int, "float": float}
 TYPED_OF_REQUEST = {bool: bool, Path | None: Path, tuple[str, ...]: list[str]}  # of any other: str
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-# What the command prints beside its result and its errors: 0 nothing, 1 progress and notes, 2 details too.
+# Output besides result and errors: 0 nothing, 1 progress and notes, 2 details too.
 VERBOSITY: ContextVar[int] = ContextVar("socialx_verbosity", default=1)
 
 
@@ -53,7 +53,7 @@ def _bars() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-MEASURED_S = 10.0  # of training from which a forecast of its end is made
+MEASURED_S = 10.0  # of training before the end is estimated
 
 
 class _Throughput:
@@ -76,7 +76,7 @@ class _Throughput:
         seconds, windows, left = seconds_now - self._first[0], work.done - self._first[1], work.total - work.done
         if seconds < MEASURED_S or not windows or left < 1:
             return None
-        from socialx.drawing.terminal import duration  # it loads rich
+        from socialx.drawing.terminal import duration  # imports rich
 
         self._told = True
         epoch, rest = (duration(seconds / windows * count) for count in (self._epoch_windows, left))

@@ -142,7 +142,7 @@ def profile(
     alone["devices"] = devices if devices > 1 or group.world_size > 1 else None
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
-        # A file that is not written, or a limit that is not looked at, must not seem to be.
+        # Refuse outputs and limits that --compare would ignore.
         raise SettingsError("", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one")
     required = requirements_of(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []

@@ -84,7 +84,7 @@ def build(
             train_climatology_days=train_climatology_days,
             holidays=holidays_of(holidays or settings.data.holidays) if settings.data.holidays else None,
         )
-    elif train_climatology_days and not data.train_climatology_days:  # of a model that does not read the climatology
+    elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
         data = replace(data, train_climatology_days=train_climatology_days)
     roads = None if "pooling.distances" in unread(settings) else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
@@ -131,7 +131,7 @@ def _prepare_device(settings: Settings) -> Precision:
     device = resolve_device(settings.trainer.device)
     if device.type == "cuda":
         torch.set_float32_matmul_precision(settings.trainer.float32_matmul_precision)
-        # The gradient of a weight sums over all tokens in parts; torch would add those parts up in 16 bits.
+        # Weight gradients sum over all tokens in parts, which torch would otherwise add up in 16 bits.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.cuda.set_device(device)
@@ -151,7 +151,7 @@ def choose_climatology_days(settings: Settings) -> tuple[int | None, ...]:
 
 def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
     """Raise SocialxError unless a user's model returns a forecast [B,P,N,G], because other shapes might broadcast."""
-    if torch.compiler.is_exporting():  # whose graph would hold for this number of windows alone
+    if torch.compiler.is_exporting():  # the graph would hold for this number of windows only
         return
     wanted = (len(inputs[0].inputs), network.horizon, network.sensors, len(network.targets))
     if not isinstance(forecast, Tensor) or forecast.shape != wanted:

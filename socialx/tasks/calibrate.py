@@ -39,7 +39,7 @@ def calibrate(
         if folder.path.parent == TRAINED:
             train = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
             raise SocialxError(path, "the run comes with socialx and is read-only", f"train your own: {train}")
-        with lock_run(folder):  # nobody trains in it meanwhile
+        with lock_run(folder):  # training is locked out
             opened = open_run(path)
             experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": data}))
             if experiment.protocol.step_minutes != opened.protocol.step_minutes:

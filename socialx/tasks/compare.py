@@ -90,8 +90,8 @@ def compare(
             there = layers.over(read_settings(Path(other)), str(other)).load().settings
         logs, ours, others = list[float](), list[Block](), list[Block]()
         with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * BLOCK_S, "s") as bar:
-            # One process may be luckier than another of equal settings: its memory or its core may be better placed for
-            # as long as it lives.  So each round has new processes, and the rounds are what the interval counts.
+            # The child process may be lucky for its whole life, through better placed memory or cores.  So each round
+            # has new processes, and the interval counts rounds.
             for _ in range(ROUNDS):
                 gain, *blocks = run_round(effective, there, BLOCK_S, bar)
                 logs.append(math.log(gain.gain))
@@ -106,7 +106,7 @@ def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
     """Alternate blocks between two new processes, which start at the same time."""
     blocks: tuple[list[Block], list[Block]] = ([], [])
     with start_process("these settings", here) as first, start_process("the other settings", there) as second:
-        first(seconds)  # finds the number of steps
+        first(seconds)  # sets the number of steps
         second(seconds)
 
         def seconds_per_window(side: int) -> float:
@@ -119,7 +119,7 @@ def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
         return interleaved_ab(lambda: seconds_per_window(0), lambda: seconds_per_window(1), PAIRS_OF_ROUND), *blocks
 
 
-# A process
+# The child process
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
         answers: Any = process.stdout
 
         def say(content: Any) -> None:
-            with suppress(BrokenPipeError):  # its last answer says why it ended
+            with suppress(BrokenPipeError):  # the last answer gives the reason
                 questions.write(json.dumps(content).encode() + b"\n")
 
         def run_block(seconds: float) -> Block:
@@ -181,13 +181,13 @@ def serve(questions: TextIO, answers: TextIO) -> None:
             answer(block)
     except SocialxError as error:
         answer({"error": " ".join(error.lines())})
-    except (RuntimeError, ValueError) as error:  # of torch: what the settings ask for cannot run
+    except (RuntimeError, ValueError) as error:  # from torch: the settings cannot run
         answer({"error": printable(in_short(error))})
 
 
 def measure_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
     """Time a number of steps; windows: the windows per step."""
-    training.take(training.queued_steps)  # their batches were made while the other process ran
+    training.take(training.queued_steps)  # batches made while the other process ran
     clock = clock_for(device)
     training.take(steps, clock)
     parts = partition(clock.read())
@@ -203,5 +203,5 @@ def measure_block(training: Training, steps: int, windows: float, device: torch.
 
 if __name__ == "__main__":
     to_parent = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # keep library output off the answers
     serve(sys.stdin, to_parent)

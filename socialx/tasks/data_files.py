@@ -43,7 +43,7 @@ from socialx.settings.layers import preset_here
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 
 SCHEMA = "socialx.file/1"
-LOOKED_BYTES = 80 << 20  # of readings, up to which a file that was written is looked at
+LOOKED_BYTES = 80 << 20  # size of observations up to which a written file is inspected
 HDF5_SUFFIXES = ("", ".h5", ".hdf5", ".hdf")
 
 
@@ -168,7 +168,7 @@ def _convert(
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
         failing = checks.OF_VALIDATE if validate else ()
-        covered = (*failing, "units")  # which the reader has told
+        covered = (*failing, "units")  # reported by the reader
         untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in covered])
         problems = tuple(checks.messages(report, target, failing)) if validate else None
     targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
@@ -178,7 +178,7 @@ def _convert(
         alone = Command("train", **training, **{"pooling.kind": "none"}, preset=preset_here())
         following = (Command("backfill", target, meta_csv="LOCATIONS.csv"), alone)
     middle = centre(readings.sensors.latitude, readings.sensors.longitude)
-    if middle and request.timezone != readings.timezone:  # the file is in UTC, of which no check says more
+    if middle and request.timezone != readings.timezone:  # the file is in UTC, which the checks skip
         far = checks.far_from_zone(middle, request.timezone, summary.first_timestamp, str(target))
         untold += [Message(target, far)] if far else []
     for message in untold:

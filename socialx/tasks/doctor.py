@@ -47,9 +47,9 @@ State = Literal["ok", "warn", "fail"]
 HOST = torch.device("cpu")
 LOW_BYTES = GIB  # of memory and of disk
 SHARED_BYTES = 256 * MIB  # workers pass batches through it
-WORKER_S = 20  # in which a worker process answers
-MOST_SENSORS = 1024  # of the network that a step is tried on: a larger one could take all memory
-CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what a CPU that computes in bfloat16 says of itself
+WORKER_S = 20  # timeout for a worker process
+MOST_SENSORS = 1024  # limit for the trial step: a larger network could take all memory
+CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # CPU flags for bfloat16 in hardware
 PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  # of float32 on CUDA, by the setting
 EXCERPT = TRAINED / "metr-la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
 
@@ -136,7 +136,7 @@ class Setup:
         return resolve_device(self.settings.trainer.device)
 
 
-Answer = tuple[State, str] | tuple[State, str, Remedy]  # what was found, and what helps
+Answer = tuple[State, str] | tuple[State, str, Remedy]  # state, facts and remedy
 Find = Callable[[Setup], Answer]
 
 
@@ -169,7 +169,7 @@ def doctor(
     The arguments are as in ``train``; nothing is trained or written.  Without a data file the step reads the bundled
     excerpt.  Returns a line with a remedy for every problem, in place of an exception.
     """
-    # Building a model sets the precision of products, the threads and the random numbers: they are given back.
+    # Building a model sets matmul precision, threads and random state, which are restored here.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with subscribe(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
         setup = Setup(ConfigLayers.of(settings, {**sections, "data": data}, preset))
@@ -210,7 +210,7 @@ def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
 def _machine(setup: Setup) -> Answer:
     """Check that torch has at most as many threads as cores."""
     cores, threads = usable_cores(), torch.get_num_threads()
-    with suppress(SettingsError):  # which has a line of its own
+    with suppress(SettingsError):  # reported by the settings check
         threads = setup.settings.trainer.threads or threads
     model = cpu_field("model name") or platform.processor() or platform.machine()
     system = f"{platform.system()} {platform.release().partition('-')[0]}"
@@ -235,7 +235,7 @@ def _settings(setup: Setup) -> Answer:
     refuse_conflicts(settings)
     values, defaults, without = flat(settings), flat(Settings()), unread(settings)
     named = [key for key, source in loaded.origin.items() if source != DEFAULT]
-    # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
+    # A run's settings file names every setting, so default values there do not count.
     if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
         listed = ", ".join(str(Argument(key)) for key in idle)
         return "warn", f"settings have no effect on this model: {', '.join(idle)}", f"leave out {listed}"
@@ -352,7 +352,7 @@ def _data(setup: Setup) -> Answer:
     return "ok", f"{facts}; the series is {series}"
 
 
-# What computes
+# The model
 
 
 @check("one step", "device", OTHER_STEP)
@@ -420,7 +420,7 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
     )
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), path)
-    except SocialxError:  # no reading on these days, which a step does not need
+    except SocialxError:  # a step needs no observations
         moments = [MeanStd(0.0, 1.0)] * len(data.stores)
     return replace(data, moments=dict(zip(data.stores, moments, strict=True)))
 
@@ -432,10 +432,10 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
 def _worker(setup: Setup) -> Answer:
     """Check that a worker process makes batches, with enough shared memory."""
     numbers = TensorDataset(torch.arange(4.0))
-    try:  # a generator of its own: that of the process stays as it is
+    try:  # a separate generator leaves the random state of the process unchanged
         loader = DataLoader(numbers, 4, num_workers=1, timeout=WORKER_S, generator=torch.Generator())
         (batch,) = next(iter(loader))
-    except (RuntimeError, OSError) as error:  # what torch and the system say where a process does not start or answer
+    except (RuntimeError, OSError) as error:  # errors of a process that fails to start or answer
         state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
         without = f"use {Argument('loader.mode', 'sharded')}, which needs no workers"
         return state, f"a worker process gave no batch ({_in_short(error)})", without

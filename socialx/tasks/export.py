@@ -39,8 +39,8 @@ from socialx.tasks.train import Run
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import open_run
 
-# What an exported model computes in; whoever loads it chooses the device.
-KNOWN_DAYS = 20 * 366  # whose holidays and clock changes an exported model knows, after the data
+# The settings of every exported model; the loader chooses the device.
+KNOWN_DAYS = 20 * 366  # days after the data with known holidays and clock changes
 FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.backend": "fused"}
 
 
@@ -93,7 +93,7 @@ def export(
             except ImportError:
                 install = "pip install 'socialx[onnx]', or write .pt2"
                 raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
-        for key in sorted(FIXED):  # settings of this call that would have no effect on what is written
+        for key in sorted(FIXED):  # settings that an export ignores
             if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
                 raise SettingsError("", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out")
         with work("export", 3, "steps") as bar:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 FORMATS = {"torch": ".pt2", "onnx": ".onnx", "safetensors": ".safetensors"}  # name -> suffix
-ABOUT = "socialx"  # where a file says what it holds
+ABOUT = "socialx"  # metadata key in exported files
 OPSET = 18
 BOOL = 9  # onnx.TensorProto.BOOL
 ONNX_BYTES = 3 << 29  # torch writes the weights of a larger model into a second file
@@ -48,7 +48,7 @@ def as_onnx(program: ExportedProgram, inputs: Sequence[str], output: str) -> tor
         top = op.ReduceMax(pairs, op.Constant(value_ints=[-1]), keepdims=0)
         return top, op.ArgMax(pairs, axis=-1, keepdims=0)
 
-    # Operations of torch in ONNX where torch has no translation, or one that loses digits.
+    # ONNX versions of torch operations that torch translates badly or not at all.
     aten = torch.ops.aten
     operations: dict[Callable, Callable] = {aten.log_sigmoid.default: log_sigmoid, aten.cummax.default: cummax}
     exported = torch.onnx.export(
@@ -61,7 +61,7 @@ def as_onnx(program: ExportedProgram, inputs: Sequence[str], output: str) -> tor
         custom_translation_table=operations,
         verbose=False,
     )
-    if exported is None:  # only where torch is given a path to write to
+    if exported is None:  # only if torch gets an output path
         raise RuntimeError("torch made no ONNX program")
     return exported
 

@@ -11,9 +11,9 @@ from socialx.core.precision import is_out_of_memory
 from socialx.settings.conflicts import unread
 from socialx.tasks.build import Experiment
 
-# What makes a step smaller without another result, in the order in which to try it.
+# Settings that make a step smaller with the same result, in the order to try.
 TRAINING = ("encoder_batch", "accumulation", "activation_checkpointing")
-RESUMING = ("encoder_batch", "activation_checkpointing")  # a run goes on with its own batches
+RESUMING = ("encoder_batch", "activation_checkpointing")  # a resumed run keeps its batches
 SCORING = ("encoder_batch", "batch")
 
 

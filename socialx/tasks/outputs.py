@@ -17,7 +17,7 @@ from socialx.settings.layers import ConfigLayers, own_settings
 if TYPE_CHECKING:
     from socialx.training.run_folder import TrainedRun
 
-HEAD_BYTES = 512  # the beginning of a file, which tells what it is
+HEAD_BYTES = 512  # the beginning of a file, which identifies its kind
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class OutputKind:
                 with unpacked(path) as content:
                     head = content.read(HEAD_BYTES)
             except (*UNREADABLE, SocialxError):
-                head = b"?"  # what cannot be read is of no kind
+                head = b"?"  # unreadable files match no kind
             if head and not self.begins.match(head):
                 raise SocialxError(path, f"the file exists already and is not {self.noun}", "choose another output")
 
@@ -109,7 +109,7 @@ def list_inputs(
 
 
 def _list_run_files(folder: Path) -> Iterator[Path]:
-    from socialx.training.run_folder import NAMES  # it loads torch, which an inspected file needs not
+    from socialx.training.run_folder import NAMES  # imports torch, which inspect avoids
 
     check_name(folder)
     if folder.is_file():  # of forecasts

@@ -51,7 +51,7 @@ from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
 
 YEAR_DAYS, WEEK_DAYS = 365.25, 7
-DOUBTED_CELLS = 1 << 21  # of the last rows of a file: 5 weeks of METR-LA
+DOUBTED_CELLS = 1 << 21  # in the last rows of a file: 5 weeks of METR-LA
 SHOWN_HISTORIES = 4  # context of observed readings before the first issue, for pictures
 
 

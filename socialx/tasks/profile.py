@@ -24,7 +24,7 @@ from socialx.training.profile.measure import Lengths, first_batches, measure
 from socialx.training.profile.profile import Profile, Section, part
 from socialx.training.profile.rules import WARN, fits, with_findings
 
-GATHERED = 20  # batches of a series on the device that are timed where others are late
+GATHERED = 20  # batches of an on-device series, timed where the loader is late
 
 
 def profile(
@@ -68,7 +68,7 @@ def profile(
         measured = replace(measured, environment=environment(precision), settings=as_tree(effective), origin=origin)
         dataset, mode = experiment.data, measured.value("loader.mode")
         if measured.shares["input"] >= WARN and fits(measured) and mode != "on_device" and dataset.windows is not None:
-            # What a batch of a series on the device takes.
+            # Time a batch of an on-device series.
             order = WindowOrder(dataset.windows.split("train"), effective.loader.batch_size, shuffle=True)
             seconds = first_batches(DeviceLoader(dataset.series, order), GATHERED, dataset.device)
             resident_s = seconds * effective.trainer.accumulate_grad_batches

@@ -43,7 +43,7 @@ from socialx.training.run_folder import (
     open_to_resume,
 )
 
-SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
+SMALL_ON_CPU = 128  # width x blocks of the largest model with a reasonable training time on a CPU
 
 
 @dataclass(frozen=True, repr=False)

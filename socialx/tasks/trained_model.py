@@ -34,7 +34,7 @@ from socialx.settings.schema import SCORING, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.training.run_folder import RunWeights, TrainedRun, open_run
 
-MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
+MOST_STEP_MINUTES = 15  # the longest file step that a run with a shorter step forecasts
 
 
 def adapt_to_file(

@@ -31,7 +31,7 @@ from socialx.tasks.trained_model import load_run_settings, refuse_other_file
 from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
-# What convert calls it -> what predict does.
+# Argument of convert -> argument of predict.
 TABLE = {"meta": "meta_csv", **{name: name for name in ("units", "timezone", "missing", "resample")}}
 MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 
@@ -111,7 +111,7 @@ def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> I
 
     given: the options for ``convert``.  A note names the command that keeps the file.
     """
-    from socialx.tasks.data_files import write_file  # it loads what downloads files
+    from socialx.tasks.data_files import write_file  # imports the download code
 
     archive = whole(table)
     stem = table.name.split(".")[0] or "readings"
@@ -130,7 +130,7 @@ def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> I
     with rewriting_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
         write_file("auto", ConvertOptions.of("convert", table, given), file)
     note(Message("", f"{table} was converted to a temporary file for this forecast", with_options({})), True)
-    with rewriting_messages(partial(retell, table, {*others, "missing"} - {"start"})):  # which is one of predict too
+    with rewriting_messages(partial(retell, table, {*others, "missing"} - {"start"})):  # predict has start too
         yield
 
 

@@ -18,12 +18,12 @@ from socialx.training.process_group import ProcessGroup
 
 ANOTHER = "train again or name another run"
 
-# What zipfile, pickle and torch raise on files that are no checkpoints; each comes from their code alone.
+# Errors that zipfile, pickle and torch raise on other files than checkpoints.
 UNREADABLE = (
     *(zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError),
     *(TypeError, AttributeError, IndexError, AssertionError, NotImplementedError, MemoryError, OverflowError),
 )
-# What a state that is none raises where it is taken apart and checked.
+# Errors that an invalid state raises while it is taken apart and checked.
 UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 

@@ -31,7 +31,7 @@ class HostClock(StepClock):
 
     def __init__(self) -> None:
         self._marks: list[tuple[str, float, float]] = []
-        # Of several threads one may sleep while another one computes.
+        # With several threads one may sleep while another computes.
         self._cpu_time = time.thread_time if torch.get_num_threads() == 1 else time.process_time
 
     def mark(self, name: str) -> None:

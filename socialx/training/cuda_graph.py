@@ -23,7 +23,7 @@ from socialx.data.loaders import Selection
 
 Example = TrainingBatch | Selection
 Work = Callable[[Sequence[Example]], Tensor]
-WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
+WARMUP = 3  # real steps before a recording, in which libraries, optimizer and scaler allocate
 
 
 class CapturedStep:
@@ -57,7 +57,7 @@ class CapturedStep:
         if shape.recording is None:
             try:
                 shape.recording = self._record(lambda: self._work(shape.buffers))
-            except RuntimeError as error:  # the step holds something that CUDA cannot record
+            except RuntimeError as error:  # CUDA cannot record some operation of the step
                 if is_out_of_memory(error):
                     raise
                 self._record = None
@@ -132,15 +132,15 @@ class CudaRecorder:
         main, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[device]
         before = generator.clone_state()
-        gc.collect()  # what autograd keeps of a stream in a cycle would draw the recording onto that stream
+        gc.collect()  # autograd objects in a cycle would draw the recording onto their stream
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream(), capture_error_mode="thread_local"):
                 result = work()
         except BaseException:
             torch.cuda.set_stream(main)
-            with suppress(RuntimeError, AttributeError):  # the pool did end; or a torch without these private names
+            with suppress(RuntimeError, AttributeError):  # the pool has ended, or torch lacks these private names
                 torch._C._cuda_endAllocateToPool(device, self._pool)
-                torch._C._cuda_releasePool(device, self._pool)  # or what the step held would never come back
+                torch._C._cuda_releasePool(device, self._pool)  # or the memory of the step would leak
             self._pool = None
             generator.graphsafe_set_state(before)
             torch.cuda.synchronize()

@@ -21,8 +21,8 @@ from socialx.core.errors import Message
 from socialx.core.progress import note
 
 INTERVAL_S = 0.2
-LEAST_EPOCHS = 5  # until memory is said to grow
-WARM_UP = 1  # epochs whose memory is not compared: buffers and caches are made in them
+LEAST_EPOCHS = 5  # before growth is reported
+WARM_UP = 1  # first epochs, left out because they allocate buffers and caches
 LARGE = 100 * MIB
 
 
@@ -71,14 +71,14 @@ def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
 
     def loop() -> None:
         while not done.wait(INTERVAL_S):
-            # A card or a version of the library may not tell its clocks.
+            # Some GPUs and library versions do not report clocks.
             with suppress(pynvml.NVMLError, AttributeError, ZeroDivisionError):
                 highest = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
                 samples.clock.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / highest)
                 samples.reasons.append(int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
             try:
                 utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-            except pynvml.NVMLError as error:  # a MIG slice or a virtual card may refuse what a whole card answers
+            except pynvml.NVMLError as error:  # a MIG slice or a virtual GPU may refuse the query
                 samples.why = f"NVML: {error}"
                 return
             samples.utilisation.append(utilisation)

@@ -27,7 +27,7 @@ def launch(devices: int, words: Sequence[str]) -> int:
     """
     os.environ[LAUNCHED] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what failed is said in one line below
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # failures are reported below
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -46,7 +46,7 @@ def launch(devices: int, words: Sequence[str]) -> int:
         ended_by_launcher = -signal.SIGTERM
         by_itself = {rank: failed for rank, failed in error.failures.items() if failed.exitcode != ended_by_launcher}
         rank, failure = min((by_itself or error.failures).items(), key=lambda item: item[1].timestamp)
-        if failure.exitcode >= 0:  # it has said why
+        if failure.exitcode >= 0:  # the process has printed the reason
             return max(1, failure.exitcode)
         problem = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
         resume = f"resume after the last whole epoch with {Command('train', resume='RUN', devices=devices)}"

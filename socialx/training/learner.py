@@ -80,12 +80,12 @@ class Learner:
             )
         elif cuda_graph and not self.records:
             fall_back("", f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA")
-        self.eager = compile == "off" and not self.records  # neither compiled nor recorded for the shape of batches
+        self.eager = compile == "off" and not self.records  # steps accept batches of any shape
         self._choose_step()
 
     def _choose_step(self) -> None:
         """Choose how steps run: before the first step, and after tensors of the model are replaced."""
-        self._uncompiled = False  # whether the model turned out not to compile
+        self._uncompiled = False  # whether compilation failed
         self._forecast: Callable[[Batch], Tensor] = self.model
         self._device_step: Callable[[Sequence[Example]], Tensor] = self._plain_step
         # A recorded step reads the learning rate from the device, where every step writes it.
@@ -95,9 +95,9 @@ class Learner:
             group["lr"] = self._recorded_rate if self.records else 0.0
         if self._compile != "off":
             if self._encoder is not None:
-                with self.precision.autocast():  # the kernels are tried here: nothing may while it is traced
+                with self.precision.autocast():  # kernels are tried before tracing, which allows no trial
                     self._encoder.choice(self.precision.device)
-            # The mode of that name records graphs of its own, which would meet ours.
+            # max-autotune records CUDA graphs itself, which would conflict with CapturedStep.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
             if self._chunked_encoder is None:
                 self._forecast = torch.compile(self.model, dynamic=False, mode=mode)
@@ -183,7 +183,7 @@ class Learner:
             return self._plain_step(examples)
         except SocialxError:
             raise
-        except Exception as error:  # those of torch.compile and Triton are of many kinds; the step as it is tells
+        except Exception as error:  # torch.compile and Triton raise many kinds of errors; the plain step tells
             capturing = self.records and torch.cuda.is_current_stream_capturing()
             if capturing or self._uncompiled or is_out_of_memory(error):
                 raise  # a recording must end before anything else

@@ -13,7 +13,7 @@ from socialx.core.errors import Argument, SocialxError
 from socialx.core.progress import Epoch, Event, also_subscribe
 
 Log = Callable[[dict[str, float], int], None]
-NO_MEASURE = ("epoch", "of", "best")  # of an epoch, but no measure of it
+NO_MEASURE = ("epoch", "of", "best")  # fields of an epoch that are not metrics
 
 
 @contextmanager

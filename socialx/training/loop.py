@@ -71,12 +71,12 @@ class TrainState:
 
     epoch: int = 0
     batch: int = 0
-    loss_sum: float = 0.0  # of the steps of this epoch that were read already
+    loss_sum: float = 0.0  # over the steps of this epoch that were read
     loss_steps: int = 0
     best_mae: float = math.inf
     best_epoch: int = -1
     interrupted: bool = False
-    shard: int = 0  # windows of the shards of which the order of an epoch is made; 0: all windows are one
+    shard: int = 0  # windows per shard in the epoch order; 0: a single shard
     ranks: int = 1  # processes that share a batch
 
     @classmethod
@@ -108,7 +108,7 @@ class TrainState:
         return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
 
 
-FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read anyway: whoever waits sees that it works
+FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read early, to show progress
 
 
 @dataclass
@@ -132,7 +132,7 @@ def catch_signals() -> Iterator[Interrupt]:
     def handle(number: int, frame: Any) -> None:
         if interrupt.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if not interrupt.requested:  # a handler may have interrupted a print, which must not begin again inside itself
+        if not interrupt.requested:  # a handler may have interrupted a print, which is not reentrant
             stopping = Message("", "training stops after this step and is saved", "press Ctrl-C again to stop at once")
             threading.Thread(target=copy_context().run, args=(note, stopping), daemon=True).start()
         interrupt.requested = True
@@ -192,7 +192,7 @@ def fit(
             row = _end_epoch(learner, progress, mae, seen, seconds, samples.mean)
             if run:
                 if writing:
-                    writing.result()  # of the epoch before; raises what failed there
+                    writing.result()  # raises the error of the previous epoch
                 writing = files.submit(_write_epoch, run, row, make_checkpoint(learner, progress))
             emit(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
             watch.add(learner.precision.device)
@@ -338,8 +338,8 @@ def load_progress(learner: Learner, run: RunFolder) -> TrainState:
         learner.load_state(content["learner"])
         checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
-        anew = f"start again: {Command('train', settings=run.settings)}"
-        raise SocialxError(run.last, f"the state is from another model ({in_short(error)})", anew) from None
+        again = f"start again: {Command('train', settings=run.settings)}"
+        raise SocialxError(run.last, f"the state is from another model ({in_short(error)})", again) from None
     return progress
 
 

@@ -31,8 +31,8 @@ from socialx.data.loaders import RankShare
 RANK_SEED = 1_000_033  # between the seeds of two processes
 STORE = "socialx: port of the first process"
 CONNECT_S = 300.0
-OUTLIVE_S = 10.0  # a process without a word stays so long: the launcher ends it sooner, when the one that speaks ended
-LAUNCHED = "LAUNCHED_BY_SOCIALX"  # in the environment of processes whose launcher says which of them has ended
+OUTLIVE_S = 10.0  # a silent process waits so long for the launcher to end it, after the failed process has printed
+LAUNCHED = "LAUNCHED_BY_SOCIALX"  # environment variable: the launcher reports which process ended
 
 
 class RemoteRankError(SocialxError):
@@ -210,7 +210,7 @@ def init_process_group(progress: Callback | None = None) -> Iterator[ProcessGrou
             stack.enter_context(subscribe(progress if group.is_rank_zero else lambda event: None))
             yield replace(group, restarts=int(group.any_rank(group.restarts > 0)))
     except RemoteRankError:
-        time.sleep(OUTLIVE_S)  # a launcher ends all when the first one ends, and the one that failed may still speak
+        time.sleep(OUTLIVE_S)  # the launcher ends all processes when the first ends, and the failed one may still print
         raise
 
 
@@ -220,8 +220,8 @@ def _connect(group: ProcessGroup) -> None:
         shared, _, _ = next(rendezvous("env://"))
         store = _make_store(shared, group.is_rank_zero)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        # Its functions keep the group that there is when they are imported, as torch._dynamo does later.  The threads
-        # of gloo would outlive the training, and sometimes abort the process when it ends.
+        # torch.distributed.nn keeps the group from the time of its import, which torch._dynamo does later.  Threads of
+        # gloo would then outlive training, and sometimes abort the process at its end.
         import_module("torch.distributed.nn")
         dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world_size)
     except (RuntimeError, ValueError, OSError) as error:

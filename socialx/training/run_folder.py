@@ -58,16 +58,16 @@ from socialx.settings.file import read_settings
 from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt
-TRAINED = Path(socialx.__file__).parent / "trained"  # runs that come with the package
+TRAINED = Path(socialx.__file__).parent / "trained"  # bundled runs
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "settings_sources.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
     *("holidays.csv", "climatology.safetensors"),
 )
-OTHER_FILES = ("data.extra_data", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
+OTHER_FILES = ("data.extra_data", "pooling.distances", "trainer.teacher")  # settings that name other files
 LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))})\..*\.tmp")  # a temporary file
-TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
+TEXT_BYTES = 16 << 20  # limit for text files: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
@@ -125,7 +125,7 @@ class RunFolder:
     metrics = RunFile("metrics.jsonl")  # a line of JSON per epoch
     best = RunFile("best.safetensors")  # weights of the best epoch
     intervals = RunFile("intervals.safetensors")  # prediction intervals of these weights
-    climatology = RunFile("climatology.safetensors")  # what is known of the days of its data
+    climatology = RunFile("climatology.safetensors")  # daily statistics of the training data
     last = RunFile("last.pt")  # the state to resume from
 
     @property
@@ -306,7 +306,7 @@ class TrainedRun(RunFolder):
     @classmethod
     def read(cls, folder: RunFolder, named: Path) -> Self:
         """Read the records of a folder.  Raises SettingsError or SocialxError for invalid content."""
-        values = {"model.patch": 1} | read_settings(folder.settings)  # what a run had before there was the setting
+        values = {"model.patch": 1} | read_settings(folder.settings)  # the value before the setting existed
         record = folder.read_json("protocol.json")
         ids = folder.path / "sensors.json"
         sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
@@ -341,7 +341,7 @@ class TrainedRun(RunFolder):
         files: dict[tuple[int, ...], Path] = {}
         for path in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
             with suppress(OSError, ValueError):  # nothing is there
-                files[file_signature(path)[:2]] = path  # of two names of a file the one that was typed is last
+                files[file_signature(path)[:2]] = path  # the typed name replaces other names of the same file
         return list(files.values())
 
     def find_data_file(self, named: str) -> Path | None:
@@ -384,7 +384,7 @@ class TrainedRun(RunFolder):
 
     def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
         """Write the settings of a resumed run; unchanged values keep the source from the first start."""
-        first = self.read_json("settings_sources.json")  # all is read before anything is written
+        first = self.read_json("settings_sources.json")  # read everything before writing
         before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
         kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
         self._write_settings(settings, kept, [*before, environment(precision)])
@@ -522,7 +522,7 @@ def open_to_resume(path: Path) -> TrainedRun:
     """Open a run that can resume, which needs last.pt."""
     again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
     folder = find_run_folder(path, f"train again, with {again} where a training ended before its first save")
-    if not folder.last.is_file():  # a run with weights is not replaced
+    if not folder.last.is_file():  # a run with weights is kept
         target = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
         start = Command("train", settings=folder.settings, **target)
         raise SocialxError(path, "last.pt is missing", f"start again: {start}")
