@@ -75,21 +75,21 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(function, eval_str=True).parameters
+        signature = inspect.signature(function, eval_str=True).parameters
         parameters = task_parameters(name)
-        for each in own.values():
-            if get_origin(each.annotation) is Annotated:
-                before = [parameter.name for parameter in parameters]
-                place = before.index(after[each.name]) + 1 if each.name in after else len(before)
-                parameters.insert(place, extra_parameter(name, each))
-        parameters += [*(settings_parameters(name) if "layers" in own else []), *GENERAL]
+        for extra in signature.values():
+            if get_origin(extra.annotation) is Annotated:
+                names = [parameter.name for parameter in parameters]
+                index = names.index(after[extra.name]) + 1 if extra.name in after else len(names)
+                parameters.insert(index, extra_parameter(name, extra))
+        parameters += [*(settings_parameters(name) if "layers" in signature else []), *GENERAL]
 
         def call(typed: dict[str, Any]) -> None:
-            layers = {"layers": take_layers(name, typed)} if "layers" in own else {}
+            layers = {"layers": take_layers(name, typed)} if "layers" in signature else {}
             function(**layers, **{key: value for key, value in typed.items() if value is not None})
 
         def run(**typed: Any) -> None:
-            verbose, quiet, _ = (typed.pop(each.name) for each in GENERAL)
+            verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
             VERBOSITY.set(1 + verbose - quiet)
             with with_own_model(typed):
                 _run(name, functools.partial(call, typed))
@@ -97,7 +97,7 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
         functools.update_wrapper(run, function)
         del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
         run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
         return app.command(name, cls=_Command)(run)
@@ -111,12 +111,12 @@ def _run(name: str, function: Callable[[], None]) -> None:
         with _fallbacks_as_notes(name):
             function()
     except (SocialxError, RuntimeError, MemoryError) as error:
-        told = error if isinstance(error, SocialxError) else _as_user_error(error)
-        if told is None:
+        user_error = error if isinstance(error, SocialxError) else _as_user_error(error)
+        if user_error is None:
             raise
-        for message in told.messages:
+        for message in user_error.messages:
             print_error(message, functools.partial(write, name))
-        raise typer.Exit(told.exit_code) from None
+        raise typer.Exit(user_error.exit_code) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         raise typer.Exit(130) from None

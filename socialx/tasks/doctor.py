@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -67,13 +67,13 @@ class DoctorLine:
 
     name: str
     state: State
-    found: str
+    facts: str
     remedy: Remedy = ""
 
     @property
     def message(self) -> Message:
         """The result as a message to a user."""
-        return Message(self.name, self.found, self.remedy)
+        return Message(self.name, self.facts, self.remedy)
 
     def text(self, write: Write = python) -> str:
         """Return the state, the facts and, on a second line, the remedy."""
@@ -106,7 +106,10 @@ class DoctorResult(ResultRepr):
 
     def as_dict(self, write: Write = python) -> dict[str, Any]:
         """Return the result for JSON; a remedy is text, or None."""
-        lines = [{**asdict(line), "remedy": line.helps(write) or None} for line in self.lines]
+        lines = [
+            {"name": line.name, "state": line.state, "found": line.facts, "remedy": line.helps(write) or None}
+            for line in self.lines
+        ]
         return {"schema": SCHEMA, "ok": not self.failures, "lines": lines}
 
     def __str__(self) -> str:
