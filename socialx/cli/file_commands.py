@@ -129,7 +129,7 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
         for plan in plans:
             typer.echo(f"{plan.path}: {'; '.join(plan.actions) or 'nothing is missing, unchanged'}")
             if plan.variant.imputed is None:
-                note(f"note: {plan.path}: not known whether its zeros were filled in: {plan.variant.what}")
+                note(f"note: {plan.path}: zeros may have been filled in: {plan.variant.what}")
     if failure:
         raise failure
 

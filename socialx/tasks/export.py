@@ -182,7 +182,7 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
         if is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:160]
-        remedy = "export its weights as .safetensors"
+        remedy = "export the weights as .safetensors"
         raise SocialxError(run, f"the model cannot be exported as {kind} ({reason})", remedy) from error
 
 

@@ -155,7 +155,7 @@ def _note_known(run: Path, file: Path, days: int) -> None:
     """Note the climatology days, and the command that scores such forecasts on the file."""
     few = f", and forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
     scored = "" if few else Command("evaluate", run, data=file, baselines=True)
-    note(Message("", f"zero-shot forecast with {counted(days, 'day')} of past data{few}", scored), detail=not few)
+    note(Message("", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored), detail=not few)
 
 
 def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
@@ -167,7 +167,7 @@ def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: 
     intervals, words = load_intervals(run, trained, experiment, issued)
     intervals.place(level)
     if words:
-        note(f"intervals of the errors on {words}")
+        note(f"the intervals come from errors on {words}")
     elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
         note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))

@@ -404,7 +404,7 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
         note(Message("", "torch cannot use the GPU of this machine, so training runs on the CPU", Command("doctor")))
     if left_out := experiment.protocol.windows_left_out.get("train"):
-        note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap left out")
+        note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap were left out")
     if (
         precision.device.type == "cpu"
         and model_of(settings.model.kind).social

@@ -170,7 +170,7 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Lo
             remedy = f"name the file with {Argument('data.path', 'FILE')}"
             raise SocialxError(named, f"the data file of {run.path} is missing", remedy)
         if file != Path(str(named)):
-            note(f"data: {file}")
+            note(f"the data file is {file}")
         values = values | {"data.path": str(file)}
     return layers.of_run(run.settings, values, purpose, run.fixed)
 
@@ -233,7 +233,9 @@ def _build_for_run(
     lengths = {name: getattr(settings.data, name) // finer for name in ("lookback", "horizon")}
     settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, settings)):
-        raise SettingsError(run.named, f"other windows than the first run ({differ})", "score them one by one")
+        raise SettingsError(
+            run.named, f"the run has other windows than the first run ({differ})", "score the runs one by one"
+        )
     free = takes_new_sensors(settings) and run.sensors is not None
     experiment = build(
         settings,
@@ -316,7 +318,7 @@ def find_unit_mismatches(path: Path, file: ScoringProtocol, run: ScoringProtocol
             asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
             flows = f"{file.free_flow[name]:.0f} {unit}, {run.free_flow[name]:.0f} {run.targets[name]}"
             problem = f"{name} may be in {asked}: free flow here and in the training is {flows}"
-            helps = f"if so convert again with {Argument('units', unsaid)}, or give a frame in {unit}"
+            helps = f"convert again with {Argument('units', unsaid)} if so, or give a frame in {unit}"
             messages.append(Message(path, problem, helps))
     return messages
 

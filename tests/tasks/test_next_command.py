@@ -93,7 +93,7 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
     monkeypatch.chdir(elsewhere)
     done = works("predict", "../place/runs/a")
     assert done.stdout == here
-    assert f"note: data: {place}/data/small.h5.\n" in done.stderr
+    assert f"note: the data file is {place}/data/small.h5.\n" in done.stderr
     works("evaluate", place / "runs/a")
     assert "read from" not in works("predict", place / "runs/a", "--data", place / "data/small.h5").stderr
     file = place / "data/small.h5"

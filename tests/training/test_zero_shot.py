@@ -100,7 +100,7 @@ def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folde
 def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path) -> None:
     for at, days in (("2012-05-03 10:00", "0 days"), ("2012-05-04 10:00", "1 day")):
         said = " ".join(works("predict", run, "--data", data, "--at", at).stderr.split())
-        assert f"zero-shot forecast with {days} of history, and forecasts are better with 7 or more" in said
+        assert f"the zero-shot forecast uses {days} of past data, and forecasts are better with 7 or more" in said
 
 
 # ---- the run that comes with the package
