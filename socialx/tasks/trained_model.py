@@ -340,7 +340,7 @@ def _rounded_ratios(flow: np.ndarray, file: ScoringProtocol, run: ScoringProtoco
 def rescale_to_free_flow(experiment: Experiment, run: ScoringProtocol, before: int | None = None) -> None:
     """Set mean and deviation [N,F] of a model from its training statistics and each sensor's free-flow ratio.
 
-    trained: the protocol of the run.  before: the free flow is measured in the 28 days until this second; None: until
+    run: the protocol of the run.  before: the free flow is measured in the 28 days until this second; None: until
     the training rows end.  With less than a day all sensors share the network ratio, because an hour of congestion is
     not free flow.  A note is written where most ratios differ from 1.
     """
