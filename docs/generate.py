@@ -25,7 +25,7 @@ import socialx
 from benchmarks.walk import order
 from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
-from socialx.cli.flags import metavar, words_of
+from socialx.cli.flags import metavar, setting_choices
 from socialx.files.sources.recognition import FORMATS
 from socialx.settings.layers import PRESETS, as_typed
 from socialx.settings.schema import BY_NAME, KEYS, Settings, flag_of
@@ -193,7 +193,7 @@ def kind(key: str, field: FieldInfo) -> str:
     """Return the type with its limits, or the words that may be written; an empty text where the effect names them."""
     several = typing.get_origin(field.annotation) is tuple
     item = typing.get_args(field.annotation)[0] if several else None
-    words = words_of(key) or [f"{word}" for word in typing.get_args(item) if typing.get_origin(item) is typing.Literal]
+    words = setting_choices(key) or [f"{word}" for word in typing.get_args(item) if typing.get_origin(item) is typing.Literal]
     if words and all(f"{word}:" in (field.description or "") for word in words):
         return ""
     if words:

@@ -241,11 +241,11 @@ def test_times_may_be_those_of_numpy_and_pandas(run: Path) -> None:
 
 def test_what_is_no_run_is_refused_in_words(run: Path) -> None:
     forecast = socialx.predict(run).to_frame()
-    way = r"runs: DataFrame is no run\.\n  try: write it with frame\.to_csv\('FILE\.csv'\), and name that file"
+    way = r"not DataFrame\.\n  try: write frame\.to_csv\('FILE\.csv'\), and name that file"
     for runs in (forecast, [run, forecast]):
         with pytest.raises(SettingsError, match=way):
             socialx.evaluate(runs)
-    with pytest.raises(SettingsError, match=r"runs: int is no run\.\n  try: name a run folder"):
+    with pytest.raises(SettingsError, match=r"not int\.\n  try: name a run folder"):
         socialx.evaluate(5)
 
 
@@ -253,4 +253,4 @@ def test_a_size_is_an_argument_wherever_it_is_a_flag(data: Path) -> None:
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
     found = socialx.profile(data, preset="mlp-small", width=8, mlp_width=8, profile=profile)
     assert found.settings["model"]["encoder"] == "mlp"
-    assert socialx.doctor(data, size="huge").failed
+    assert socialx.doctor(data, size="huge").failures

@@ -324,7 +324,7 @@ def test_config_prints_a_file_that_gives_the_same_settings(
 
 def test_config_prints_one_form() -> None:
     error = refused("config", "--yaml", "--json", code=2)
-    assert error == "error: config: two forms of output.\n  try: choose --yaml or --json\n"
+    assert error == "error: --yaml and --json exclude each other.\n  try: choose one of them\n"
 
 
 def test_a_file_may_be_named_in_two_ways() -> None:

@@ -97,4 +97,4 @@ def test_the_first_steps_in_fp16_are_taken() -> None:
     made = Learner(forecaster(width=64, social=2), Precision("16-mixed", CPU), **rates)
     for seed in range(6):
         assert torch.isfinite(made.step([example(seed=seed)]))
-    assert made.skipped() == 0
+    assert made.count_skipped() == 0

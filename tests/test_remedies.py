@@ -338,7 +338,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.build.build#1": lambda w: w.says("train"),
     "dataset.Dataset.note_clock#1": lambda w: in_utc(w, "zero-shot"),
     "scoring.protocol.ScoringProtocol.refuse_other#2": lambda w: in_utc(w, w.run),
-    "tasks.train.starting#2": lambda w: train(w, "--precision", "16-mixed"),
+    "tasks.train.describe_start#2": lambda w: train(w, "--precision", "16-mixed"),
     "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
     "cli.training_commands.train#1": train,
     "files.sources.append#1": overlap,
@@ -373,7 +373,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "scoring.protocol.ScoringProtocol.refuse_other#1": without_tables,
     "settings.layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
     "tasks.calibrate.calibrate#1": shipped,
-    "tasks.doctor._answers#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
+    "tasks.doctor._run_check#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
     "tasks.doctor._data#1": lambda w: w.says("doctor"),
     "tasks.data_files._convert#1": unchecked,
     "tasks.data_files._convert#2": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
@@ -382,10 +382,12 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.predict._note_known#1": lambda w: w.says("predict", "zero-shot", "--data", small_file(w.folder, 9 * 288, 4)),
     "tasks.trained_model._note_left_out#1": larger,
     "tasks.trained_model.steps_in_one#1": coarse,
-    "tasks.train.starting#1": lambda w: beside_a_card(w, False),
-    "tasks.user_data._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
-    "tasks.user_data._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
-    "tasks.predict._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
+    "tasks.train.describe_start#1": lambda w: beside_a_card(w, False),
+    "tasks.user_data._convert_temporarily.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
+    "tasks.user_data._refuse_table_options#1": lambda w: w.says(
+        "predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS
+    ),
+    "tasks.predict._late_origin#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
     "training.loop.TrainState.refuse_other_batches#1": lambda w: w.refusal(
         "train", lambda: TrainState(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)
@@ -395,9 +397,9 @@ CASES: dict[str, Callable[[World], str]] = {
     ),
     "training.loop.go_on#1": lambda w: w.says("train", "--resume", w.run),
     "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),
-    "training.process_group.ProcessGroup.resuming#1": interrupted,
+    "training.process_group.ProcessGroup.resume_command#1": interrupted,
     "training.run_folder.RunFolder.check_format#1": lambda w: w.says("evaluate", without(w, "format.txt")),
-    "training.run_folder._protocol_in#1": lambda w: w.says("evaluate", without(w, "protocol.json", "{}")),
+    "training.run_folder._read_protocol#1": lambda w: w.says("evaluate", without(w, "protocol.json", "{}")),
     "training.run_folder.TrainedRun.read_intervals#1": lambda w: w.says(
         "predict", without(w, RunFolder(w.run).intervals.name), "--interval", "0.9"
     ),

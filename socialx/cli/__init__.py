@@ -1,7 +1,6 @@
-"""The commands: parse, call one task, print.  stdout is the result, stderr the progress.
+"""The commands: parse, call one task, print the result on stdout and progress on stderr.
 
-A command's module is imported when it is called, and torch with all that needs it inside the command: ``--help``
-answers at once.
+A command's module is imported on call, and torch inside the command, so that ``--help`` answers at once.
 """
 
 from socialx.cli.app import app, main

@@ -1,7 +1,6 @@
-"""The Typer app: which commands there are and where each lives, and the entry point.
+"""The Typer app with the table of commands, and the entry point.
 
-A command's module is imported when the command is called, so that ``socialx --help`` answers without the settings and
-their pydantic models.
+A command's module is imported on call, so that ``socialx --help`` answers without loading pydantic models.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ CLICK_ERROR: Any = typer.BadParameter.__mro__[2]  # ClickException, which Typer 
 
 
 class _Commands(typer.core.TyperGroup):
-    """The commands; an unknown one is refused with the one that is meant."""
+    """The command group; an unknown command is refused with a suggestion."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, in the order of --help."""
+        """Return the command names in help order."""
         return [name for names in HEADINGS.values() for name in names]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name.  Its module is imported; an unknown name imports all, to suggest a near one."""
+        """Import and return a command; an unknown name imports all commands, to suggest a near one."""
         if cmd_name not in self.commands:
             try:
                 for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
@@ -69,20 +68,20 @@ class _Commands(typer.core.TyperGroup):
             except KeyboardInterrupt:
                 typer.echo("interrupted", err=True)
                 raise typer.Exit(130) from None
-            self.commands = typer.main.get_group(app).commands  # with those that the modules have added
+            self.commands = typer.main.get_group(app).commands  # with the commands that the modules added
         command = self.commands.get(cmd_name)
         if command is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
             ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the lists of --help without importing a command."""
+        """Write the lists of ``--help`` without importing a command."""
         for heading, names in HEADINGS.items():
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<9}", COMMANDS[name][1]) for name in names])
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run a command line; an error of usage is printed as any other one."""
+        """Run a command line; print usage errors like any other error."""
         try:
             sys.exit(super().main(*arguments, **{**options, "standalone_mode": False}))
         except CLICK_ERROR as error:
@@ -95,7 +94,7 @@ class _Commands(typer.core.TyperGroup):
 
 
 def print_error(message: Message, write: Write = python) -> None:
-    """Print an error, and below it what to try."""
+    """Print an error, and the remedy below."""
     typer.echo(f"error: {message.text(write)}", err=True)
 
 
@@ -107,22 +106,22 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-TORN = ("numpy", "h5py", "pandas", "torch")  # whose C++ drops an interrupt, or is left half imported by one
-AGAIN_S = 0.01  # until an interrupt that could not be taken comes again, as SIGALRM
+TORN = ("numpy", "h5py", "pandas", "torch")  # an interrupt is dropped by their C++, or leaves them half imported
+AGAIN_S = 0.01  # delay before a postponed interrupt is repeated as SIGALRM
 OUTPUT_FULL = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)  # of standard output; files have their own errors
 
 
 def main() -> None:
-    """The ``socialx`` entry point."""
+    """Run the ``socialx`` entry point."""
     try:
         import_module("fcntl"), import_module("resource")
     except ImportError:  # no file could be locked
-        print_error(Message("", "socialx runs on Linux and macOS", "WSL2"))
+        print_error(Message("", "socialx runs on Linux and macOS", "use WSL2"))
         sys.exit(1)
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    for stream in (sys.stdout, sys.stderr):  # a file name may hold bytes that are no text: they are shown as \\udce9
+    for stream in (sys.stdout, sys.stderr):  # a file name may hold invalid bytes, shown as \\udce9
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = _interrupt_again
@@ -134,15 +133,15 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written would fail again
-        print_error(Message("standard output", f"cannot be written ({error.strerror})", "check its space"))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pending output would fail again
+        print_error(Message("", f"standard output cannot be written ({error.strerror})", "check the free space"))
         sys.exit(1)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _interrupt(_: int, frame: FrameType | None) -> None:
-    """End the command; the import of one of TORN is let end before."""
+    """Raise KeyboardInterrupt, after the import of a package in TORN has ended."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
         if frame.f_code.co_name == "<module>" and name.partition(".")[0] in TORN:
@@ -153,7 +152,7 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
 
 
 def _interrupt_again(dropped: Any) -> None:
-    """Python drops an interrupt that comes in a finaliser, or in a callback as h5py has them: let it come again."""
+    """Repeat an interrupt that Python dropped in a finaliser or in an h5py callback."""
     if issubclass(dropped.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)  # when that has returned
     else:

@@ -1,4 +1,4 @@
-"""What all commands share: registering, user errors with their exit code, notes on stderr, JSON."""
+"""Shared parts of all commands: registration, user errors with exit codes, notes on stderr, JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import typer.core
 
 from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import GENERAL, by_heading, layers_of, own_parameter, settings_parameters, task_parameters
+from socialx.cli.flags import GENERAL, extra_parameter, group_flags, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
@@ -39,16 +39,16 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else"
 
 
 class _Command(typer.core.TyperCommand):
-    """A command, whose help groups its flags; an unknown flag is refused with the one that is meant."""
+    """A command whose help groups flags; an unknown flag is refused with a suggestion."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the flags below their headings."""
-        for heading, records in by_heading(str(self.name), self.get_params(ctx), ctx).items():
+        for heading, records in group_flags(str(self.name), self.get_params(ctx), ctx).items():
             with formatter.section(heading):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As in Typer."""
+        """Parse arguments, and suggest a flag for an unknown flag."""
         try:
             return super().parse_args(ctx, args)
         except typer.Exit:
@@ -67,29 +67,29 @@ class _Command(typer.core.TyperCommand):
 
 
 def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register the command of a task; its user errors are printed, and give the exit code of their kind.
+    """Register the command of a task; user errors are printed and set the exit code.
 
-    The function gets what was typed, and nothing else: the parameters of the task, ``layers`` of settings if it takes
-    them, and options of its own, which have a help or an annotation of Typer.  after: for an option of its own the
-    parameter that it follows in the help; by default it is the last one before the settings.
+    The function receives only typed values: task parameters, ``layers`` of settings if accepted, and its own options,
+    which have a Help or a Typer annotation.  after: for an own option, the parameter before it in the help; by default
+    the last one before the settings.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(function, eval_str=True).parameters
+        signature = inspect.signature(function, eval_str=True).parameters
         parameters = task_parameters(name)
-        for each in own.values():
-            if get_origin(each.annotation) is Annotated:
-                before = [parameter.name for parameter in parameters]
-                place = before.index(after[each.name]) + 1 if each.name in after else len(before)
-                parameters.insert(place, own_parameter(name, each))
-        parameters += [*(settings_parameters(name) if "layers" in own else []), *GENERAL]
+        for extra in signature.values():
+            if get_origin(extra.annotation) is Annotated:
+                names = [parameter.name for parameter in parameters]
+                index = names.index(after[extra.name]) + 1 if extra.name in after else len(names)
+                parameters.insert(index, extra_parameter(name, extra))
+        parameters += [*(settings_parameters(name) if "layers" in signature else []), *GENERAL]
 
         def call(typed: dict[str, Any]) -> None:
-            layers = {"layers": layers_of(name, typed)} if "layers" in own else {}
+            layers = {"layers": take_layers(name, typed)} if "layers" in signature else {}
             function(**layers, **{key: value for key, value in typed.items() if value is not None})
 
         def run(**typed: Any) -> None:
-            verbose, quiet, _ = (typed.pop(each.name) for each in GENERAL)
+            verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
             VERBOSITY.set(1 + verbose - quiet)
             with with_own_model(typed):
                 _run(name, functools.partial(call, typed))
@@ -97,7 +97,7 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
         functools.update_wrapper(run, function)
         del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
         run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
         return app.command(name, cls=_Command)(run)
@@ -106,17 +106,17 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
 
 
 def _run(name: str, function: Callable[[], None]) -> None:
-    """Run a command; its user errors are printed, and become exit codes."""
+    """Run a command; print user errors, and set exit codes."""
     try:
         with _fallbacks_as_notes(name):
             function()
     except (SocialxError, RuntimeError, MemoryError) as error:
-        told = error if isinstance(error, SocialxError) else _as_error_of_user(error)
-        if told is None:
+        user_error = error if isinstance(error, SocialxError) else _as_user_error(error)
+        if user_error is None:
             raise
-        for message in told.messages:
+        for message in user_error.messages:
             print_error(message, functools.partial(write, name))
-        raise typer.Exit(told.exit_code) from None
+        raise typer.Exit(user_error.exit_code) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         raise typer.Exit(130) from None
@@ -124,30 +124,30 @@ def _run(name: str, function: Callable[[], None]) -> None:
         left = [stream for stream in (1, 2) if _reader_has_left(stream)]
         if not left and not isinstance(error.__context__, BrokenPipeError):  # which rich makes an exit 1
             raise
-        for stream in left:  # what is still to be written would fail again
+        for stream in left:  # pending output would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         raise typer.Exit(128 + signal.SIGPIPE) from None
 
 
-def _as_error_of_user(error: RuntimeError | MemoryError) -> SocialxError | None:
-    """What a user can mend of an error that other code raised; None: nothing."""
+def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
+    """Return a foreign error that the user can fix as SocialxError; None for any other error."""
     if isinstance(error, MemoryError):
-        found = f"out of memory ({error})" if str(error) else "out of memory"
-        return SocialxError("", found, f"a shorter file, or fewer {Argument('data.days')} of it")
-    if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-        remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
-        return SocialxError("loader", in_short(error), remedy)
-    if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
+        problem = f"the machine is out of memory ({error})" if str(error) else "the machine is out of memory"
+        return SocialxError("", problem, f"use a shorter file, or fewer {Argument('data.days')}")
+    if "DataLoader worker" in str(error):  # torch raises this anywhere when a worker dies
+        remedy = f"use fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
+        return SocialxError("", in_short(error), remedy)
+    if "torch" not in sys.modules:  # only a process with torch can run out of its memory
         return None
     from socialx.core.precision import is_out_of_memory
 
-    remedy = f"a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
-    found = f"out of memory ({in_short(error, 120)})"
-    return SocialxError("", found, remedy) if is_out_of_memory(error) else None
+    remedy = f"use a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
+    problem = f"the device is out of memory ({in_short(error, 120)})"
+    return SocialxError("", problem, remedy) if is_out_of_memory(error) else None
 
 
 def _reader_has_left(stream: int) -> bool:
-    """Whether a stream is a pipe that nobody reads any more, as ``| head`` leaves it."""
+    """Return whether a stream is a pipe without a reader, as after ``| head``."""
     poll = select.poll()
     poll.register(stream, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -155,7 +155,7 @@ def _reader_has_left(stream: int) -> bool:
 
 @contextmanager
 def _fallbacks_as_notes(name: str) -> Iterator[None]:
-    """Say what could not be done as asked, every time."""
+    """Print every FallbackWarning as a warning line."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -171,11 +171,11 @@ def _fallbacks_as_notes(name: str) -> Iterator[None]:
 
 
 def note(text: str, detail: bool = False) -> None:
-    """Print a line on stderr, unless ``--quiet`` was given; a detail with ``--verbose`` alone."""
+    """Print a line on stderr, unless with ``--quiet``; a detail only with ``--verbose``."""
     if shows(detail):
         typer.echo(text, err=True)
 
 
 def print_json(content: Any) -> None:
-    """The result as JSON, on stdout."""
+    """Print a result as JSON on stdout."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))

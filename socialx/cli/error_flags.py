@@ -1,4 +1,4 @@
-"""Arguments and tasks of an error as a user types them: flags and commands."""
+"""Arguments and tasks in messages, written as flags and commands."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from socialx.settings.schema import FLAGGED, KEYS, MAY_CHANGE, SCORING, flag_of,
 MODEL = "model.kind"
 
 _PERIOD, _FILE = {"start": "--start", "end": "--end"}, {"settings": "--config"}
-# Flags that are not made of the name of their argument, by task.
+# Flags that differ from their argument's name, by task.
 FLAGS = {
     "convert": {"data": "--data-csv", "meta": "--meta-csv", "output": "--output-h5"},
     **dict.fromkeys(("predict", "evaluate", "explain", "report"), _PERIOD),
     **dict.fromkeys(("train", "profile"), _FILE),
 }
 
-# The class of the user's own that this command line names: every command that uses its run must name it again.
+# The user's own model class on this command line, which every command about its runs must repeat.
 _OWN_MODEL: ContextVar[str | None] = ContextVar("socialx_own_model", default=None)
 
 
 @contextmanager
 def with_own_model(parameters: Mapping[str, Any]) -> Iterator[None]:
-    """Write the commands of the block with the model of the user's own that these parameters name, if they do."""
+    """Add a user's model to every command that the block writes, if the parameters name one."""
     sets = dict(text.split("=", 1) for text in parameters.get("set_") or () if "=" in text)
     kind = parameters.get("model__kind") or sets.get(MODEL, "")
     token = _OWN_MODEL.set(kind if OWN.fullmatch(kind) else None)
@@ -40,7 +40,7 @@ def with_own_model(parameters: Mapping[str, Any]) -> Iterator[None]:
 
 
 def write(task: str, part: Argument | Command) -> str:
-    """An argument of ``task``, or another task to run, as it is typed."""
+    """Write an argument of ``task``, or a command, as typed in a shell."""
     if isinstance(part, Argument):
         return _option(task, part.name, part.value)
     words = [_quoted(value) for value in part.arguments]
@@ -60,10 +60,10 @@ def _option(task: str, name: str, value: Any) -> str:
         return flag
     if value is False:
         return f"--no-{flag.removeprefix('--')}"
-    return " ".join(f"{flag} {_quoted(each)}" for each in (value if isinstance(value, list) else [value]))
+    return " ".join(f"{flag} {_quoted(item)}" for item in (value if isinstance(value, list) else [value]))
 
 
 def _quoted(value: Any) -> str:
-    """A word of a command line; what cannot be printed is escaped, so that an error stays one line."""
+    """Quote a word for a shell; unprintable text is escaped, so that an error stays on one line."""
     text = from_here(str(value))
     return shlex.quote(text if text.isprintable() else text.encode("unicode_escape").decode())

@@ -17,14 +17,14 @@ from socialx.core.help import Help
 from socialx.files.sources import NAMES
 
 
-def _naming_formats(function: Callable[..., None]) -> Callable[..., None]:
+def _name_formats(function: Callable[..., None]) -> Callable[..., None]:
     """Put the names of all formats into a docstring."""
     function.__doc__ = (function.__doc__ or "").replace("FORMATS", ", ".join(NAMES))
     return function
 
 
 @command("convert", data="kind", data_csv="data")
-@_naming_formats
+@_name_formats
 def convert(
     kind: str,
     data: Annotated[
@@ -36,7 +36,7 @@ def convert(
 ) -> None:
     """Build the HDF5 file that every other command reads.
 
-    The file holds every row as it is, missing values raw, and the position of every sensor.  With --timezone, the hour
+    The file keeps every row unchanged, missing values raw, and the position of every sensor.  With --timezone, the hour
     that daylight saving time repeats is kept too, and all times are then written in UTC.
 
     auto tells the format by the content.  The formats are FORMATS.  csv is any table: with semicolons, decimal commas,
@@ -51,26 +51,26 @@ def convert(
     from socialx.files.sources.positions.locations import near
 
     if data and data_csv:
-        raise SettingsError("FILE and --data-csv", "the data twice", "drop one of them")
+        raise SettingsError("", "FILE and --data-csv both name the data", "drop one of them")
     files = data or ([data_csv] if data_csv else [])
     if not files:
-        raise SettingsError("convert", "no data", f"{Argument('data', 'FILE')} names it")
-    done = socialx.convert(kind, files, progress=Show("convert"), **arguments)
-    if done.summary is None:
-        typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
+        raise SettingsError("", "convert needs data", f"add {Argument('data', 'FILE')}")
+    result = socialx.convert(kind, files, progress=Show("convert"), **arguments)
+    if result.summary is None:
+        typer.echo(f"{result.data}: {result.kind.why} ({result.kind.name})")
     else:
-        summary, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
+        summary, city = result.summary, f"{near(result.centre)}, " if result.centre else ""
         counts = ((summary.rows, "row"), (summary.sensors, "sensor"), (summary.features, "feature"))
-        size = " x ".join(counted(*each) for each in counts)
+        size = " x ".join(counted(*count) for count in counts)
         times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
-        typer.echo(f"wrote {done.output}: {done.dataset}, {size}, {times}, {place}{summary.elapsed_s:.1f} s")
-    if done.problems:
-        raise CheckFailedError.together(done.problems)
-    if done.problems is not None:
+        typer.echo(f"wrote {result.output}: {result.dataset}, {size}, {times}, {city}{summary.elapsed_s:.1f} s")
+    if result.problems:
+        raise CheckFailedError.together(result.problems)
+    if result.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
-    if any("size" in task.options for task in done.next):
+    if any("size" in task.options for task in result.next):
         note("no GPU was found: --preset mlp-small suits a CPU, and train prints an estimate of its time", True)
-    note(f"next: {', or '.join(write('convert', task) for task in done.next)}")
+    note(f"next: {', or '.join(write('convert', task) for task in result.next)}")
 
 
 @command("append", data="path")
@@ -81,10 +81,9 @@ def append(
 ) -> None:
     """Add the rows of new tables to a file.
 
-    The tables have sensors of the file, in any order, and rows that go on where it ends.  Rows that it has already are
-    left out if they are the same.  A gap before the new rows is filled with missing readings, and a later table may
-    fill it.  Sensors that are new to FILE are added where --meta-csv has their positions; their earlier readings are
-    missing.  FILE is either the old one or the complete new one.
+    The tables have sensors of FILE in any order, and rows that continue FILE.  Repeated rows are left out if equal.  A
+    gap before the new rows is filled with missing values, which a later table may replace.  Sensors that are new to
+    FILE need a position in --meta-csv, and get missing values before.  FILE is the old or the complete new version.
 
     Example:
       socialx append city.h5 2024-02-01.csv
@@ -108,8 +107,8 @@ def append(
 def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
     """Complete HDF5 files: positions, times, unit, time zone.
 
-    The readings are not touched by a byte, a file is either the old one or the complete new one, and a second run
-    changes nothing.  A file whose sensors stay without a position is left as it was.
+    The observations stay byte for byte, a file is always the old or the complete new version, and a second run changes
+    nothing.  A file is left as before while sensors lack a position.
 
     Examples:
       socialx backfill old.h5 --meta-csv sensor_locations.csv
@@ -130,7 +129,7 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
         for plan in plans:
             typer.echo(f"{plan.path}: {'; '.join(plan.actions) or 'nothing is missing, unchanged'}")
             if plan.variant.imputed is None:
-                note(f"note: {plan.path}: not known whether its zeros were filled in: {plan.variant.what}")
+                note(f"note: {plan.path}: zeros may have been filled in: {plan.variant.what}")
     if failure:
         raise failure
 
@@ -146,7 +145,7 @@ def inspect(
 ) -> None:
     """Say what a file is and what it holds.
 
-    It prints the kind of file, the time axis, missing readings, dead and stuck sensors, positions and checks.
+    The output has the kind of file, time axis, missing values, dead and stuck sensors, positions and checks.
 
     Example:
       socialx inspect metr_la.h5 --fail-unless positions,order --plot metr_la.png
@@ -181,8 +180,8 @@ def inspect(
 def download(**arguments: Any) -> None:
     """Fetch the published files of a data set.
 
-    The built-in addresses are unverified: they could not be tried where this was written.  --mirror names another
-    place; the md5 of the published CSVs decides whether the files are the right ones.
+    The built-in addresses are untested.  --mirror names another address, and the md5 of the published CSVs identifies
+    the correct files.
 
     Example:
       socialx download metr-la --folder data --mirror https://example.org/traffic

@@ -1,6 +1,6 @@
-"""The arguments and flags of a command: those of its task, from its signature, and those of the settings that it reads.
+"""The arguments and flags of a command, from the signature of the task and from the settings tree.
 
-The signature is parsed, not imported: most tasks import torch, for which neither a help nor a wrong flag has to wait.
+The signature is parsed rather than imported: most tasks import torch, which a help page can do without.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from socialx.settings.layers import PRESETS, ConfigLayers, as_typed, settings_he
 from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_of, shown
 
 WITH_PRESET = ("train", "profile", "doctor", "config")  # commands that take a preset
-# What is typed for a parameter that takes several types: the first of these.
+# The type on the command line; the first match counts.
 TYPED = {"bool": bool, "Path": Path, "str": str, "Time": str, "int": int, "float": float}
 TYPED_OF_REQUEST = {bool: bool, Path | None: Path, tuple[str, ...]: list[str]}  # of any other: str
 
 
 def task_parameters(task: str) -> list[inspect.Parameter]:
-    """The parameters of a task that have a help, as Typer takes them; none where there is no task of that name.
+    """Return the task parameters that have a Help, for Typer; an empty list for an unknown task.
 
-    The first one, and one without a default, is an argument, any other a flag.  The options of ``ConvertOptions`` come
-    before the parameters that a call must name.
+    The first parameter, and any without a default, is an argument, and the rest are flags.  The options of
+    ``ConvertOptions`` come before keyword-only parameters.
     """
     if task not in MODULES:
         return []
-    given = _functions(MODULES[task])[task].args
-    plain = [*given.posonlyargs, *given.args]
-    required = len(plain) - len(given.defaults)
+    arguments = _functions(MODULES[task])[task].args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    required = len(plain) - len(arguments.defaults)
     parameters = []
-    for place, (each, default) in enumerate(zip(plain, [*[None] * required, *given.defaults], strict=True)):
-        parameters += _of_task(task, each, default, is_argument=place == 0 or default is None)
-    parameters += _of_request(task) if given.kwarg and given.kwarg.arg == "options" else []
-    for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        parameters += _of_task(task, each, default)
+    for index, (argument, default) in enumerate(zip(plain, [*[None] * required, *arguments.defaults], strict=True)):
+        parameters += _parse_arg(task, argument, default, is_argument=index == 0 or default is None)
+    parameters += _request_parameters(task) if arguments.kwarg and arguments.kwarg.arg == "options" else []
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        parameters += _parse_arg(task, argument, default)
     return parameters
 
 
-def own_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
-    """The parameter that a command has beside those of its task, with a help, or as Typer takes it already."""
-    kind, known = get_args(given.annotation)
-    if isinstance(known, Help):
-        return _typed(task, given.name, kind, given.default, known)
-    return keyword(given.name, kind, known, given.default)
+def extra_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter that a command adds to its task, from a Help or a Typer option."""
+    kind, option = get_args(given.annotation)
+    if isinstance(option, Help):
+        return _parameter(task, given.name, kind, given.default, option)
+    return keyword(given.name, kind, option, given.default)
 
 
 @cache
@@ -66,13 +66,13 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
 
-def _of_task(task: str, given: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
-    """The parameter, if it has a help."""
-    match given.annotation:
+def _parse_arg(task: str, arg: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
+    """Return the parameter in a list, empty without a Help."""
+    match arg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
-            known = getattr(task_help, name)
+            option = getattr(task_help, name)
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Call() as call])):
-            known = Help(*map(ast.literal_eval, call.args))
+            option = Help(*map(ast.literal_eval, call.args))
         case _:
             return []
     names = {node.id for node in ast.walk(hint) if isinstance(node, ast.Name)}
@@ -80,44 +80,46 @@ def _of_task(task: str, given: ast.arg, default: ast.expr | None, is_argument: b
     if "Sequence" in names and (is_argument or isinstance(hint, ast.Subscript)):
         kind = list[kind]
     if default is None:
-        return [_typed(task, given.arg, kind, inspect.Parameter.empty, known, is_argument)]
+        return [_parameter(task, arg.arg, kind, inspect.Parameter.empty, option, is_argument)]
     value = ast.literal_eval(default)
-    return [_typed(task, given.arg, kind, None if value in ((), "") else value, known, is_argument)]
+    return [_parameter(task, arg.arg, kind, None if value in ((), "") else value, option, is_argument)]
 
 
-def _of_request(task: str) -> list[inspect.Parameter]:
+def _request_parameters(task: str) -> list[inspect.Parameter]:
     hints, parameters = get_type_hints(ConvertOptions), []
     for field, option in options(task).items():
         kind = TYPED_OF_REQUEST.get(hints[field], str)
-        parameters.append(_typed(task, option.name, kind, False if kind is bool else None, option))
+        parameters.append(_parameter(task, option.name, kind, False if kind is bool else None, option))
     return parameters
 
 
-def _typed(task: str, name: str, kind: Any, default: Any, known: Help, is_argument: bool = False) -> inspect.Parameter:
-    """A parameter of Typer."""
-    option: typer.models.ParameterInfo
+def _parameter(
+    task: str, name: str, kind: Any, default: Any, info: Help, is_argument: bool = False
+) -> inspect.Parameter:
+    """Return a Typer parameter."""
+    parameter: typer.models.ParameterInfo
     if is_argument:
-        option = typer.Argument(metavar=known.metavar, help=known.help)
+        parameter = typer.Argument(metavar=info.metavar, help=info.help)
     else:
-        flag, text = write(task, Argument(name)), known.help + (f" (default: {default})" if default else "")
-        option = typer.Option(flag, metavar=known.metavar or None, help=text, show_default=False)
-    return keyword(name, kind | None if default is None else kind, option, default)
+        flag, text = write(task, Argument(name)), info.help + (f" (default: {default})" if default else "")
+        parameter = typer.Option(flag, metavar=info.metavar or None, help=text, show_default=False)
+    return keyword(name, kind | None if default is None else kind, parameter, default)
 
 
 def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
-    """A parameter of the function that Typer calls."""
-    place = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, place, default=default, annotation=Annotated[kind, option])
+    """Return a parameter for the function that Typer calls."""
+    parameter_kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, parameter_kind, default=default, annotation=Annotated[kind, option])
 
 
 def settings_parameters(command: str) -> list[inspect.Parameter]:
-    """``--config``, ``--set`` and a flag for each setting that a command shows, as Typer takes them."""
+    """Return ``--config``, ``--set`` and a flag for each setting that a command shows, for Typer."""
     layers = _LAYERS if command in WITH_PRESET else _LAYERS[:-1]
-    return layers + [_of_setting(key, hidden=key not in SHORT) for key in shown(command)]
+    return layers + [_setting_parameter(key, hidden=key not in SHORT) for key in shown(command)]
 
 
-def layers_of(command: str, typed: dict[str, Any]) -> ConfigLayers:
-    """Take what was typed for ``settings_parameters`` out of the values of a command."""
+def take_layers(command: str, typed: dict[str, Any]) -> ConfigLayers:
+    """Pop the typed settings from the values of a command, and return ConfigLayers."""
     flags = {key: typed.pop(_name(key)) for key in shown(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
     config, sets, preset = typed.pop("config"), typed.pop("set_"), typed.pop("preset", None)
@@ -129,7 +131,7 @@ def _name(key: str) -> str:
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
-    """Print the help with all settings, in the order of the tree."""
+    """Print the help with all settings, in tree order."""
     if wanted:
         for parameter in context.command.params:
             if getattr(parameter, "hidden", False):
@@ -199,8 +201,8 @@ HEADINGS = {
 _HEADING = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
 
 
-def by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the lines of the help of a command by their heading, the arguments first; a hidden flag has none."""
+def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the help lines of a command by heading, arguments first; hidden flags are skipped."""
     lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS, "Other")}
     for parameter in parameters:
         name = parameter.name
@@ -210,14 +212,14 @@ def by_heading(command: str, parameters: Iterable[Any], context: Any) -> dict[st
     return {heading: records for heading, records in lines.items() if records}
 
 
-def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
+def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
     field, flag, name = KEYS[key], flag_of(key), _name(key)
     default = "" if field.default in (None, ()) or field.default is False else f" (default: {as_typed(field.default)})"
     text = f"{field.description}{default}"
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
         return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
-    choices = words_of(key)
+    choices = setting_choices(key)
     option = typer.Option(
         flag,
         help=text,
@@ -229,8 +231,8 @@ def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
     return keyword(name, str | None, option)
 
 
-def words_of(key: str) -> list[str]:
-    """The words that a setting takes; none where it takes others too."""
+def setting_choices(key: str) -> list[str]:
+    """Return the words that a setting accepts; an empty list for open settings."""
     annotation = KEYS[key].annotation
     if key in CHOICES:
         return list(CHOICES[key])
@@ -241,8 +243,8 @@ NOUNS = {"trainer.device": "DEVICE", "trainer.init_from": "RUN", "trainer.teache
 
 
 def metavar(key: str) -> str:
-    """Return what stands for the value of a setting in a help: the words that it takes, else a noun such as FILE."""
-    annotation, words = KEYS[key].annotation, words_of(key)
+    """Return the placeholder for a setting in a help: its words, or a noun such as FILE."""
+    annotation, words = KEYS[key].annotation, setting_choices(key)
     types = _types(annotation)
     nouns = ((Path, "FILE"), (float, "X"), (int, "N"))
     noun = NOUNS.get(key) or next((noun for kind, noun in nouns if kind in types), "NAME")
@@ -250,6 +252,6 @@ def metavar(key: str) -> str:
 
 
 def _types(annotation: Any) -> set[Any]:
-    """Return the types that an annotation is made of."""
+    """Return the types in an annotation."""
     origin, inner = get_origin(annotation), get_args(annotation)
     return {origin or annotation}.union(*map(_types, inner[:1] if origin is Annotated else inner))

@@ -1,6 +1,6 @@
-"""Progress events as lines and bars on stderr, as ``--quiet`` and ``--verbose`` ask for.
+"""Progress events as lines and bars on stderr, subject to ``--quiet`` and ``--verbose``.
 
-Bars are silent where stderr is not a terminal.
+Bars need a terminal on stderr.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-# What the command prints beside its result and its errors: 0 nothing, 1 progress and notes, 2 details too.
+# Output besides result and errors: 0 nothing, 1 progress and notes, 2 details too.
 VERBOSITY: ContextVar[int] = ContextVar("socialx_verbosity", default=1)
 
 
 def shows(detail: bool = False) -> bool:
-    """Return whether a note is printed; detail: one that only ``--verbose`` shows."""
+    """Return whether a note is printed; detail: whether the note needs ``--verbose``."""
     return VERBOSITY.get() > int(detail)
 
 
 def _bars() -> Progress:
-    """No bar yet.  rich is loaded here: a help page shows none."""
+    """Return a display without bars.  rich is imported here, because help pages show no bars."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Units per second since the start, in the bar's own unit."""
+        """Units per second since the start, in the unit of the bar."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
@@ -53,30 +53,30 @@ def _bars() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-MEASURED_S = 10.0  # of training from which a forecast of its end is made
+MEASURED_S = 10.0  # of training before the end is estimated
 
 
-class _Pace:
-    """Says once how long an epoch and the rest of a training will take.
+class _Throughput:
+    """An estimate, made once, for the duration of an epoch and the remaining training.
 
-    It measures from one reading of the loss to a later one: only then has the device done all that it was given, and
-    the first step, which may compile, is not counted.
+    Time is measured between two reads of the loss, when the device has finished all queued work; the first step, which
+    may compile, is left out.
     """
 
     def __init__(self, epoch_windows: int) -> None:
         self._epoch_windows, self._note, self._told = epoch_windows, "", False
         self._first: tuple[float, float] | None = None  # time and windows
 
-    def line(self, work: Work, now: float) -> str | None:
-        """What to say after this event, which may be nothing.  now: seconds of any clock."""
+    def line(self, work: Work, seconds_now: float) -> str | None:
+        """Return the estimate after this event, or None.  seconds_now: seconds on any clock."""
         if self._told or work.note == self._note or work.total is None:
             return None
         self._note = work.note
-        self._first = self._first or (now, work.done)
-        seconds, windows, left = now - self._first[0], work.done - self._first[1], work.total - work.done
+        self._first = self._first or (seconds_now, work.done)
+        seconds, windows, left = seconds_now - self._first[0], work.done - self._first[1], work.total - work.done
         if seconds < MEASURED_S or not windows or left < 1:
             return None
-        from socialx.drawing.terminal import duration  # it loads rich
+        from socialx.drawing.terminal import duration  # imports rich
 
         self._told = True
         epoch, rest = (duration(seconds / windows * count) for count in (self._epoch_windows, left))
@@ -84,13 +84,13 @@ class _Pace:
 
 
 class Show:
-    """The callback of a command: a bar for every piece of work that is under way, and lasting lines above them."""
+    """The callback of a command: a bar for each piece of work in progress, and lasting lines above the bars."""
 
     def __init__(self, command: str) -> None:
         self._write, self._shows = partial(write, command), {detail: shows(detail) for detail in (False, True)}
         self._progress = _bars()
         self._tasks: dict[str, TaskID] = {}
-        self._pace: _Pace | None = None
+        self._pace: _Throughput | None = None
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -101,7 +101,7 @@ class Show:
         elif isinstance(event, Note):
             self._say(f"note: {event.message.text(self._write)}")
         elif isinstance(event, Start):
-            self._pace = _Pace(event.windows)
+            self._pace = _Throughput(event.windows)
             self._say(f"{event.data}: {event.sensors} sensors, {event.windows:,} training windows")
             machine = f"{event.device}, precision {event.precision}"
             self._say(f"{machine}, {event.parameters:,} parameters, run folder {event.run_dir}")
@@ -135,5 +135,5 @@ class Show:
         self._progress.update(self._tasks[work.name], completed=work.done, **fields)  # type: ignore[arg-type]
 
     def _say(self, line: str) -> None:
-        """A lasting line above the bars."""
+        """Print a lasting line above the bars."""
         self._progress.console.print(line, highlight=False, markup=False, soft_wrap=True)

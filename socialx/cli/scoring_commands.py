@@ -29,9 +29,9 @@ def evaluate(
 ) -> None:
     """Score runs and baselines: MAE, RMSE, MAPE and R2.
 
-    The scores are those at 15, 30 and 60 minutes and over all steps.  Runs are scored on their own data and split, in
-    float32 unless --precision says otherwise.  A file of forecasts may be of any model; only windows that it
-    forecasts are scored.
+    Errors are given at 15, 30 and 60 minutes and over all steps.  Runs are scored on their own data and split, in
+    float32 unless --precision says otherwise.  A file of forecasts may come from any model, and is scored on its
+    own windows.
 
     Examples:
       socialx evaluate runs/demo --baselines
@@ -74,8 +74,8 @@ def evaluate(
 def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> None:
     """Say where a run errs and which neighbours it uses.
 
-    It prints the MAE by horizon, hour and sensor, the radii and the attention weights.  As in evaluate, a run is scored
-    on its own data and split.  Attention weights are means over 8 batches of them.
+    The output has the MAE by horizon, hour and sensor, the radii and the attention weights.  As in evaluate, a run is
+    scored on its own data and split.  Attention weights are means over 8 batches.
 
     Example:
       socialx explain runs/demo --plot demo.png
@@ -98,8 +98,7 @@ def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> No
 def calibrate(layers: ConfigLayers, run: Path) -> None:
     """Write the prediction intervals of a run into its folder.
 
-    train does this at its end.  It is needed for other data, and after new
-    weights.  The errors are those of the validation split.
+    train does the same at the end; calibrate again for other data.  Errors come from the validation split.
 
     Examples:
       socialx calibrate runs/demo
@@ -133,8 +132,8 @@ def report(
 ) -> None:
     """Write one HTML page about runs.
 
-    It holds scores beside references, settings, learning curves, errors by horizon, hour and weekday, forecasts of
-    two days, and a map of the sensors.  Map and days are of the run with the smallest MAE.  The page needs no network.
+    The page has scores and baselines, settings, learning curves, errors by horizon, hour and weekday, forecasts of
+    two days, and a map of the sensors.  Map and days show the run with the smallest MAE.  The page works offline.
 
     Examples:
       socialx report runs/demo
@@ -168,8 +167,9 @@ def predict(
 ) -> None:
     """Forecast the next horizon of every sensor.
 
-    It forecasts from the last row of a file or from earlier ones.  Without --output the sensors that change most are
-    printed.  Times are wall times of the file.  --data may be a table that convert reads; a note says how to keep it.
+    Forecasts start from the last row of a file or from earlier rows.  Without --output the sensors that change most are
+    printed.  Times are wall times of the file.  --data may be a table that convert reads; a note says how to keep the
+    converted file.
 
     Examples:
       socialx predict runs/demo
@@ -206,8 +206,8 @@ def predict(
 def export(layers: ConfigLayers, **arguments: Any) -> None:
     """Write the model of a run as a file that works without socialx.
 
-    .pt2 is a program for torch.export.load and .onnx one for ONNX runtimes.  Both take readings and give the forecast
-    of predict, in the units of the data file.  .safetensors holds the weights alone.
+    .pt2 is a program for torch.export.load, and .onnx works in ONNX runtimes.  Both take observations and return the
+    forecast of predict, in the units of the data file.  .safetensors holds the weights alone.
 
     Examples:
       socialx export runs/demo demo.onnx
@@ -223,8 +223,8 @@ def export(layers: ConfigLayers, **arguments: Any) -> None:
 def serve(layers: ConfigLayers, **arguments: Any) -> None:
     """Answer requests for forecasts over HTTP.
 
-    POST /forecast takes the readings of the last hour, as JSON or CSV.  GET /forecast/latest is the forecast after the
-    last row of --data, or of the run's own file, and / is a page with a map.  It runs until Ctrl-C.
+    POST /forecast takes the observations of the last hour, as JSON or CSV.  GET /forecast/latest is the forecast after
+    the last row of --data, or of the run's own file, and / is a page with a map.  The server runs until Ctrl-C.
 
     Examples:
       socialx serve runs/demo

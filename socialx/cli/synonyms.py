@@ -1,4 +1,4 @@
-"""Words of other tools and of earlier versions for flags and commands; of two flags a command names its own."""
+"""Names from other tools and earlier versions -> flags and commands; a command suggests a flag that exists there."""
 
 SYNONYMS = {
     "lr": "--learning-rate",

@@ -1,4 +1,4 @@
-"""The commands before and of a training: config, train, profile, doctor."""
+"""The commands around training: config, train, profile, doctor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config(
       socialx config -c runs/mine/settings.yaml --changed --yaml > mine.yaml
     """
     if yaml and as_json:
-        raise SettingsError("config", "two forms of output", "choose --yaml or --json")
+        raise SettingsError("", "--yaml and --json exclude each other", "choose one of them")
     loaded = layers.merged()
     values = changed(loaded.settings) if only_changed else flat(loaded.settings)
     if yaml:
@@ -79,7 +79,7 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         return
     score = write("train", Command("evaluate", run.path, baselines=True))
     if run.interrupted:
-        again = Message("", "interrupted", f"{group.resuming(run.path)}, or score it as it is")
+        again = Message("", "training was interrupted", f"resume with {group.resume_command(run.path)}")
         typer.echo(again.text(partial(write, "train")), err=True)
         typer.echo(score)
         raise typer.Exit(130)
@@ -114,9 +114,9 @@ def profile(
 ) -> None:
     """Say where the time of training steps goes.
 
-    It runs real training steps of socialx (torch.profiler is for other loops), and says which setting would make them
-    faster.  On CUDA a trace of a few more steps says how busy the device is and with which kernels, on a CPU with which
-    operators.  Then other numbers of threads and larger batches are tried for some steps.
+    Real training steps of socialx are measured (torch.profiler is for other loops), and the advice names the settings
+    that would make training faster.  On CUDA a trace of a few more steps says how busy the device is and with which
+    kernels, on a CPU with which operators.  Then other numbers of threads and larger batches are tried for some steps.
 
     Examples:
       socialx profile --data metr_la.h5 --tuned tuned.yaml
@@ -142,7 +142,7 @@ def profile(
     alone["devices"] = devices if devices > 1 or group.world_size > 1 else None
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
-        # A file that is not written, or a limit that is not looked at, must not seem to be.
+        # Refuse outputs and limits that --compare would ignore.
         raise SettingsError("", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one")
     required = parse_limits(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
@@ -174,7 +174,7 @@ def profile(
         print_profile(result)
         if tuned is not None:
             note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
-        elif any(each.patch for each in result.findings):
+        elif any(finding.patch for finding in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
     if failed := missed_limits(result, required) + matching_findings(result, fatal):
         raise CheckFailedError.together(failed)
@@ -185,7 +185,7 @@ def _advice(findings: Sequence[Finding]) -> str:
     from socialx.training.profile.rules import joint_patch
 
     patch = joint_patch(findings)
-    comments = {key: f"{each.rule}: {each.evidence}" for each in reversed(findings) for key in each.patch}
+    comments = {key: f"{finding.rule}: {finding.evidence}" for finding in reversed(findings) for key in finding.patch}
     return as_yaml(patch, comments) if patch else "# the profile found nothing to change\n"
 
 
@@ -222,9 +222,9 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
 def doctor(layers: ConfigLayers, as_json: Json = False) -> None:
     """Check what a training needs.
 
-    It looks at the machine, packages, settings, device, precision, memory and disk, the data file, one step of the
-    model, and a worker process.  Every line that is not ok says what to do next.  It exits with 3 where a line fails.
-    Nothing is trained or kept.
+    The checks cover machine, packages, settings, device, precision, memory and disk, the data file, a step of the
+    model, and a worker process.  Every line that is not ok says what to do next.  The exit code is 3 where a line
+    fails. Nothing is trained or kept.
 
     Example:
       socialx doctor --data metr_la.h5
@@ -239,5 +239,5 @@ def doctor(layers: ConfigLayers, as_json: Json = False) -> None:
         for line in diagnosis.lines:
             typer.echo(line.text(as_typed))
         typer.echo(diagnosis.headline())
-    if diagnosis.failed:
-        raise CheckFailedError.together(line.message for line in diagnosis.failed)
+    if diagnosis.failures:
+        raise CheckFailedError.together(line.message for line in diagnosis.failures)

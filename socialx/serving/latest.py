@@ -91,7 +91,7 @@ class Latest:
                 raise SocialxError(store.path, changed, "start the server again")
         experiment = replace(self.experiment, data=replace(data, stores=stores))
         context = experiment.data.context(JITTER_S, experiment.data.past_now)
-        issued = issues(experiment, context, requested_times(experiment, context))
+        issued = find_origins(experiment, context, requested_times(experiment, context))
         earlier = issued - 60 * context.step_minutes * context.horizon
         times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
         return [Issue.of(experiment, context, time) for time in times]

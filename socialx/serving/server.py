@@ -20,10 +20,10 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import band_of
+from socialx.tasks.predict import make_band
 from socialx.tasks.train import Run
 from socialx.tasks.trained_model import load_trained
-from socialx.training.run_folder import folder_of, open_run
+from socialx.training.run_folder import find_run_folder, open_run
 
 if TYPE_CHECKING:
     from socialx.serving.endpoints import Service
@@ -128,12 +128,12 @@ class Served:
         """Return the service for the run in a folder.  Raise SocialxError as ``predict`` does."""
         from socialx.serving.endpoints import make_service
 
-        version = folder_of(self.folder).version
+        version = find_run_folder(self.folder).version
         run = open_run(folder)
         experiment, trained = load_trained(run, self.layers, split=False, same_missing=self.follow)
         service = make_service(experiment, folder.resolve().name, self.queue)
         if self.interval is not None:
-            service.band = band_of(run, trained, experiment, self.interval, int(experiment.data.store.seconds[-1]))
+            service.band = make_band(run, trained, experiment, self.interval, int(experiment.data.store.seconds[-1]))
         try:
             service.forecast_from_data(self.follow)
         except SocialxError as error:
@@ -149,7 +149,7 @@ class Served:
 
         Raises SocialxError or OSError for an unreadable run, and SocialxError for another network.
         """
-        run = folder_of(self.folder)
+        run = find_run_folder(self.folder)
         version = run.version
         if version == self.version:
             return None

@@ -50,7 +50,7 @@ class Issue:
         context, batch = self.context, self.batch
         inputs = context.readings(batch), context.reported(batch), *context.around(self.time, context.lookback)
         forecast = as_forecast(self.experiment, run, self.time, values, *inputs)
-        return forecast if band is None else band.around(forecast, values)
+        return forecast if band is None else band.add_bounds(forecast, values)
 
 
 @dataclass(eq=False)

@@ -1,5 +1,5 @@
-"""One public function per command: settings in, a typed result out.  This is the Python API.
+"""The Python API: one public function per command, from settings to a typed result.
 
-A task takes ``settings`` or sections as keywords (``model={"width": 64}``), prints nothing, and tells its progress to a
-callback.  Paths may be text.  The package ``socialx`` names them all: ``socialx.train`` and so on.
+A task takes ``settings`` or sections as keywords (``model={"width": 64}``), prints nothing, and reports progress to a
+callback.  Paths may be text.  The package ``socialx`` exports every task: ``socialx.train`` and so on.
 """

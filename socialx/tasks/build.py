@@ -1,6 +1,6 @@
 """Settings -> Experiment: the one place where settings become objects.
 
-Rooms below it see no settings; rooms above it build no models.
+Only higher layers see settings, and only lower layers build models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that training or scoring starts from; ``model`` has fresh weights, drawn from ``trainer.seed``."""
+    """The start of training or scoring; ``model`` has fresh weights, drawn from ``trainer.seed``."""
 
     settings: Settings
     precision: Precision
@@ -53,22 +53,22 @@ def build(
     finer: int = 1,
     holidays: str | None = None,
 ) -> Experiment:
-    """Open the data, unless it is given, and build the model for it.
+    """Open the data, unless ``data`` is given, and build the model for the data.
 
-    split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
-    this file.  sensors: the ids that the file must have, in the order of the model.  finer: how many steps of the model
-    are one of the file.  holidays: where the list of holidays is, if not where the settings name it.
+    split: whether to cut the file into train, validation and test.  moments: the scaler of a trained run, in place of a
+    scaler for this file.  sensors: the ids that the file must have, in model order.  finer: model steps per file step.
+    holidays: the holiday list, where the path differs from the settings.
 
-    Raises SettingsError where settings do not fit together and SocialxError where the file does not fit them.
+    Raises SettingsError for settings that conflict, and SocialxError for an unsuitable file.
     """
     refuse_conflicts(settings, finer)
-    precision = _prepared(settings)
+    precision = _prepare_device(settings)
     device = precision.device
-    train_climatology_days = met_by(settings)
+    train_climatology_days = choose_climatology_days(settings)
     if data is None:
         if settings.data.path is None:
-            remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-            raise SettingsError("data.path", "no data file", remedy)
+            remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+            raise SettingsError("", "a data file is needed", remedy)
         data = open_dataset(
             settings.data.path,
             targets=settings.data.targets,
@@ -80,11 +80,11 @@ def build(
             days=settings.data.days if split else None,
             moments=moments,
             sensors=sensors,
-            loading=loading_of(settings),
+            loading=make_loading(settings),
             train_climatology_days=train_climatology_days,
             holidays=holidays_of(holidays or settings.data.holidays) if settings.data.holidays else None,
         )
-    elif train_climatology_days and not data.train_climatology_days:  # of a model that does not read the climatology
+    elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
         data = replace(data, train_climatology_days=train_climatology_days)
     roads = None if "pooling.distances" in unread(settings) else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
@@ -117,7 +117,7 @@ def build(
         model = model_class(network, **arguments)
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
-        raise SettingsError("model", error, f"see {', '.join(map(str, sizes))}") from None
+        raise SettingsError("", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}") from None
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
@@ -126,12 +126,12 @@ def build(
     return Experiment(settings, precision, data, model, protocol)
 
 
-def _prepared(settings: Settings) -> Precision:
-    """The precision on the device, which is set up for it."""
+def _prepare_device(settings: Settings) -> Precision:
+    """Set up the device, and return the precision."""
     device = resolve_device(settings.trainer.device)
     if device.type == "cuda":
         torch.set_float32_matmul_precision(settings.trainer.float32_matmul_precision)
-        # The gradient of a weight sums over all tokens in parts; torch would add those parts up in 16 bits.
+        # Weight gradients sum over all tokens in parts, which torch would otherwise add up in 16 bits.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.cuda.set_device(device)
@@ -142,26 +142,26 @@ def _prepared(settings: Settings) -> Precision:
     return resolve_precision(settings.trainer.precision, device)
 
 
-def met_by(settings: Settings) -> tuple[int | None, ...]:
-    """How many days before the day of issue the model meets in training, as in ``Dataset``."""
+def choose_climatology_days(settings: Settings) -> tuple[int | None, ...]:
+    """Return the numbers of climatology days that the model trains with, as in ``Dataset``."""
     if not (model_of(settings.model.kind).social and settings.model.climatology):
         return ()
     return TRAIN_CLIMATOLOGY_DAYS if settings.model.zero_shot else (None,)
 
 
 def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
-    """Refuse what a model of the user's own returns where it is no forecast [B,P,N,G]: it might be broadcast."""
-    if torch.compiler.is_exporting():  # whose graph would hold for this number of windows alone
+    """Raise SocialxError unless a user's model returns a forecast [B,P,N,G], because other shapes might broadcast."""
+    if torch.compiler.is_exporting():  # the graph would hold for this number of windows only
         return
     wanted = (len(inputs[0].inputs), network.horizon, network.sensors, len(network.targets))
     if not isinstance(forecast, Tensor) or forecast.shape != wanted:
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
         remedy = "return windows x horizon x sensors x targets"
-        raise SocialxError(f"model.kind {name}", f"its forward returns {returned}, not {wanted}", remedy)
+        raise SocialxError("", f"the forward of {name} returns {returned}, not {wanted}", remedy)
 
 
-def loading_of(settings: Settings) -> Loading:
-    """How windows become batches, as plain numbers."""
+def make_loading(settings: Settings) -> Loading:
+    """Return the loader settings as plain numbers."""
     return Loading(
         mode=settings.loader.mode,
         shard_bytes=None if settings.loader.shard_gb is None else int(settings.loader.shard_gb * (1 << 30)),

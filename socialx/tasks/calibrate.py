@@ -1,4 +1,4 @@
-"""``calibrate``: a run -> the prediction intervals of its forecasts, in its folder."""
+"""``calibrate``: a run -> prediction intervals in the run folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.train import Run
 from socialx.tasks.trained_model import load_trained
-from socialx.training.run_folder import TRAINED, folder_of, old_run, open_run
+from socialx.training.run_folder import TRAINED, find_run_folder, lock_run, open_run
 
 
 @with_help
@@ -28,25 +28,25 @@ def calibrate(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> ConformalIntervals:
-    """Measure the errors of a run on the validation split, and write its prediction intervals into its folder.
+    """Measure the errors of a run on the validation split, and write prediction intervals into the run folder.
 
-    ``train`` does this at its end; runs that go to other data are calibrated with this.  data: another
-    file than the run's own, whose validation split is used.  ``predict`` and ``evaluate`` read what is written.
+    ``train`` calibrates at its end; call ``calibrate`` before using a run on other data.  data: another file, whose
+    validation split is used in place of the run's own.  Raises SocialxError for a bundled run and another time step.
     """
     with subscribe(progress):
         path = Path(str(run))
-        folder = folder_of(path)
+        folder = find_run_folder(path)
         if folder.path.parent == TRAINED:
-            own = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-            raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
-        with old_run(folder):  # nobody trains in it meanwhile
-            of_run = open_run(path)
-            experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": data}))
-            if experiment.protocol.step_minutes != of_run.protocol.step_minutes:
-                steps = f"a step of {experiment.protocol.step_minutes} min, and the run {of_run.protocol.step_minutes}"
-                raise SocialxError(experiment.data.store.path, f"it has {steps}", "name a file of that step")
+            train = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
+            raise SocialxError(path, "the run comes with socialx and is read-only", f"train your own: {train}")
+        with lock_run(folder):  # training is locked out
+            opened = open_run(path)
+            experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": data}))
+            if experiment.protocol.step_minutes != opened.protocol.step_minutes:
+                steps = f"a step of {experiment.protocol.step_minutes} min, and the run {opened.protocol.step_minutes}"
+                raise SocialxError(experiment.data.store.path, f"the file has {steps}", "name a file of that step")
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):
-                found = fit_intervals(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)
-            folder.write_intervals(found)
-        return found
+                intervals = fit_intervals(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)
+            folder.write_intervals(intervals)
+        return intervals

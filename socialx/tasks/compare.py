@@ -1,8 +1,8 @@
-"""``compare``: two settings in turns, in processes of their own, with an interval of the gain.
+"""``compare``: train with two settings in alternating processes, and estimate the speed-up with an interval.
 
-``python -m socialx.tasks.compare`` is such a process.  It reads settings from its first line of standard input and a
-number of seconds from each line after it, and answers each line with one of JSON: a block of training steps.  A process
-of its own has threads, memory and compiled code of its own; while it waits for a line it does nothing.
+``python -m socialx.tasks.compare`` is the child process.  The process reads settings from the first line of standard
+input and a duration from each later line, and answers each line with a JSON block of training steps.  A
+separate process has its own threads, memory and compiled code, and idles while waiting for a line.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Block = dict[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """One of two settings, over all its blocks."""
+    """The measurements for one side, over all blocks."""
 
     windows_per_s: float
     input: float
@@ -50,8 +50,8 @@ class Side:
     peak_bytes: int | None
 
     @classmethod
-    def of(cls, blocks: list[Block]) -> Side:
-        """The mean over blocks."""
+    def from_blocks(cls, blocks: list[Block]) -> Side:
+        """Return the mean over blocks."""
         windows, seconds = (sum(block[name] for block in blocks) for name in ("windows", "seconds"))
         waited, between = (sum(block[name] * block["seconds"] for block in blocks) for name in ("input", "hooks"))
         return cls(windows / seconds, waited / seconds, between / seconds, blocks[-1]["peak_bytes"])
@@ -59,7 +59,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many times as fast the other settings are, and what differs.  changes: key -> value here, value there."""
+    """The speed-up of the other settings, and every difference.  changes: key -> (value here, value there)."""
 
     gain: Gain
     here: Side
@@ -75,10 +75,11 @@ def compare(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Comparison:
-    """Train with two settings in turns, and say how many times as fast the other one is.
+    """Train with two settings in turns, and return how much faster the other settings are.
 
-    other: a file of settings, which go over those of this call, or whole settings.  Each has a process of its own, six
-    times anew; the blocks come in the order A B B A, and the interval holds 99 %.
+    settings, sections: as in ``train``.  other: a settings file, which goes over the settings of this call, or whole
+    settings.  Each side runs in six new processes, blocks alternate as A B B A, and the gain has a 99 % interval.
+    Raises SocialxError where a side fails to train.
     """
     with subscribe(progress):
         layers = ConfigLayers.of(settings, {**sections, "data": data})
@@ -89,44 +90,44 @@ def compare(
             there = layers.over(read_settings(Path(other)), str(other)).load().settings
         logs, ours, others = list[float](), list[Block](), list[Block]()
         with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * BLOCK_S, "s") as bar:
-            # One process may be luckier than another of equal settings: its memory or its core may be better placed for
-            # as long as it lives.  So each round has new processes, and the rounds are what the interval counts.
+            # The child process may be lucky for its whole life, through better placed memory or cores.  So each round
+            # has new processes, and the interval counts rounds.
             for _ in range(ROUNDS):
-                gain, *blocks = one_round(effective, there, BLOCK_S, bar)
+                gain, *blocks = run_round(effective, there, BLOCK_S, bar)
                 logs.append(math.log(gain.gain))
                 ours += blocks[0]
                 others += blocks[1]
         mine, theirs = flat(effective), flat(there)
         changes = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
-        return Comparison(mean_gain(logs), Side.of(ours), Side.of(others), changes)
+        return Comparison(mean_gain(logs), Side.from_blocks(ours), Side.from_blocks(others), changes)
 
 
-def one_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
-    """Blocks of two new processes in turns, which are built at the same time."""
+def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
+    """Alternate blocks between two new processes, which start at the same time."""
     blocks: tuple[list[Block], list[Block]] = ([], [])
-    with process_of("these", here) as first, process_of("the others", there) as second:
-        first(seconds)  # finds the number of steps
+    with start_process("these settings", here) as first, start_process("the other settings", there) as second:
+        first(seconds)  # sets the number of steps
         second(seconds)
 
-        def timed(side: int) -> float:
+        def seconds_per_window(side: int) -> float:
             block = (first, second)[side](seconds)
             blocks[side].append(block)
             bar.advance(seconds)
             per_window: float = block["seconds"] / block["windows"]  # batches may differ
             return per_window
 
-        return interleaved_ab(lambda: timed(0), lambda: timed(1), PAIRS_OF_ROUND), *blocks
+        return interleaved_ab(lambda: seconds_per_window(0), lambda: seconds_per_window(1), PAIRS_OF_ROUND), *blocks
 
 
-# A process
+# The child process
 
 
 @contextmanager
-def process_of(name: str, settings: Settings) -> Iterator[Callable[[float], Block]]:
-    """A process that trains with these settings, until the end of the ``with``; each call takes a block of steps.
+def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], Block]]:
+    """Start a process that trains with ``settings`` until the block ends; each call runs a block of steps.
 
-    A block is of about so many seconds, at least 5 steps; their number is that of the block before, so call once more.
-    Raises SocialxError with the error of the process.
+    A block takes about ``seconds``, at least 5 steps.  The previous block sets the number of steps, so call once to
+    warm up.  Raises SocialxError with the error of the process.
     """
     command = [sys.executable, "-m", "socialx.tasks.compare"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -134,15 +135,15 @@ def process_of(name: str, settings: Settings) -> Iterator[Callable[[float], Bloc
         questions: Any = process.stdin
         answers: Any = process.stdout
 
-        def say(what: Any) -> None:
-            with suppress(BrokenPipeError):  # its last answer says why it ended
-                questions.write(json.dumps(what).encode() + b"\n")
+        def say(content: Any) -> None:
+            with suppress(BrokenPipeError):  # the last answer gives the reason
+                questions.write(json.dumps(content).encode() + b"\n")
 
-        def timed(seconds: float) -> Block:
+        def run_block(seconds: float) -> Block:
             say(seconds)
             line = answers.readline()
             if not line:
-                reason = f"its process ended with {process.wait()}"
+                reason = f"the process ended with {process.wait()}"
                 raise SocialxError(name, reason, "run the same settings with train, which shows the error")
             answer: Block = json.loads(line)
             if "error" in answer:
@@ -151,17 +152,17 @@ def process_of(name: str, settings: Settings) -> Iterator[Callable[[float], Bloc
 
         try:
             say(as_tree(settings))
-            yield timed
+            yield run_block
         except BaseException:
             process.kill()  # it may be in the middle of a block
             raise
 
 
 def serve(questions: TextIO, answers: TextIO) -> None:
-    """The process: build what the first line says, then take a block for every line."""
+    """Run the child process: build from the first line, then run a block for every line."""
 
-    def answer(what: dict[str, Any]) -> None:
-        answers.write(json.dumps(what) + "\n")
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
         answers.flush()
 
     try:
@@ -175,18 +176,18 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
         steps = LEAST_STEPS
         for line in questions:
-            block = timed_block(training, steps, windows, experiment.precision.device)
+            block = measure_block(training, steps, windows, experiment.precision.device)
             steps = max(LEAST_STEPS, math.ceil(json.loads(line) / block["seconds"] * steps))
             answer(block)
     except SocialxError as error:
         answer({"error": " ".join(error.lines())})
-    except (RuntimeError, ValueError) as error:  # of torch: what the settings ask for cannot run
+    except (RuntimeError, ValueError) as error:  # from torch: the settings cannot run
         answer({"error": printable(in_short(error))})
 
 
-def timed_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
-    """So many steps under a clock; windows: of a step."""
-    training.take(training.queued_steps)  # their batches were made while the other process ran
+def measure_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
+    """Time a number of steps; windows: the windows per step."""
+    training.take(training.queued_steps)  # batches made while the other process ran
     clock = clock_for(device)
     training.take(steps, clock)
     parts = partition(clock.read())
@@ -202,5 +203,5 @@ def timed_block(training: Training, steps: int, windows: float, device: torch.de
 
 if __name__ == "__main__":
     to_parent = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # keep library output off the answers
     serve(sys.stdin, to_parent)

@@ -1,4 +1,4 @@
-"""``convert``, ``append``, ``backfill``, ``inspect`` and ``download``: everything that a user does with data files."""
+"""``convert``, ``append``, ``backfill``, ``inspect`` and ``download``: the tasks for data files."""
 
 from __future__ import annotations
 
@@ -43,17 +43,16 @@ from socialx.settings.layers import preset_here
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 
 SCHEMA = "socialx.file/1"
-LOOKED_BYTES = 80 << 20  # of readings, up to which a file that was written is looked at
+LOOKED_BYTES = 80 << 20  # size of observations up to which a written file is inspected
 HDF5_SUFFIXES = ("", ".h5", ".hdf5", ".hdf")
 
 
 @dataclass(frozen=True, repr=False)
 class Conversion(ResultRepr):
-    """What ``convert`` wrote, or only recognised where it was given no output.
+    """The result of ``convert``: the file, or only the recognised input where the output was omitted.
 
-    kind: what the input is.  centre: latitude and longitude of the middle of the network.  notes: what was assumed.
-    problems: what fails the checks, None where they were not asked for.  next: the task to run then; of several, one
-    of them.
+    kind: the recognised kind of input.  centre: latitude and longitude of the network centre.  notes: assumptions about
+    the input.  problems: failed checks, or None without a check.  next: the tasks to choose from next.
     """
 
     data: Path | str
@@ -67,12 +66,12 @@ class Conversion(ResultRepr):
     next: tuple[Command, ...]
 
     def headline(self) -> str:
-        """What was written, or what the data is, and the task to run then."""
-        what = f"{self.data} is {self.kind.name}"
+        """Return what was written or recognised, and the next task."""
+        summary = f"{self.data} is {self.kind.name}"
         if self.summary is not None:
             size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
-            what = f"{self.output}, {self.dataset}, {size}"
-        return f"{what}; next: {', or '.join(map(python, self.next))}"
+            summary = f"{self.output}, {self.dataset}, {size}"
+        return f"{summary}; next: {', or '.join(map(python, self.next))}"
 
 
 @with_options("convert")
@@ -89,18 +88,18 @@ def convert(
     progress: Callback | None = None,
     **options: Any,
 ) -> Conversion:
-    """Build the HDF5 file that every other task reads, with the position of every sensor in it.
+    """Convert a data set into the HDF5 file that every other task reads, with the location of every sensor.
 
-    data: a file, the folder of a format that has several, or several files of the same columns, such as one of each
-    month.  A pandas frame or a pyarrow table is data too, read as a table in a file is: its index is a column, and the
-    zone of its times is ``timezone``; it needs an output.
+    data: a file, the folder of a format with several files, or several files with the same columns, such as one per
+    month.  A pandas frame or a pyarrow table needs an output, and is read like a table in a file: the index is a
+    column, and ``timezone`` is the zone of the times.
 
-    Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
-    be read and SettingsError for arguments that are wrong.  ``problems`` says what fails the check.
+    The output keeps every row and value, and is complete or absent.  ``Conversion.problems`` lists failed checks.
+    Raises SocialxError for unreadable files, and SettingsError for wrong arguments.
     """
     if is_frame(data) and output is None:
-        found = "a frame is converted, which needs an output"
-        raise SettingsError(Argument("data"), found, f"add {Argument('output', 'FILE.h5')}")
+        problem = "converting a frame needs an output"
+        raise SettingsError("", problem, f"add {Argument('output', 'FILE.h5')}")
     with subscribe(progress), _as_file("convert", data, options) as (read, options, names):
         return _convert(kind, read, output, options, validate=validate, overwrite=overwrite, names=names)
 
@@ -109,27 +108,27 @@ def convert(
 def _as_file(
     task: str, data: Any, options: dict[str, Any]
 ) -> Iterator[tuple[Any, dict[str, Any], tuple[str, str] | None]]:
-    """What a task reads, and its options: of a frame, or of a database and its query, a temporary file.
+    """Yield the data to read, the options, and names for messages and commands.
 
-    With it come the names of what it stands for: in a message, and in a command.
+    A frame or a database query becomes a temporary file.
     """
     sources = data if isinstance(data, Sequence) and not isinstance(data, str) else [data]
     framed, base = is_frame(data) and task == "convert", any(map(is_url, sources))
     if not framed and not base:
         if options.get("query") is not None:
-            remedy = "name a database, for example sqlite:///roads.db, or drop it"
-            raise SettingsError(Argument("query"), "the data is no database", remedy)
+            remedy = "name a database, for example sqlite:///roads.db, or drop the query"
+            raise SettingsError("", f"{Argument('query')} needs a database", remedy)
         yield data, options, None
         return
-    name, called, typed = "frame", FRAME, "FRAME"
+    name, label, typed = "frame", FRAME, "FRAME"
     if base:
         if len(sources) > 1:
-            raise SettingsError(Argument("data"), "a database and other files", "name it alone")
-        found, query = database(sources[0]), options.get("query")
-        data, name, called, typed = table_of_query(found, query), found.name, found.named(str(query)), found.shown
-    with as_table(task, data, name, called, typed) as (path, zone):
-        told = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
-        yield path, told, (called, typed)
+            raise SettingsError("", "a database cannot be combined with other files", "name the database alone")
+        source, query = database(sources[0]), options.get("query")
+        data, name, label, typed = table_of_query(source, query), source.name, source.named(str(query)), source.shown
+    with as_table(task, data, name, label, typed) as (path, zone):
+        given = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
+        yield path, given, (label, typed)
 
 
 def _convert(
@@ -142,35 +141,35 @@ def _convert(
     overwrite: bool,
     names: tuple[str, str] | None,
 ) -> Conversion:
-    """``convert`` of files.  names: of what a temporary file stands for, in messages and in commands."""
+    """Convert files.  names: the names that stand for a temporary file, in messages and in commands."""
     request = ConvertOptions.of("convert", data, options)
     path = request.data
-    called, typed = names or (path, path)
+    label, typed = names or (path, path)
     kind = CSV if request.transposed and find(kind) is None else kind
     named = find(kind)
     if named is None or output is not None:
         refuse_ours(request.head)
     if output is None and named is not None:
-        raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
+        raise SettingsError("", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}")
     recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
     recognised = replace(recognised, next=None) if names else recognised
     if output is None:
         reading = command(request, recognise(request.head)[0], options)
         reading.arguments = (kind, typed, *request.more)
-        return Conversion(called, recognised, None, None, None, None, (), None, (reading,))
+        return Conversion(label, recognised, None, None, None, None, (), None, (reading,))
     target = Path(output)
     inputs = (path, *request.more, request.meta_csv, request.ids)
     check_outputs((target, None), others=inputs, overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
-        found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
-        raise SettingsError(Argument("output", target), found, f"name it {target.with_suffix('.h5')}")
-    readings, summary, notes = write_file(kind, request, target, overwrite, str(called))
-    untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
+        problem = f"{Argument('output', target)} is an HDF5 file, which cannot end in {target.suffix!r}"
+        raise SettingsError("", problem, f"name it {target.with_suffix('.h5')}")
+    readings, summary, notes = write_file(kind, request, target, overwrite, str(label))
+    untold, problems = [Message(target, "the file is too large for convert to check", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
         failing = checks.VALIDATE_CHECKS if validate else ()
-        told = (*failing, "units")  # which the reader has told
-        untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
+        covered = (*failing, "units")  # reported by the reader
+        untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in covered])
         problems = tuple(checks.messages(report, target, failing)) if validate else None
     targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
     training: dict[str, Any] = {"data.path": target, **targets}
@@ -179,34 +178,34 @@ def _convert(
         alone = Command("train", **training, **{"pooling.kind": "none"}, preset=preset_here())
         following = (Command("backfill", target, meta_csv="LOCATIONS.csv"), alone)
     middle = centre(readings.sensors.latitude, readings.sensors.longitude)
-    if middle and request.timezone != readings.timezone:  # the file is in UTC, of which no check says more
+    if middle and request.timezone != readings.timezone:  # the file is in UTC, which the checks skip
         far = checks.zone_mismatch(middle, request.timezone, summary.first_timestamp, str(target))
         untold += [Message(target, far)] if far else []
     for message in untold:
         note(message)
     name, every = readings.dataset_name, (*notes, *untold)
-    return Conversion(called, recognised, target, name, summary, middle, every, problems, following)
+    return Conversion(label, recognised, target, name, summary, middle, every, problems, following)
 
 
 def write_file(
     kind: str, request: ConvertOptions, target: Path, overwrite: bool = False, name: str | None = None
 ) -> tuple[Readings, writer.Summary, list[Message]]:
-    """Write the file of a request, and tell what was recognised and assumed, of which the latter is returned.
+    """Write the file of a request, and return observations, summary and notes on assumptions.
 
-    name: how the file calls its source, where that is not the name of the data.
+    name: the source name in the file, where it differs from the data.
     """
     if find(kind) is None:
         recognised = kind_of(request.head, request)
         note(f"{request.data}: {recognised.why} ({recognised.name})")
     readings = read(kind, request)
     readings = replace(readings, source_data=name or readings.source_data)
-    notes = [each if isinstance(each, Message) else Message("", each) for each in readings.notes]
-    for each in readings.notes:
-        note(each)
+    notes = [text if isinstance(text, Message) else Message("", text) for text in readings.notes]
+    for text in readings.notes:
+        note(text)
     summary = writer.create(target, readings, overwrite=overwrite)
     if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
         codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
-        remedy = f"{Argument('missing', codes)} if they stand for none"
+        remedy = f"add {Argument('missing', codes)} if zeros stand for missing values"
         zeros = counted(summary.zeros, "zero counts as a reading", "zeros count as readings")
         notes.append(Message(target, zeros, remedy))
         note(notes[-1])
@@ -222,14 +221,14 @@ def append(
     progress: Callback | None = None,
     **options: Any,
 ) -> appending.Appended:
-    """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
+    """Add the rows of newer tables, such as the rows of yesterday, to a file that ``convert`` wrote.
 
-    data: tables that the format ``csv`` reads, of the sensors of the file in any order; a sensor that they do not
-    have gets missing readings.  Sensors that are new to the file are added where ``meta_csv`` has their positions.  The
-    rows go on where the file ends, a step apart.  Rows that the file has already are left out if their readings are the
-    same; a gap before the first new row is filled with missing readings, which a later table may replace.
+    data: tables for the format ``csv``, with the sensors of the file in any order; an absent sensor gets missing
+    values.  Sensors that are new to the file need locations in ``meta_csv``.  New rows continue the file, one step
+    apart.  Repeated rows with equal values are skipped.  A gap before the first new row is filled with missing values,
+    which a later table may replace.
 
-    The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
+    The file is always the old or the complete new version.  Raises SocialxError for unsuitable tables.
     """
     with subscribe(progress), _as_file("append", data, options) as (data, options, _):
         return appending.append(Path(path), ConvertOptions.of("append", data, options))
@@ -253,19 +252,18 @@ def backfill(
     dry_run: Annotated[bool, Help("print the plan and change nothing")] = False,
     progress: Callback | None = None,
 ) -> list[older.Plan]:
-    """Complete HDF5 files: positions, times in seconds, unit, time zone, and the rules that they do not state.
+    """Complete older HDF5 files: positions, times in seconds, unit, time zone, and unstated rules.
 
-    A unit or a time zone other than that of a file is refused.  The days and hours of a file in UTC are those of its
-    local zone.
+    A unit or time zone may be added, and a stated one stays.  A file in UTC takes days and hours from the local zone.
 
-    The readings are not touched by a byte, and a second run changes nothing.  A file whose sensors stay without a
-    position is left as it was.  All files are tried; then SocialxError names those that failed, and its ``plans`` are
-    those of the others.
+    Observations stay byte for byte, and a second call changes nothing.  A file is left as before while sensors lack a
+    position.  Every file is tried, and returns a plan.  Raises BackfillError with the failed files, whose ``plans``
+    cover the files that were read.
     """
     with subscribe(progress):
-        files = [path for each in files_in(paths) for path in older.expand(each)]
+        files = [path for path in files_in(paths) for path in older.expand(path)]
         table = None if meta_csv is None else Path(meta_csv)
-        known = read_locations(table) if table else {}
+        locations = read_locations(table) if table else {}
         unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
         local = None if local_zone is None else zone_name(local_zone, "local_zone")
         plans: list[older.Plan] = []
@@ -276,7 +274,7 @@ def backfill(
                     plan = older.backfill(
                         path,
                         table,
-                        known=known,
+                        known=locations,
                         rewrite=rewrite,
                         without_positions=without_positions,
                         units=unit,
@@ -301,17 +299,17 @@ def backfill(
 
 
 class BackfillError(SocialxError):
-    """Some files could not be completed; ``plans`` are those of all files that were read."""
+    """Some files failed; ``plans`` covers all files that were read."""
 
     plans: list[older.Plan]
 
 
 @dataclass(frozen=True, repr=False)
 class Inspection(ResultRepr):
-    """What a file is and holds.
+    """The kind and content of a file.
 
-    kind: what it is, and the task that makes a current file of it.  report: None where it is not a current file yet.
-    problems fail ``convert(validate=True)``; remarks are worth knowing.
+    kind: the recognised kind, with the task that upgrades an older file.  report: None for an older file.  problems:
+    failures of ``convert(validate=True)``.  remarks: facts worth knowing.
     """
 
     path: Path
@@ -321,21 +319,21 @@ class Inspection(ResultRepr):
     remarks: tuple[str, ...]
 
     def headline(self) -> str:
-        """What the file holds, or what it is where it is not a current file."""
+        """Return the content of the file, or the kind of an older file."""
         return f"{self.path}: {self.kind.why}" if self.report is None else self.report.headline()
 
     def table(self) -> list[dict[str, Any]]:
-        """The numbers of the report, and what is wrong with the file."""
+        """Return the numbers, problems and remarks of the report."""
         remarks = [{"what": "remark", "value": line} for line in (*self.problems, *self.remarks)]
         return [*([] if self.report is None else self.report.table()), *remarks]
 
-    def failed(self, names: str | Sequence[str]) -> list[str]:
-        """The lines of those of the named checks that the file does not meet; ``all`` is every check."""
-        known = checks.parse(names)
-        return [] if self.report is None else checks.failed_checks(self.report, known)
+    def failed_checks(self, names: str | Sequence[str]) -> list[str]:
+        """Return a line for each named check that fails; ``all`` names every check."""
+        check_names = checks.parse(names)
+        return [] if self.report is None else checks.failed_checks(self.report, check_names)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the same keys for every file; None where there is no report."""
+        """Return the result for JSON, with the same keys for every file; None stands for an absent report."""
         following = None if self.kind.next is None else python(self.kind.next)
         kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_description": self.kind.why, "next": following}
         if self.report is None:
@@ -360,10 +358,10 @@ def inspect(
     geojson: Annotated[str | Path | None, Help("write the sensors as points of a map", "FILE")] = None,
     progress: Callback | None = None,
 ) -> Inspection:
-    """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
+    """Report the kind and content of a file: time axis, missing values, dead sensors, positions, checks.
 
-    fail_unless: names of checks, which are refused for a file that has no report.  The points of a map have the shares
-    of missing readings and the means.
+    fail_unless: names of checks to validate, which need a file with a report.  geojson: the points carry the fraction
+    of missing values and the mean.  Raises SocialxError where an older file cannot be checked or drawn.
     """
     with subscribe(progress):
         names = checks.parse(fail_unless) if fail_unless else []
@@ -371,7 +369,7 @@ def inspect(
         kind = kind_of(read_head(path))
         if kind.next is not None:
             if names or plot or geojson:
-                raise SocialxError(path, f"{kind.name}, {kind.why}: nothing to check or draw yet", kind.next)
+                raise SocialxError(path, f"{kind.name} ({kind.why}) cannot be checked or drawn yet", kind.next)
             return Inspection(path, kind, None, (), ())
         check_outputs((plot, PICTURE), (geojson, MAP), others=[path])
         opened = open_store(path)
@@ -403,9 +401,10 @@ def download(
     overwrite: Annotated[bool, OVERWRITE] = False,
     progress: Callback | None = None,
 ) -> list[Path]:
-    """Fetch the published files of a data set; each appears whole and checked, or not.
+    """Download the published files of a data set; each file appears complete and verified, or not at all.
 
-    The published addresses are unverified.  The md5 of the published CSVs decides whether the files are the right ones.
+    The built-in addresses are untested.  The md5 of the published CSVs identifies the files; another raises
+    SocialxError.
     """
     with subscribe(progress):
         paths = []

@@ -1,7 +1,7 @@
-"""``doctor``: what a training needs of the machine, the settings and the data file, one line per check.
+"""``doctor``: checks of the machine, settings and data file before training, one line per check.
 
-A check is a function that registers itself with its name.  It answers with a state, what it found and what helps, or it
-raises SocialxError, which says the same of a failure.
+A check is a function, registered by name, that returns a state, facts and a remedy.  A SocialxError counts as a failed
+check.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -38,8 +38,8 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import refuse_conflicts, unread
 from socialx.settings.layers import DEFAULT, ConfigLayers, Loaded, flat, sees_card
 from socialx.settings.schema import Settings
-from socialx.tasks.build import build, loading_of, met_by
-from socialx.tasks.train import what_computes
+from socialx.tasks.build import build, choose_climatology_days, make_loading
+from socialx.tasks.train import describe_compute
 from socialx.training.run_folder import TRAINED
 
 SCHEMA = "socialx.doctor/1"
@@ -47,67 +47,70 @@ State = Literal["ok", "warn", "fail"]
 HOST = torch.device("cpu")
 LOW_BYTES = GIB  # of memory and of disk
 SHARED_BYTES = 256 * MIB  # workers pass batches through it
-WORKER_S = 20  # in which a worker process answers
-MOST_SENSORS = 1024  # of the network that a step is tried on: a larger one could take all memory
-CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what a CPU that computes in bfloat16 says of itself
+WORKER_S = 20  # timeout for a worker process
+MOST_SENSORS = 1024  # limit for the trial step: a larger network could take all memory
+CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # CPU flags for bfloat16 in hardware
 PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  # of float32 on CUDA, by the setting
 EXCERPT = TRAINED / "metr-la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
 
-OTHER_DEVICE = f"{Argument('trainer.device', 'cpu')}, or another build of torch"
-OTHER_STEP = f"{Argument('model.backend', 'reference')}, or {Argument('trainer.device', 'cpu')}"
+OTHER_DEVICE = f"use {Argument('trainer.device', 'cpu')}, or another build of torch"
+OTHER_STEP = f"use {Argument('model.backend', 'reference')}, or {Argument('trainer.device', 'cpu')}"
 BUG = "report it as a bug of socialx"
 
 
 @dataclass(frozen=True)
 class DoctorLine:
-    """The answer of one check.
+    """The result of one check.
 
-    state: ok; warn: training runs, but not as well as it could; fail: it does not run.  remedy: what helps.
+    state: ok; warn: training runs below its best; fail: training stops.  remedy: the next step for the user.
     """
 
     name: str
     state: State
-    found: str
+    facts: str
     remedy: Remedy = ""
 
     @property
     def message(self) -> Message:
-        """The same as a message to a user."""
-        return Message(self.name, self.found, self.remedy)
+        """The result as a message to a user."""
+        return Message(self.name, self.facts, self.remedy)
 
     def text(self, write: Write = python) -> str:
-        """Return the state, the answer and, below them, what helps."""
+        """Return the state, the facts and, on a second line, the remedy."""
         return f"{self.state:<4} {self.message.text(write)}"
 
     def helps(self, write: Write = python) -> str:
-        """The remedy as text; ``write`` says how arguments and commands look."""
+        """Return the remedy as text; ``write`` formats arguments and commands."""
         return self.message.advice(write)
 
 
 @dataclass(frozen=True, repr=False)
 class DoctorResult(ResultRepr):
-    """The answers of all checks, in the order in which they ran."""
+    """The results of all checks, in order."""
 
     lines: tuple[DoctorLine, ...]
 
     @property
-    def failed(self) -> tuple[DoctorLine, ...]:
-        """Those that keep a training from running."""
+    def failures(self) -> tuple[DoctorLine, ...]:
+        """The lines that keep training from running."""
         return tuple(line for line in self.lines if line.state == "fail")
 
     def headline(self) -> str:
-        """Return how many checks are of each state."""
+        """Return how many checks are in each state."""
         states = [line.state for line in self.lines]
         return ", ".join(f"{states.count(state)} {state}" for state in get_args(State))
 
     def table(self) -> list[dict[str, Any]]:
-        """The answers."""
+        """Return the state and text of every line."""
         return [{"state": line.state, "what": line.message.line()} for line in self.lines]
 
     def as_dict(self, write: Write = python) -> dict[str, Any]:
-        """For JSON; a remedy is text, None where nothing has to be done."""
-        lines = [{**asdict(line), "remedy": line.helps(write) or None} for line in self.lines]
-        return {"schema": SCHEMA, "ok": not self.failed, "lines": lines}
+        """Return the result for JSON; a remedy is text, or None."""
+        lines = [
+            {"name": line.name, "state": line.state, "found": line.facts, "remedy": line.helps(write) or None}
+            for line in self.lines
+        ]
+        return {"schema": SCHEMA, "ok": not self.failures, "lines": lines}
 
     def __str__(self) -> str:
         return "\n".join(line.text() for line in self.lines)
@@ -115,28 +118,28 @@ class DoctorResult(ResultRepr):
 
 @dataclass
 class Setup:
-    """The settings of a training to be.  unknown: the checks that have failed already, or could not be asked."""
+    """The settings of a planned training.  unknown: the checks that failed or were skipped."""
 
     layers: ConfigLayers
     unknown: set[str] = field(default_factory=set)
 
     @cached_property
     def loaded(self) -> Loaded:
-        """The merged settings.  Raises SettingsError where one is wrong."""
+        """The merged settings.  Raises SettingsError for a wrong setting."""
         return self.layers.load()
 
     @property
     def settings(self) -> Settings:
-        """Their values."""
+        """The settings values."""
         return self.loaded.settings
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that training would use.  Raises SettingsError where it is not there."""
+        """The training device.  Raises SettingsError for an absent device."""
         return resolve_device(self.settings.trainer.device)
 
 
-Answer = tuple[State, str] | tuple[State, str, Remedy]  # what was found, and what helps
+Answer = tuple[State, str] | tuple[State, str, Remedy]  # state, facts and remedy
 Find = Callable[[Setup], Answer]
 
 
@@ -144,9 +147,9 @@ CHECKS: dict[str, tuple[Find, str, Remedy]] = {}  # in the order of this file
 
 
 def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
-    """Register a function as the check of this name.
+    """Register a function as the check with this name.
 
-    needs: the check without whose success it cannot be asked.  helps: the remedy for an error that nobody expected.
+    needs: the check that must pass first.  helps: the remedy for an unexpected error.
     """
 
     def register(find: Find) -> Find:
@@ -164,19 +167,19 @@ def doctor(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> DoctorResult:
-    """Check the machine, the packages, the settings, the data file and one small step of the configured model.
+    """Check the machine, packages, settings, data file and one small step of the configured model.
 
-    The arguments are those of ``train``; nothing is trained and nothing is written.  Without a data file the step reads
-    what comes with the package.  What is wrong becomes a line that says what helps, and never an exception.
+    The arguments are as in ``train``; nothing is trained or written.  Without a data file the step reads the bundled
+    excerpt.  Returns a line with a remedy for every problem, in place of an exception.
     """
-    # Building a model sets the precision of products, the threads and the random numbers: they are given back.
+    # Building a model sets matmul precision, threads and random state, which are restored here.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with subscribe(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
         setup = Setup(ConfigLayers.of(settings, {**sections, "data": data}, preset))
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:
-                lines += _answers(name, setup)
+                lines += _run_check(name, setup)
                 bar.advance(1, name)
         finally:
             torch.set_float32_matmul_precision(precision)
@@ -184,18 +187,18 @@ def doctor(
         return DoctorResult(tuple(lines))
 
 
-def _answers(name: str, setup: Setup) -> list[DoctorLine]:
-    """The answer of one check; several lines where it names several mistakes."""
+def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
+    """Run one check, and return a line, or several for several errors."""
     find, needs, helps = CHECKS[name]
     if needs in setup.unknown:
         setup.unknown.add(name)
-        again = f"{Command('doctor')} again, once that line is ok"
-        return [DoctorLine(name, "warn", f"not checked: it needs the line {needs}", again)]
+        again = f"run {Command('doctor')} again once that line is ok"
+        return [DoctorLine(name, "warn", f"this check waits for the line {needs}", again)]
     try:
         lines = [DoctorLine(name, *find(setup))]
     except SocialxError as error:
-        found = [(each.sentence(), each.remedy) for each in error.messages]
-        lines = [DoctorLine(name, "fail", what, remedy or helps) for what, remedy in found]
+        problems = [(message.sentence(), message.remedy) for message in error.messages]
+        lines = [DoctorLine(name, "fail", problem, remedy or helps) for problem, remedy in problems]
     except Exception as error:  # noqa: BLE001 - whatever a machine does wrong is what is asked for
         lines = [DoctorLine(name, "fail", _in_short(error), helps)]
     if lines[0].state == "fail":
@@ -208,47 +211,47 @@ def _answers(name: str, setup: Setup) -> list[DoctorLine]:
 
 @check("machine")
 def _machine(setup: Setup) -> Answer:
-    """No more threads of torch than cores."""
+    """Check that torch has at most as many threads as cores."""
     cores, threads = usable_cores(), torch.get_num_threads()
-    with suppress(SettingsError):  # which has a line of its own
+    with suppress(SettingsError):  # reported by the settings check
         threads = setup.settings.trainer.threads or threads
     model = cpu_field("model name") or platform.processor() or platform.machine()
     system = f"{platform.system()} {platform.release().partition('-')[0]}"
-    found = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {counted(cores, 'usable core')}"
+    facts = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {counted(cores, 'usable core')}"
     if threads > cores:
-        slow = f"{found}; torch takes {threads} threads, and threads that share a core wait for each other"
-        return "warn", slow, f"{Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
-    return "ok", f"{found}, {counted(threads, 'thread')} of torch"
+        slow = f"{facts}; torch takes {threads} threads, and threads that share a core wait for each other"
+        return "warn", slow, f"use {Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
+    return "ok", f"{facts}, {counted(threads, 'thread')} of torch"
 
 
 @check("packages", helps="install socialx again with pip")
 def _packages(setup: Setup) -> Answer:
-    """Packages that are there, and their versions."""
+    """Report installed packages and versions."""
     others = ", ".join(f"{name} {version(name)}" for name in ("xlstm", "numpy", "h5py", "pandas"))
     return "ok", f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
 
 
-@check("settings", helps="correct it there")
+@check("settings", helps="correct the setting")
 def _settings(setup: Setup) -> Answer:
-    """Settings that load, fit together and have an effect."""
+    """Check that the settings load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
     refuse_conflicts(settings)
     values, defaults, without = flat(settings), flat(Settings()), unread(settings)
-    named = [key for key, place in loaded.origin.items() if place != DEFAULT]
-    # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
+    named = [key for key, source in loaded.origin.items() if source != DEFAULT]
+    # A run's settings file names every setting, so default values there do not count.
     if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
         listed = ", ".join(str(Argument(key)) for key in idle)
-        return "warn", f"no effect on this model: {', '.join(idle)}", f"leave out {listed}"
+        return "warn", f"settings have no effect on this model: {', '.join(idle)}", f"leave out {listed}"
     return "ok", f"{len(named)} of {len(values)} are set; they fit together and have an effect"
 
 
 @check("device", "settings", OTHER_DEVICE)
 def _device(setup: Setup) -> Answer:
-    """The device that is asked for."""
+    """Check the requested device."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
-    reason, remedy = (no_code(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
+    reason, remedy = (no_code(torch.device("cuda", 0)), "install another torch") if available else _why_no_gpu()
     try:
         device = setup.device
     except SettingsError as error:
@@ -263,12 +266,12 @@ def _device(setup: Setup) -> Answer:
         return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {built}"
     if not available and not has_nvidia():
         build = " (this torch is a build for the CPU)" if built is None else ""
-        return "ok", f"no CUDA device: everything runs on the CPU{build}"
+        return "ok", f"everything runs on the CPU, without a CUDA device{build}"
     return "warn", f"there is an NVIDIA GPU or driver, but no CUDA device: {reason}", remedy
 
 
-def _why_no_card() -> tuple[str, str]:
-    """Why torch sees no CUDA device, and what helps."""
+def _why_no_gpu() -> tuple[str, str]:
+    """Return why CUDA is unavailable in torch, and a remedy."""
     if torch.version.cuda is None:
         return "this torch is a build for the CPU", "install the build of torch for CUDA, which PyPI has for Linux"
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -276,12 +279,12 @@ def _why_no_card() -> tuple[str, str]:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
-        return _in_short(error), "nvidia-smi says whether the driver works"
-    return "torch finds none", "nvidia-smi lists the cards"
+        return _in_short(error), "run nvidia-smi to test the driver"
+    return "torch finds no GPU", "run nvidia-smi to list the GPUs"
 
 
 def has_nvidia() -> bool:
-    """Whether the machine has a driver, or the device of a card."""
+    """Return whether the machine has an NVIDIA driver or GPU."""
     return bool(_driver()) or sees_card()
 
 
@@ -295,7 +298,7 @@ def _driver() -> str:
 
 @check("precision", "device", OTHER_DEVICE)
 def _precision(setup: Setup) -> Answer:
-    """A precision that the device computes in."""
+    """Check that the device supports the precision in hardware."""
     device, trainer, products = setup.device, setup.settings.trainer, ""
     used = resolve_precision(trainer.precision, device)
     if device.type == "cuda":
@@ -304,24 +307,22 @@ def _precision(setup: Setup) -> Answer:
     else:
         bf16 = bool(CPU_BF16 & set((cpu_field("flags") or cpu_field("Features")).split()))
     auto = resolve_precision("auto", device).name
-    found = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16"
+    facts = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16"
     if used.name == "bf16-mixed" and not bf16:
-        return "warn", f"{found} is emulated, which is slow", Argument("trainer.precision", auto)
-    return "ok", f"{found} {'in hardware' if bf16 else 'is emulated'}"
+        return "warn", f"{facts} is emulated, which is slow", f"use {Argument('trainer.precision', auto)}"
+    return "ok", f"{facts} {'in hardware' if bf16 else 'is emulated'}"
 
 
-@check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
-def _room(setup: Setup) -> Answer:
-    """A GiB of memory on host and device, and of disk."""
+@check("memory and disk", "device", f"use a readable folder, or {Argument('trainer.device', 'cpu')}")
+def _free_space(setup: Setup) -> Answer:
+    """Check for a GiB free in memory, on host and device, and on disk."""
     memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
-    parts = [f"{place}: {'not known' if count is None else f'{_size(count)} free'}" for place, count in free.items()]
-    low = {place for place, count in free.items() if count is not None and count < LOW_BYTES}
-    saving = (
-        f"{Argument('model.activation_checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
-    )
-    helps = [f"end other programs; {saving}"] if low & set(memory) else []
-    helps += [f"make room, or {Argument('trainer.run_dir', 'FOLDER')} on another disk"] if "this folder" in low else []
+    parts = [f"{name}: {'not known' if count is None else f'{_size(count)} free'}" for name, count in free.items()]
+    low = {name for name, count in free.items() if count is not None and count < LOW_BYTES}
+    saving = f"{Argument('model.activation_checkpointing', True)} and a smaller {Argument('loader.batch_size')}"
+    helps = [f"end other programs, or use {saving}"] if low & set(memory) else []
+    helps += [f"make room, or use {Argument('trainer.run_dir', 'FOLDER')} elsewhere"] if "this folder" in low else []
     return ("warn", ", ".join(parts), "; ".join(helps)) if low else ("ok", ", ".join(parts))
 
 
@@ -330,13 +331,13 @@ def _room(setup: Setup) -> Answer:
 
 @check("data", "device", "convert its source again")
 def _data(setup: Setup) -> Answer:
-    """A file that can be read and cut into windows."""
+    """Check that the file is readable and yields windows."""
     settings, device = setup.settings, setup.device
     section = settings.data
     path, length = section.path, section.lookback + section.horizon
     if path is None:
-        helps = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-        return "ok", "no file is given", helps
+        helps = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+        return "ok", "a data file was not given", helps
     names = tuple(dict.fromkeys([*settings.data.targets, *(settings.data.inputs or ())]))
     stores = [open_store(path, name, settings.data.days) for name in names]
     first = stores[0]
@@ -345,24 +346,24 @@ def _data(setup: Setup) -> Answer:
     for store in stores:  # a damaged part of the file shows when it is read
         store.read(slice(0, length))
         store.read(slice(rows - length, rows))
-    mode = with_mode(loading_of(settings), path, first, len(names), device).mode
+    mode = with_mode(make_loading(settings), path, first, len(names), device).mode
     free = free_bytes(device)
     room = "" if free is None else f" of {_size(free)} free on {device}"
     series = f"{_size(series_bytes(rows, sensors, len(names)))}{room}: loader mode {mode}"
     cut = " / ".join(f"{count:,}" for count in windows.counts.values())
-    what = f"{path}: {counted(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
-    return "ok", f"{what}; the series is {series}"
+    facts = f"{path}: {counted(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
+    return "ok", f"{facts}; the series is {series}"
 
 
-# What computes
+# The model
 
 
 @check("one step", "device", OTHER_STEP)
 def _step(setup: Setup) -> Answer:
-    """A finite step of the model, all on one device: one forward and backward pass for one window."""
+    """Check one forward and backward pass for one window: finite, and all on one device."""
     settings, device, path = setup.settings, setup.device, setup.settings.data.path
     if path is None or "data" in setup.unknown:
-        settings, path = _of_the_excerpt(settings), EXCERPT
+        settings, path = _use_excerpt(settings), EXCERPT
     data = _first_rows(settings, path, device)
     experiment = build(settings, data)
     start = torch.zeros(1, dtype=torch.int64, device=device)
@@ -383,27 +384,27 @@ def _step(setup: Setup) -> Answer:
     (output.float() - example.target.values).abs().mean().backward()
     parts = {f"gradient of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
     broken = [name for name, part in {"forecast": output, **parts}.items() if not part.isfinite().all()]
-    ran = what_computes(experiment) if device.type == "cuda" else what_computes(experiment).partition(", ")[0]
+    ran = describe_compute(experiment) if device.type == "cuda" else describe_compute(experiment).partition(", ")[0]
     network = counted(len(data.sensors.ids), "sensor")
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
     network += " of the readings that come with socialx" if path == EXCERPT else ""
     if broken or not parts:
-        what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
+        problem = f"{ran}: {broken[0] + ' is not finite' if broken else 'all gradients are lacking'}, for {network}"
         exact = f"{Argument('model.backend', 'reference')} or {Argument('trainer.precision', '32-true')}"
-        return "fail", what, f"{exact} tells whether implementation or precision do it"
+        return "fail", problem, f"try {exact}, to tell implementation from precision"
     count = sum(p.numel() for p in model.parameters())
     return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
 
 
-def _of_the_excerpt(settings: Settings) -> Settings:
-    """The same settings for the readings that come with the package; a list of roads names sensors of another file."""
+def _use_excerpt(settings: Settings) -> Settings:
+    """Return the settings for the bundled excerpt, without roads, which name sensors of another file."""
     data = settings.data.model_copy(update={"path": EXCERPT, "targets": (SPEED,), "inputs": None})
     pooling = settings.pooling.model_copy(update={"distances": None})
     return settings.model_copy(update={"data": data, "pooling": pooling})
 
 
 def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset:
-    """The rows of the first window as a data set, so that no file takes long; the moments are those of these rows."""
+    """Return the rows of the first window as a small data set, scaled by these rows."""
     section, store = settings.data, open_store(path, settings.data.targets[0])
     last = int(store.seconds[section.lookback + section.horizon - 1])
     # A square matrix of distances has no ids: it fits all sensors.
@@ -418,11 +419,11 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
         split_method=None,
         days=last // DAY_S - int(store.seconds[0]) // DAY_S + 1,
         sensors=fewer,
-        train_climatology_days=met_by(settings),
+        train_climatology_days=choose_climatology_days(settings),
     )
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), path)
-    except SocialxError:  # no reading on these days, which a step does not need
+    except SocialxError:  # a step needs no observations
         moments = [MeanStd(0.0, 1.0)] * len(data.stores)
     return replace(data, moments=dict(zip(data.stores, moments, strict=True)))
 
@@ -430,23 +431,23 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
 # Other processes
 
 
-@check("worker", "settings", Argument("loader.mode", "sharded"))
+@check("worker", "settings", f"use {Argument('loader.mode', 'sharded')}")
 def _worker(setup: Setup) -> Answer:
-    """A process that makes batches, and room for them."""
+    """Check that a worker process makes batches, with enough shared memory."""
     numbers = TensorDataset(torch.arange(4.0))
-    try:  # a generator of its own: that of the process stays as it is
+    try:  # a separate generator leaves the random state of the process unchanged
         loader = DataLoader(numbers, 4, num_workers=1, timeout=WORKER_S, generator=torch.Generator())
         (batch,) = next(iter(loader))
-    except (RuntimeError, OSError) as error:  # what torch and the system say where a process does not start or answer
+    except (RuntimeError, OSError) as error:  # errors of a process that fails to start or answer
         state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
-        without = f"{Argument('loader.mode', 'sharded')} needs no workers"
+        without = f"use {Argument('loader.mode', 'sharded')}, which needs no workers"
         return state, f"a worker process gave no batch ({_in_short(error)})", without
-    found = f"a worker process started and passed a batch of {len(batch)} on"
+    facts = f"a worker process started and passed a batch of {len(batch)} on"
     shared = Path("/dev") / "shm"
     if shared.is_dir() and (size := shutil.disk_usage(shared).total) < SHARED_BYTES:
-        without = f"{Argument('loader.mode', 'sharded')} needs none; a container has more with shm-size=1g"
-        return "warn", f"{found}, through {shared}, which has {_size(size)}", without
-    return "ok", found
+        without = f"use {Argument('loader.mode', 'sharded')}, or start the container with shm-size=1g"
+        return "warn", f"{facts}, through {shared}, which has {_size(size)}", without
+    return "ok", facts
 
 
 def _size(count: int) -> str:

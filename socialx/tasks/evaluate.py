@@ -1,4 +1,4 @@
-"""``evaluate``: runs and reference forecasts -> their scores under one protocol."""
+"""``evaluate``: runs and baselines -> scores under one protocol."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import check_outputs, inputs_of
-from socialx.tasks.scored_split import ScoredSplit, about, scored_split
-from socialx.tasks.train import Run, names_of
+from socialx.tasks.outputs import check_outputs, list_inputs
+from socialx.tasks.scored_split import ScoredSplit, load_scored_split, metadata
+from socialx.tasks.train import Run, run_names
 
 
 @with_help
@@ -69,38 +69,38 @@ def evaluate(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Evaluation:
-    """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a split.
+    """Score runs, baselines, or both by MAE, RMSE, MAPE and R2 over every window of a split.
 
-    Of files of forecasts, as ``predict`` writes them, only windows that all forecast are scored.  data: another file
-    than the runs' own; the split ``all`` is for one that they were not trained on.  Scores are computed in float32
-    unless ``trainer={"precision": ...}`` says otherwise.  ``Evaluation`` holds what is asked for beside them.
+    Files of forecasts, as ``predict`` writes, are scored on the windows that all files forecast.  data: a file in place
+    of the runs' own data; combine new data with the split ``all``.  settings, sections: as in ``train``.  Scores are
+    computed in float32 unless ``trainer={"precision": ...}`` sets another precision.
 
-    Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
-    with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.
+    Raises SettingsError for an empty request, for runs with different windows, and for ``climatology_days`` with a run
+    that lacks a climatology; SocialxError for a run that lacks the requested intervals.
     """
     with subscribe(progress), ExitStack() as stack:
-        names, by, known = names_of(runs), names_in(by), _days_in(climatology_days)
-        _check(names, baselines, by, compare, drift, save_forecasts)
-        of_runs = {"climatology_days": known, "intervals": intervals, "drift": drift}
-        files = _forecast_files(names, next((name for name, asked in of_runs.items() if asked), None))
+        names, by, days = run_names(runs), names_in(by), _parse_days(climatology_days)
+        _check_arguments(names, baselines, by, compare, drift, save_forecasts)
+        run_options = {"climatology_days": days, "intervals": intervals, "drift": drift}
+        files = _forecast_files(names, next((name for name, asked in run_options.items() if asked), None))
         layers = ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
-        scored = scored_split([name for name in names if name not in files], layers, split, start, end, files)
-        if known:
+        scored = load_scored_split([name for name in names if name not in files], layers, split, start, end, files)
+        if days:
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.experiment))
         scored.data.note_clock(by)
         models = (scored.baselines() if baselines else {}) | scored.models()
-        saved = {} if save_forecasts is None else {names[0]: _saved(stack, Path(save_forecasts), names[0], scored)}
+        saved = {} if save_forecasts is None else {names[0]: _writer(stack, Path(save_forecasts), names[0], scored)}
         compared = names if compare else []
-        scores, beside = _in_one_pass(scored, models, by, compared, intervals, drift, saved)
+        scores, beside = _score_models(scored, models, by, compared, intervals, drift, saved)
         protocol = scored.protocol
         results = published_scores(protocol, split) if baselines else ()
-        known_too = scored.with_known_days(known, frozen=bool(results))
-        return Evaluation(split, protocol, scores, results, known_too, **beside, inputs=tuple(inputs_of(layers, names)))
+        extra = scored.score_climatology_days(days, frozen=bool(results))
+        return Evaluation(split, protocol, scores, results, extra, **beside, inputs=tuple(list_inputs(layers, names)))
 
 
-def _in_one_pass(
+def _score_models(
     scored: ScoredSplit,
     models: Mapping[str, nn.Module],
     by: Sequence[str],
@@ -109,13 +109,13 @@ def _in_one_pass(
     drift: bool,
     saved: Mapping[str, Metric],
 ) -> tuple[dict[str, ModelScores], dict[str, Any]]:
-    """The scores of the models, and the fields of ``Evaluation`` that are asked for beside them.
+    """Score the models in one pass, and return scores and the extra fields of ``Evaluation``.
 
-    compared: two runs, or none.  saved: the question that saves forecasts, by the name of its run.
+    compared: two runs, or empty.  saved: the metric that saves forecasts, by run name.
     """
     data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
-    runs, issued_on = scored.experiments, data.calendar.day(scored.issued)
-    begun_on = data.calendar.day(scored.issued + 60 * minutes)
+    runs, issued_on = scored.experiments, data.calendar.day(scored.origins)
+    begun_on = data.calendar.day(scored.origins + 60 * minutes)
     scores = {name: scored.scores() for name in models}
     errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
     days = {name: DailyErrors(issued_on, data.horizon, device) for name in compared}
@@ -124,37 +124,37 @@ def _in_one_pass(
     run_metrics_per_model(
         models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, saved
     )
-    found = {name: ModelScores.from_scores(each.compute(), scored.protocol) for name, each in scores.items()}
+    scored_models = {name: ModelScores.from_scores(metric.compute(), scored.protocol) for name, metric in scores.items()}
     for run in runs:
         for target in data.targets:
-            overall = found[run].overall(target)
+            overall = scored_models[run].overall(target)
             refuse_overflow(run, overall.mae if overall.count else 0.0)
-    divided = {name: each.compute() for name, each in errors.items()}
-    covered = {name: each.compute(minutes) for name, each in inside.items()}
-    return found, {
+    divided = {name: metric.compute() for name, metric in errors.items()}
+    covered = {name: metric.compute(minutes) for name, metric in inside.items()}
+    return scored_models, {
         "by": {name: {key: rows[key] for key in by} for name, rows in divided.items()},
-        "coverage": {name: dict(zip(data.targets, each, strict=True)) for name, each in covered.items()},
-        "difference": difference(days, minutes, _start_among(scored)) if days else None,
-        "drift": {name: each.compute(_stuck_at_the_end(scored)) for name, each in daily.items()},
+        "coverage": {name: dict(zip(data.targets, metric, strict=True)) for name, metric in covered.items()},
+        "difference": difference(days, minutes, _find_start_run(scored)) if days else None,
+        "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in daily.items()},
     }
 
 
 @dataclass
 class ForecastWriter:
-    """Hands every batch to a writer, without the windows that pad the last one; left: windows still to come."""
+    """A metric that passes every batch to a writer, without padding.  left: the windows still to come."""
 
     write: Callable[[np.ndarray, np.ndarray], None]
     left: int
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] of the next batch; the device is waited for."""
+        """Write a forecast [B,P,N,G] with its targets; waits for the device."""
         real = slice(0, self.left)
         self.left -= min(self.left, len(forecast))
         truth = torch.where(target.valid, target.values, torch.nan)
         self.write(forecast[real].float().cpu().numpy(), truth[real].cpu().numpy())
 
 
-def _check(
+def _check_arguments(
     runs: Sequence[str],
     baselines: bool,
     by: Sequence[str],
@@ -162,68 +162,67 @@ def _check(
     drift: bool,
     save_forecasts: str | Path | None,
 ) -> None:
-    """Raise SettingsError where nothing is to be scored, or not what is asked for."""
+    """Raise SettingsError for an empty request or conflicting arguments."""
     if not runs and not baselines:
         file = Argument("data.path", "FILE.h5")
-        options = f"name a run folder, or {Argument('baselines', True)} with {file}, or both"
-        raise SettingsError("evaluate", "nothing to score", options)
+        options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
+        raise SettingsError("", "evaluate needs runs or baselines to score", options)
     if unknown := [name for name in by if name not in BY]:
-        raise SettingsError(Argument("by", unknown[0]), f"not one of {', '.join(BY)}", "choose from these")
+        raise SettingsError("", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}")
     if compare and len(set(runs)) != 2:
-        raise SettingsError(Argument("compare", True), "it compares two runs", "name two run folders")
+        raise SettingsError("", f"{Argument('compare', True)} needs two runs", "name two run folders")
     if drift and not runs:
         raise SettingsError("", f"{Argument('drift')} needs a trained run", "name a run folder")
     if save_forecasts is not None:
         if len(runs) != 1:
-            raise SettingsError(
-                Argument("save_forecasts", save_forecasts), "it takes the forecasts of one run", "name one run folder"
-            )
+            problem = f"{Argument('save_forecasts', save_forecasts)} needs exactly one run"
+            raise SettingsError("", problem, "name one run folder")
         check_scored(Path(save_forecasts))
 
 
-def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
-    """Those of the names that are of files of forecasts; SettingsError where all are, and this argument is of runs."""
+def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
+    """Return the names of forecast files.  Raises SettingsError where ``run_option`` needs a run among the names."""
     files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
-    if of_runs and names and len(files) == len(names):
-        raise SettingsError("", f"{Argument(of_runs)} needs a run, not only files of forecasts", "name a run folder")
+    if run_option and names and len(files) == len(names):
+        raise SettingsError("", f"{Argument(run_option)} needs a run, not only files of forecasts", "name a run folder")
     return files
 
 
 def _check_climatologies(trained: Mapping[str, Trained]) -> None:
-    """SettingsError where the model of a run has no climatology."""
-    for run, each in trained.items():
-        if not each.past_days:
-            helps = f"train it with {Argument('model.climatology', True)}"
-            raise SettingsError(Argument("climatology_days"), f"{run} was trained without a climatology", helps)
+    """Raise SettingsError where a run lacks a climatology."""
+    for run, facts in trained.items():
+        if not facts.past_days:
+            helps = f"train the run with {Argument('model.climatology', True)}"
+            raise SettingsError("", f"{Argument('climatology_days')} needs a climatology, which {run} lacks", helps)
 
 
-def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
-    """Numbers of days that are known, None: all; SettingsError for what is none."""
-    several = known if isinstance(known, str) else map(str, known if isinstance(known, Iterable) else [known])
+def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
+    """Return numbers of climatology days; None means all.  Raises SettingsError for other text."""
+    several = days if isinstance(days, str) else map(str, days if isinstance(days, Iterable) else [days])
     texts = names_in(several)
     words = {"all": None, "trained": UNTIL_TRAINED}
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):
-            wrong = f"neither a number of days nor {' or '.join(words)}"
-            raise SettingsError(Argument("climatology_days", text), wrong, "for example 0,7,all")
+            wrong = f"{Argument('climatology_days', text)} must be a number of days, {' or '.join(words)}"
+            raise SettingsError("", wrong, f"use for example {Argument('climatology_days', '0,7,all')}")
     return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
 
 
-def _stuck_at_the_end(scored: ScoredSplit) -> dict[str, float]:
-    """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
-    store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.places)[1].max())
+def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:
+    """Return the sensors that repeat one value on the last scored day, with the hours."""
+    store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.indices)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
     return stuck_sensors(store.within(rows))
 
 
-def _start_among(scored: ScoredSplit) -> str:
-    """The run from which the training of another one started, by their settings; empty: there is none."""
+def _find_start_run(scored: ScoredSplit) -> str:
+    """Return the run that another run was fine-tuned from, by the settings, or an empty string."""
     names = {os.path.realpath(name): name for name in scored.experiments}
     starts = (experiment.settings.trainer.init_from for experiment in scored.experiments.values())
     return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")
 
 
-def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
-    """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
-    known = about(scored.data, scored.split, scored.places, run)
-    return ForecastWriter(stack.enter_context(scored_writer(path, known)), len(known.origin))
+def _writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
+    """Return the metric that saves all forecasts of a run; the file is complete when the stack ends."""
+    facts = metadata(scored.data, scored.split, scored.indices, run)
+    return ForecastWriter(stack.enter_context(scored_writer(path, facts)), len(facts.origin))

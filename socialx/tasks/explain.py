@@ -1,4 +1,4 @@
-"""``explain``: where a run errs, and the attention weights of its social layers."""
+"""``explain``: errors of a run, and attention weights in its social layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
-from socialx.tasks.scored_split import ScoredSplit, scored_split
+from socialx.tasks.scored_split import ScoredSplit, load_scored_split
 from socialx.tasks.train import Run
 
 
@@ -48,20 +48,20 @@ def explain(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Explanation:
-    """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
+    """Break down the errors of a run by horizon, hour, weekday and sensor, and average its attention weights.
 
-    Also the errors of two reference forecasts.  The other arguments are those of ``evaluate``.  The attention weights
-    are means over 8 batches of the split.
+    The result includes two baselines for comparison.  Attention weights are means over 8 batches of the split.  data,
+    settings, sections: as in ``evaluate``.  Raises SettingsError and SocialxError as ``evaluate`` does.
     """
     with subscribe(progress):
         name, layers = str(run), ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
-        scored = scored_split([name], layers, split, start, end)
+        scored = load_scored_split([name], layers, split, start, end)
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
         dataset.note_clock(("hour",))
-        where = None if geojson is None else sensor_places(dataset.sensors, dataset.store.path)
+        locations = None if geojson is None else sensor_places(dataset.sensors, dataset.store.path)
         with when_memory_runs_out(scored.experiment):
-            baselines = {each: forecast for each, forecast in scored.baselines().items() if each != ZEROS_COPIED}
+            baselines = {key: forecast for key, forecast in scored.baselines().items() if key != ZEROS_COPIED}
             errors, weights = scored.errors(), AttentionWeights(model)
             with weights.sample_batches(len(scored.loader)):
                 run_metrics(model, scored.loader, precision, errors, name=f"explain {name}")
@@ -71,26 +71,26 @@ def explain(
         for baseline, running in of_baselines.items():
             rows = running.compute()
             references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
-        explanation = explanation_of(name, scored, errors.compute(), weights.compute(), references)
-        if geojson is not None and where is not None:
-            write_explanation(explanation, where, Path(geojson))
-            note(Message("", f"wrote {geojson}: {len(where)} of {len(dataset.sensors.ids)} sensors"))
+        explanation = make_explanation(name, scored, errors.compute(), weights.compute(), references)
+        if geojson is not None and locations is not None:
+            write_explanation(explanation, locations, Path(geojson))
+            note(Message("", f"wrote {geojson}: {len(locations)} of {len(dataset.sensors.ids)} sensors"))
         if plot is not None:
             plot_explanation(explanation, Path(plot))
             note(Message("", f"drew {plot}"))
         return explanation
 
 
-def explanation_of(
+def make_explanation(
     run: str,
     scored: ScoredSplit,
     errors: Breakdown,
     layers: list[LayerWeights],
     references: Mapping[str, ReferenceErrors] | None = None,
 ) -> Explanation:
-    """The errors and weights of the pass of a run as an explanation; SocialxError where they are not finite."""
+    """Return errors and attention weights as an Explanation.  Raises SocialxError for non-finite values."""
     data, settings, (total,) = scored.data, scored.experiments[run].settings, errors["all"]
-    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.split, scored.places))
+    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.split, scored.indices))
     refuse_overflow(run, np.array([row.mae if row.count else 0.0 for row in errors["sensor"]], float))
     for layer in layers:
         refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)
@@ -110,7 +110,7 @@ def explanation_of(
         by_hour=errors["hour"],
         by_weekday=tuple(replace(row, key=day) for day, row in enumerate(errors["weekday"])),
         sensors=sensor_errors(data.sensors, errors["sensor"], layers),
-        layers=tuple(each.layer for each in layers),
+        layers=tuple(layer.layer for layer in layers),
         no_pooling=no_pooling,
         protocol=scored.experiments[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
         references=references or {},

@@ -1,4 +1,4 @@
-"""``export`` and ``load_model``: a run -> a file that forecasts without socialx, or a module that takes arrays."""
+"""``export`` and ``load_model``: a run -> a file that forecasts without socialx, or a torch module."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from socialx.tasks.train import Run
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import open_run
 
-# What an exported model computes in; whoever loads it chooses the device.
-KNOWN_DAYS = 20 * 366  # whose holidays and clock changes an exported model knows, after the data
+# The settings of every exported model; the loader chooses the device.
+KNOWN_DAYS = 20 * 366  # days after the data with known holidays and clock changes
 FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.backend": "fused"}
 
 
 @dataclass(frozen=True, repr=False)
 class Export(ResultRepr):
-    """An exported model: where it is, torch, onnx or safetensors, its size, and what the file says of itself."""
+    """An exported model: path, format (torch, onnx or safetensors), size and metadata."""
 
     path: Path
     format: str
@@ -54,7 +54,7 @@ class Export(ResultRepr):
     about: dict[str, Any]
 
     def headline(self) -> str:
-        """One line: the format, what it forecasts, and the size."""
+        """Return one line: format, forecast and size."""
         about = self.about
         targets = ", ".join(f"{name} ({unit})" for name, unit in about["targets"].items())
         steps = f"{about['horizon']} steps of {about['step_minutes']} min from {about['lookback']}"
@@ -74,17 +74,17 @@ def export(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Export:
-    """Write the model of a run as a file that needs no socialx: a torch program, ONNX, or its weights.
+    """Write the model of a run to a file that works without socialx: a torch program, ONNX, or weights.
 
     data: a file of the run's network, by default the run's own; a run without weights per sensor can be exported for
-    another network.  A torch program and ONNX compute what ``predict`` computes, in float32, for any number of windows;
-    docs/export.md says what they take.  Raises SettingsError for an unknown format, and SocialxError for an output that
-    exists, a package that is missing, and a model that cannot be exported.
+    another network.  A torch program and ONNX forecast exactly as ``predict``, in float32, for any number of windows;
+    docs/export.md lists the inputs.  Raises SettingsError for an unknown format, and SocialxError for an existing
+    output, a missing package, and a model that cannot be exported.
     """
     with subscribe(progress):
         path = run.path if isinstance(run, Run) else Path(run)
         output = Path(output)
-        kind = _format(output, format)
+        kind = _choose_format(output, format)
         layers = ConfigLayers.of(settings, {**sections, "data": data})
         check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
         for name in ("onnx", "onnxscript") if kind == "onnx" else ():
@@ -93,15 +93,15 @@ def export(
             except ImportError:
                 install = "pip install 'socialx[onnx]', or write .pt2"
                 raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
-        for key in sorted(FIXED):  # settings of this call that would have no effect on what is written
+        for key in sorted(FIXED):  # settings that an export ignores
             if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
-                raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
+                raise SettingsError("", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out")
         with work("export", 3, "steps") as bar:
-            of_run = open_run(path)
-            experiment, _ = load_trained(of_run, layers.over(FIXED), split=False)
-            about = _about(experiment, of_run.protocol)
+            opened = open_run(path)
+            experiment, _ = load_trained(opened, layers.over(FIXED), split=False)
+            about = _describe_export(experiment, opened.protocol)
             bar.advance()
-            graph = None if kind == "safetensors" else _graph(experiment, kind, path)
+            graph = None if kind == "safetensors" else _trace_graph(experiment, kind, path)
             bar.advance()
             with atomic_write(output) as temporary:
                 if graph is None:
@@ -122,31 +122,31 @@ def load_model(
     settings: Settings | ConfigLayers | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> ExportModel:
-    """The trained model of a run as a torch module, ready to forecast from arrays.
+    """Return the trained model of a run as a torch module that forecasts from arrays.
 
-    Its ``batch`` makes from arrays what its ``model`` takes; called, it takes the tensors of an exported program
-    (docs/export.md).  Raises SocialxError as ``predict`` does.
+    ``batch`` turns arrays into the input of ``model``.  Calling the module takes the tensors of an exported program
+    (docs/export.md).  data, settings, sections: as in ``predict``.  Raises SocialxError as ``predict`` does.
     """
     path = run.path if isinstance(run, Run) else Path(run)
     experiment, _ = load_trained(path, ConfigLayers.of(settings, {**sections, "data": data}), split=False)
     return export_model(experiment).to(experiment.precision.device).eval()
 
 
-def _format(output: Path, format: str | None) -> str:
-    """The format that is asked for, or that of the suffix."""
+def _choose_format(output: Path, format: str | None) -> str:
+    """Return the requested format, or the format for the suffix."""
     if format is not None:
         if format not in FORMATS:
-            raise SettingsError(Argument("format", format), "no format of an export", f"choose {', '.join(FORMATS)}")
+            raise SettingsError("", f"{Argument('format', format)} is unknown", f"choose {', '.join(FORMATS)}")
         return format
     for name, suffix in FORMATS.items():
         if output.suffix.lower() == suffix:
             return name
     remedy = f"name it {', '.join(FORMATS.values())}, or add {Argument('format')}"
-    raise SettingsError(output, f"no format ends in {output.suffix!r}", remedy)
+    raise SettingsError(output, f"the suffix {output.suffix!r} belongs to no format", remedy)
 
 
-def _about(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
-    """What the file says of itself; trained: the protocol of the run."""
+def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
+    """Return the metadata of the file.  trained: the protocol of the run."""
     data = experiment.data
     local = {} if data.store.local_zone is None else {"local_zone": data.store.local_zone}
     return {
@@ -167,44 +167,44 @@ def _about(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
     }
 
 
-def _graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
-    """The model and what is around it as a graph of torch or ONNX."""
+def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
+    """Return the model with pre- and postprocessing as a torch or ONNX graph."""
     model = experiment.model
     tensors = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if kind == "onnx" and tensors > ONNX_BYTES:
-        large = f"its tensors are {tensors / (1 << 30):.1f} GiB, and one ONNX file takes {ONNX_BYTES / (1 << 30):.1f}"
+        large = f"the tensors take {tensors / (1 << 30):.1f} GiB, and one ONNX file holds {ONNX_BYTES / (1 << 30):.1f}"
         raise SocialxError(run, large, "export it as .pt2")
     try:
-        with _quietly():
+        with _silence_torch():
             program = traced(export_model(experiment))
             return as_onnx(program, INPUTS, OUTPUT) if kind == "onnx" else program
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:160]
-        remedy = "export its weights as .safetensors"
-        raise SocialxError(run, f"cannot be exported as {kind} ({reason})", remedy) from error
+        remedy = "export the weights as .safetensors"
+        raise SocialxError(run, f"the model cannot be exported as {kind} ({reason})", remedy) from error
 
 
 def export_model(experiment: Experiment) -> ExportModel:
-    """The model of a problem with the calendar and the missing values of its file around it."""
+    """Return the model with the calendar and missing-value codes of the file."""
     data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    known = data.climatology_today if data.train_climatology_days else None
-    own = data.calendar.day(data.store.seconds)
-    days, changes = np.arange(own.min(), own.max() + KNOWN_DAYS), []
+    stats = data.climatology_today if data.train_climatology_days else None
+    file_days = data.calendar.day(data.store.seconds)
+    days, changes = np.arange(file_days.min(), file_days.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:
         begin = DAY_S * (int(days[0]) - 2)
         changes = [(begin, int(shifts(zone, np.array(begin))))]
         changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
     holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
-    return ExportModel(experiment.model, data.network, step_minutes, missing, not_negative, known, holidays, changes)
+    return ExportModel(experiment.model, data.network, step_minutes, missing, not_negative, stats, holidays, changes)
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what torch tells the authors of exporters: warnings, log lines, and a half-made graph on stderr."""
+def _silence_torch() -> Iterator[None]:
+    """Silence messages for authors of exporters: warnings, log lines, and a partial graph on stderr."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""A trained model as a file that other programs read: a program of torch, ONNX, or its weights as safetensors."""
+"""Writers for exported models: a torch program, ONNX, or weights as safetensors."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 FORMATS = {"torch": ".pt2", "onnx": ".onnx", "safetensors": ".safetensors"}  # name -> suffix
-ABOUT = "socialx"  # where a file says what it holds
+ABOUT = "socialx"  # metadata key in exported files
 OPSET = 18
 BOOL = 9  # onnx.TensorProto.BOOL
 ONNX_BYTES = 3 << 29  # torch writes the weights of a larger model into a second file
 
 
 def write_torch(path: Path, program: ExportedProgram, about: str) -> None:
-    """Write a program for ``torch.export.load``; about: a text in its extra file ``socialx.json``."""
+    """Write a program for ``torch.export.load``.  about: text for the extra file ``socialx.json``."""
     with path.open("wb") as file:
         torch.export.save(program, file, extra_files={f"{ABOUT}.json": about})
 
 
 def as_onnx(program: ExportedProgram, inputs: Sequence[str], output: str) -> torch.onnx.ONNXProgram:
-    """The program in ONNX, its first dimension being ``batch``; inputs and output: their names.
+    """Return the program in ONNX with ``batch`` as the first dimension.  inputs, output: tensor names.
 
-    Needs the packages onnx and onnxscript.  RuntimeError where ONNX lacks an operation.
+    Needs the packages onnx and onnxscript.  Raises RuntimeError where ONNX lacks an operation.
     """
     op: Any = import_module("onnxscript").opset18
 
     def log_sigmoid(x: Any) -> Any:
-        """torch writes log(sigmoid), of which onnxruntime makes -inf from -18 downwards."""
+        """Avoid log(sigmoid), which onnxruntime computes as -inf from -18 downwards."""
         return op.Neg(op.Softplus(op.Neg(x)))
 
     def cummax(x: Any, dim: int) -> Any:
-        """Over the last dimension, in place of an operation that ONNX lacks: the maximum of all that is not later."""
+        """Replace an operation that ONNX lacks: the cumulative maximum over the last dimension."""
         if dim not in (-1, len(x.shape) - 1):
             raise RuntimeError(f"cummax over dimension {dim}, not over the last one")
         last = op.Shape(x, start=-1)
@@ -48,7 +48,7 @@ def as_onnx(program: ExportedProgram, inputs: Sequence[str], output: str) -> tor
         top = op.ReduceMax(pairs, op.Constant(value_ints=[-1]), keepdims=0)
         return top, op.ArgMax(pairs, axis=-1, keepdims=0)
 
-    # Operations of torch in ONNX where torch has no translation, or one that loses digits.
+    # ONNX versions of torch operations that torch translates badly or not at all.
     aten = torch.ops.aten
     operations: dict[Callable, Callable] = {aten.log_sigmoid.default: log_sigmoid, aten.cummax.default: cummax}
     exported = torch.onnx.export(
@@ -61,17 +61,17 @@ def as_onnx(program: ExportedProgram, inputs: Sequence[str], output: str) -> tor
         custom_translation_table=operations,
         verbose=False,
     )
-    if exported is None:  # only where torch is given a path to write to
+    if exported is None:  # only if torch gets an output path
         raise RuntimeError("torch made no ONNX program")
     return exported
 
 
 def write_onnx(path: Path, program: torch.onnx.ONNXProgram, about: str) -> None:
-    """Write one ONNX file; about: a text in its metadata as ``socialx``."""
+    """Write one ONNX file.  about: text for the metadata key ``socialx``."""
     program.model.metadata_props[ABOUT] = about
     program.save(path)
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
-    """Write named tensors; about: a text in its metadata as ``socialx``."""
+    """Write named tensors.  about: text for the metadata key ``socialx``."""
     path.write_bytes(save({name: tensor.detach().clone() for name, tensor in tensors.items()}, {ABOUT: about}))

@@ -1,4 +1,4 @@
-"""Out of memory: one line that says how a step becomes smaller, with numbers got by halving."""
+"""Out of memory: one message with settings that make a step smaller, computed by halving."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from socialx.core.precision import is_out_of_memory
 from socialx.settings.conflicts import unread
 from socialx.tasks.build import Experiment
 
-# What makes a step smaller without another result, in the order in which to try it.
+# Settings that make a step smaller with the same result, in the order to try.
 TRAINING = ("encoder_batch", "accumulation", "activation_checkpointing")
-RESUMING = ("encoder_batch", "activation_checkpointing")  # a run goes on with its own batches
+RESUMING = ("encoder_batch", "activation_checkpointing")  # a resumed run keeps its batches
 SCORING = ("encoder_batch", "batch")
 
 
@@ -21,9 +21,9 @@ SCORING = ("encoder_batch", "batch")
 def when_memory_runs_out(
     experiment: Experiment, remedies: Sequence[str] = SCORING, windows: int | None = None
 ) -> Iterator[None]:
-    """Raise SocialxError with these remedies where the device or the host runs out of memory.
+    """Raise SocialxError with ``remedies`` where the device or the host runs out of memory.
 
-    windows: of a batch, by default those of the settings.  Tensors in the frames of the work are given up.
+    windows: windows per batch, by default from the settings.  Tensors in the frames of the block are released.
     """
     try:
         yield
@@ -31,11 +31,11 @@ def when_memory_runs_out(
         if not is_out_of_memory(error):
             raise
         traceback.clear_frames(error.__traceback__)
-        raise out_of_memory(experiment, remedies, windows or experiment.settings.loader.batch_size) from None
+        raise make_memory_error(experiment, remedies, windows or experiment.settings.loader.batch_size) from None
 
 
-def out_of_memory(experiment: Experiment, remedies: Sequence[str], windows: int) -> SocialxError:
-    """The error that names those of the remedies which the model has and which are not used up."""
+def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: int) -> SocialxError:
+    """Return the error with the remedies that the model supports and has left."""
     settings, sensors = experiment.settings, len(experiment.data.sensors.ids)
     batches, sequences = settings.trainer.accumulate_grad_batches, windows * sensors
     encoder_batch, half = (
@@ -55,6 +55,6 @@ def out_of_memory(experiment: Experiment, remedies: Sequence[str], windows: int)
         ),
     }
     helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in unread(settings)]
-    smaller = f"a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
-    what = f"out of memory with batches of {windows} windows x {sensors} sensors"
-    return SocialxError(experiment.precision.device, what, f"add {', or '.join(helps)}" if helps else smaller)
+    smaller = f"use a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
+    problem = f"the device is out of memory with batches of {windows} windows x {sensors} sensors"
+    return SocialxError(experiment.precision.device, problem, f"add {', or '.join(helps)}" if helps else smaller)

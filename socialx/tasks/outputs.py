@@ -1,4 +1,4 @@
-"""The files that a task is asked to write, checked before it reads: what it reads itself is never replaced."""
+"""Checks of output files before a task runs: an input is never replaced."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from socialx.settings.layers import ConfigLayers, own_settings
 if TYPE_CHECKING:
     from socialx.training.run_folder import TrainedRun
 
-HEAD_BYTES = 512  # the beginning of a file, which tells what it is
+HEAD_BYTES = 512  # the beginning of a file, which identifies its kind
 
 
 @dataclass(frozen=True)
 class OutputKind:
-    """What an output without an option ``overwrite`` is: its suffixes, and how the content of such a file begins."""
+    """An output kind that may replace a file of the same kind: suffixes, and the first bytes of such a file."""
 
-    what: str
+    noun: str
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
 
     def check(self, path: Path) -> None:
-        """Refuse another suffix, and a file that is there and of another kind; one of this kind may be replaced."""
+        """Raise an error for another suffix, or for an existing file of another kind."""
         if not path.name.lower().endswith(self.suffixes):
             *others, last = self.suffixes
             names = f"{', '.join(others)} or {last}" if others else last
-            raise SettingsError(path, f"{self.what} cannot end in {path.suffix.lower()!r}", f"name it {names}")
+            raise SettingsError(path, f"{self.noun} cannot end in {path.suffix.lower()!r}", f"name it {names}")
         if path.is_file():
             try:
                 with unpacked(path) as content:
                     head = content.read(HEAD_BYTES)
             except (*UNREADABLE, SocialxError):
-                head = b"?"  # what cannot be read is of no kind
+                head = b"?"  # unreadable files match no kind
             if head and not self.begins.match(head):
-                raise SocialxError(path, f"exists already and is not {self.what}", "choose another output")
+                raise SocialxError(path, f"the file exists already and is not {self.noun}", "choose another output")
 
 
 PAGE = OutputKind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))
@@ -62,31 +62,31 @@ def check_outputs(
     others: Iterable[str | Path | None] = (),
     overwrite: bool = False,
 ) -> None:
-    """Refuse an output that is an input of the task, or the same as another output, or a file that must stay.
+    """Raise an error for an output that is an input, repeats another output, or must be kept.
 
-    An output of an ``OutputKind`` may replace a file of that kind, any other only with ``overwrite``.  layers, runs,
-    others: what the task reads, see ``inputs_of``.  An output of None is not asked for.
+    An output with an ``OutputKind`` may replace a file of the same kind, any other only with ``overwrite``.  layers,
+    runs, others: the inputs, as in ``list_inputs``.  An output of None is skipped.
     """
     named = [(Path(path), kind) for path, kind in outputs if path is not None]
-    inputs = tuple(inputs_of(layers, runs, others)) if any(paths.lexists(path) for path, _ in named) else ()
+    inputs = tuple(list_inputs(layers, runs, others)) if any(paths.lexists(path) for path, _ in named) else ()
     seen: set[str] = set()
     for path, kind in named:
         check_output(path, overwrite or kind is not None, inputs)
         if kind is not None:
             kind.check(path)
-        if (place := paths.realpath(path)) in seen:
-            raise SettingsError(path, "two outputs of this command", "give each a name of its own")
-        seen.add(place)
+        if (target := paths.realpath(path)) in seen:
+            raise SettingsError(path, "two outputs share this name", "give each output a name of its own")
+        seen.add(target)
 
 
-def inputs_of(
+def list_inputs(
     layers: ConfigLayers | None, runs: Iterable[str | Path | TrainedRun] = (), others: Iterable[str | Path | None] = ()
 ) -> Iterator[Path]:
-    """What a task reads: files of settings, data and distances, all files of its runs and of those they learn from.
+    """Yield the files that a task reads: settings, data, distances, and the files of runs and their teachers.
 
-    runs: their names, or those that were opened.
+    runs: names, or opened runs.
     """
-    yield from (Path(each) for each in others if each is not None)
+    yield from (Path(other_path) for other_path in others if other_path is not None)
     entered = []
     if layers is not None:
         yield from layers.files
@@ -96,20 +96,20 @@ def inputs_of(
 
         opened = run if isinstance(run, TrainedRun) else None
         path = opened.path if opened else Path(str(run))
-        yield from _files_of_run(path)
+        yield from _list_run_files(path)
         if opened is None and (path / "settings.yaml").is_file():
             opened = open_run(path)
         if opened:
-            entered.append(own_settings(opened.settings, opened.own).settings)
-            yield from opened.places(str(entered[-1].data.path))
+            entered.append(own_settings(opened.settings, opened.values).settings)
+            yield from opened.find_files(str(entered[-1].data.path))
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
-        for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.init_from])):
-            yield from _files_of_run(Path(other))
+        for teacher in (*settings.trainer.teacher, *filter(None, [settings.trainer.init_from])):
+            yield from _list_run_files(Path(teacher))
 
 
-def _files_of_run(folder: Path) -> Iterator[Path]:
-    from socialx.training.run_folder import NAMES  # it loads torch, which an inspected file needs not
+def _list_run_files(folder: Path) -> Iterator[Path]:
+    from socialx.training.run_folder import NAMES  # imports torch, which inspect avoids
 
     check_name(folder)
     if folder.is_file():  # of forecasts

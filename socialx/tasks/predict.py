@@ -44,14 +44,14 @@ from socialx.settings.layers import ConfigLayers, as_typed, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import inputs_of
+from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import intervals_of, load_trained, other_units, rescale_to_free_flow
+from socialx.tasks.trained_model import find_unit_mismatches, load_intervals, load_trained, rescale_to_free_flow
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
 
 YEAR_DAYS, WEEK_DAYS = 365.25, 7
-DOUBTED_CELLS = 1 << 21  # of the last rows of a file: 5 weeks of METR-LA
+DOUBTED_CELLS = 1 << 21  # in the last rows of a file: 5 weeks of METR-LA
 SHOWN_HISTORIES = 4  # context of observed readings before the first issue, for pictures
 
 
@@ -79,29 +79,27 @@ def predict(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Forecast:
-    """The next horizon of every sensor, after the last row of a file or after an earlier one.
+    """Forecast the next horizon of every sensor, from the last row of a file or from earlier rows.
 
-    data: a file of the run's network, by default the run's own; it needs no more rows than one history.  A pandas frame
-    is data too: wall times x sensor ids, readings in the unit of the run's own file.  Times are wall times of the file.
-    A prediction interval is one of what ``calibrate`` wrote.
+    data: a file of the run's network, by default the run's own, with at least one lookback of rows.  A pandas frame
+    works too (wall times x sensor ids, in the unit of the run's own file), as does any table that ``convert`` reads; a
+    table is converted to a temporary file, with a note on keeping one.  A zero-shot run takes a frame as a table where
+    ``meta_csv`` is given.  settings, sections: as in ``train``.  Prediction intervals come from ``calibrate``.
 
-    A table that ``convert`` reads is data too: it is converted to a temporary file, and a note says how to keep one.
-    So is a frame for a zero-shot run, if ``meta_csv`` is given.
-
-    A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
-    missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
-    Raises SocialxError for a file that does not fit the run, is too short or has no reading in the history, and for a
-    run without intervals; SettingsError for a time that the file does not have and a level that the run does not have.
+    A sensor with an incomplete lookback is forecast from the available observations; ``Forecast.marks`` lists these
+    sensors.  Absent rows count as missing values.  A speed, flow or occupancy below 0 becomes 0, with a note.  Raises
+    SocialxError for a file that is unsuitable for the run, too short or empty in the lookback, and for a run that lacks
+    intervals; SettingsError for a time outside the file and an uncalibrated level.
     """
-    said = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
+    table = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
     if at is not None and (start is not None or end is not None):
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
-        of_run = open_run(Path(str(run)))
-        file, named = stack.enter_context(as_file(data, of_run, ConfigLayers.of(settings, sections), said))
-        experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": file}), split=False)
-        inputs = tuple(inputs_of(named, [of_run], [meta_csv]))
-        for message in (odd := doubts_of(experiment.data.store)):
+        opened = open_run(Path(str(run)))
+        file, named = stack.enter_context(as_file(data, opened, ConfigLayers.of(settings, sections), table))
+        experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": file}), split=False)
+        inputs = tuple(list_inputs(named, [opened], [meta_csv]))
+        for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)
         readings, reported, values = [], [], []
@@ -110,11 +108,11 @@ def predict(
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(experiment, context, at, start, end, every)
             if experiment.settings.model.zero_shot:
-                rescale_to_free_flow(experiment, of_run.protocol, int(times[0]))
-            band = None if interval is None else band_of(of_run, trained, experiment, interval, int(times[0]))
-            issued = issues(experiment, context, times, argument)
+                rescale_to_free_flow(experiment, opened.protocol, int(times[0]))
+            band = None if interval is None else make_band(opened, trained, experiment, interval, int(times[0]))
+            issued = find_origins(experiment, context, times, argument)
             if context.past and not sensor_tables(experiment.settings):
-                _note_known(of_run.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
+                _note_known(opened.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
                     readings.append(context.readings(batch))
@@ -122,58 +120,58 @@ def predict(
                     values.append(experiment.precision.infer(experiment.model, batch))
                     bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * experiment.data.lookback
-        known = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
+        arrays = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
         forecasts = np.concatenate(values)
-        forecast = as_forecast(experiment, str(of_run.named), issued, forecasts, *known)
-        forecast = forecast if band is None else band.around(forecast, forecasts)
+        forecast = as_forecast(experiment, str(opened.named), issued, forecasts, *arrays)
+        forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
-        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {of_run.named}")] if doubt else []
-        asked = other_units(experiment.data.store.path, experiment.protocol, of_run.protocol)
-        notes += [f"{each.where}: {each.what}" for each in (*asked, *odd)]
+        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {opened.named}")] if doubt else []
+        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, opened.protocol)
+        notes += [f"{message.where}: {message.what}" for message in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
 
 
-def doubts_of(store: Store) -> list[Message]:
-    """Messages on numbers of the last rows that may stand for no reading."""
+def find_doubtful_values(store: Store) -> list[Message]:
+    """Return messages about values in the last rows that may stand for missing values."""
     rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
     return messages(examine(store.within(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The intervals of a run for the sensors at hand, and the level that is asked for."""
+    """The prediction intervals of a run for the sensors in a file, and the requested level."""
 
     intervals: ConformalIntervals
     level: float
 
-    def around(self, forecast: Forecast, values: np.ndarray) -> Forecast:
-        """The same forecast with both ends.  values float32 [W,P,N,G]: what the model gave, before it was cut at 0."""
+    def add_bounds(self, forecast: Forecast, values: np.ndarray) -> Forecast:
+        """Return the forecast with its bounds.  values: model output float32 [W,P,N,G] before clipping at 0."""
         low, high = self.intervals.apply(torch.from_numpy(values), self.level)
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
 def _note_known(run: Path, file: Path, days: int) -> None:
-    """Say how many days of a network are known, and which command scores such forecasts on its file."""
+    """Note the climatology days, and the command that scores such forecasts on the file."""
     few = f", and forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
     scored = "" if few else Command("evaluate", run, data=file, baselines=True)
-    note(Message("", f"zero-shot forecast with {counted(days, 'day')} of history{few}", scored), detail=not few)
+    note(Message("", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored), detail=not few)
 
 
-def band_of(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
-    """The intervals of a run for the sensors of a problem; refuses a level that they do not have.
+def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
+    """Return the prediction intervals of a run for the sensors in an experiment.  Raises an error for another level.
 
-    issued: the second of the first issue.
+    issued: the first forecast origin, in seconds.
     """
     sensors = experiment.data.sensors.ids
-    found, of = intervals_of(run, trained, experiment, issued)
-    found.level_index(level)
-    if of:
-        note(f"intervals of the errors on {of}")
-    elif unknown := [name for name in sensors if name not in set(found.sensors)]:
+    intervals, words = load_intervals(run, trained, experiment, issued)
+    intervals.level_index(level)
+    if words:
+        note(f"the intervals come from errors on {words}")
+    elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
         note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))
-    return Band(found.for_sensors(sensors, torch.device("cpu"), experiment.protocol.targets), level)
+    return Band(intervals.for_sensors(sensors, torch.device("cpu"), experiment.protocol.targets), level)
 
 
 def as_forecast(
@@ -186,11 +184,11 @@ def as_forecast(
     times: np.ndarray,
     observed: np.ndarray,
 ) -> Forecast:
-    """The values float32 [W,P,N,G] that the model gave for these issues int64 [W], with all that is known of them.
+    """Return model output float32 [W,P,N,G] for the origins int64 [W] as a Forecast with its context.
 
-    readings, reported, times, observed: what ``ContextReader`` says of the issues, of what they read and of what is
-    around them.  A value below 0 of a quantity that cannot be so becomes 0, because a linear head knows no bound.
-    Raises SocialxError where a value is not finite.
+    readings, reported, times, observed: from ``ContextReader``, about the lookback and the surrounding rows.  Negative
+    values of a non-negative quantity become 0, because a linear output layer is unbounded.  Raises SocialxError for
+    non-finite values.
     """
     refuse_overflow(run, values)
     data = experiment.data
@@ -225,117 +223,103 @@ def requested_times(
     end: Time | None = None,
     every: str | timedelta | None = None,
 ) -> np.ndarray:
-    """The issue times that are asked for, int64 [W], ascending; the time of the last row where nothing is.
+    """Return the requested forecast origins, int64 [W], ascending; by default the time of the last row.
 
-    Raises SettingsError for times outside of the file, and SocialxError for a file that is shorter than one history.
+    Raises SettingsError for times outside the file, and SocialxError for a file shorter than one lookback.
     """
     store, step_s = experiment.data.store, 60 * context.step_minutes
     first = int(store.seconds.min()) + (context.lookback - 1) * step_s
     last = int(store.seconds.max())
     if first > last + JITTER_S:
-        rows = f"it ends {(last - int(store.seconds.min())) // step_s + 1} steps after it begins"
-        raise SocialxError(store.path, f"{rows}, and one history is {context.lookback}", "use a longer file")
+        rows = f"the file ends {(last - int(store.seconds.min())) // step_s + 1} steps after the first row"
+        raise SocialxError(store.path, f"{rows}, and one lookback is {context.lookback}", "use a longer file")
 
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else wall_seconds(time, argument, store.timezone)
         if second > last + JITTER_S:
-            raise SettingsError(Argument(argument, as_text(second)), *_beyond(experiment, argument, second, last))
+            raise SettingsError("", *_late_origin(experiment, argument, second, last))
         if second < first - JITTER_S:
-            fewer = f"{store.path} has fewer than {context.lookback} rows until then"
-            earliest = f"the first is {Argument(argument, as_text(first))}"
-            one = f"{fewer}, and one history is {context.lookback}"
-            raise SettingsError(Argument(argument, as_text(second)), one, earliest)
+            fewer = f"{store.path} has fewer than {context.lookback} rows, one lookback, until"
+            earliest = f"use {Argument(argument, as_text(first))} or a later time"
+            raise SettingsError("", f"{fewer} {Argument(argument, as_text(second))}", earliest)
         return second
 
     if start is None and end is None:
         if every is not None:
-            raise SettingsError("", f"{Argument('every')} needs {Argument('start')}", Argument("start", "TIME"))
+            needed = f"add {Argument('start', 'TIME')}"
+            raise SettingsError("", f"{Argument('every')} needs {Argument('start')}", needed)
         return np.array([within(at, "at", last)], np.int64)
     interval = experiment.data.horizon * step_s if every is None else parse_freq(every, "every")
     if interval % step_s:
-        other = f"not a multiple of the {context.step_minutes} minutes between two rows"
-        raise SettingsError(Argument("every", every), other, f"for example {2 * context.step_minutes}min")
+        other = f"{Argument('every', every)} is not a multiple of the {context.step_minutes} minutes between two rows"
+        raise SettingsError("", other, f"use for example {Argument('every', f'{2 * context.step_minutes}min')}")
     begin, until = within(start, "start", first), within(end, "end", last)
     if until < begin:
-        before = f"before the first issue time, {as_text(begin)}"
-        raise SettingsError(Argument("end", as_text(until)), before, "name a later time, or leave it out")
+        before = f"{Argument('end', as_text(until))} is before the first origin, {as_text(begin)}"
+        raise SettingsError("", before, "name a later time, or leave it out")
     return np.arange(begin, until + 1, interval, dtype=np.int64)
 
 
-def _beyond(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
-    """What to say of an issue time after the last row, and what helps: how far its forecast reaches, and what would."""
+def _late_origin(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
+    """Return a problem and a remedy for an origin after the last row: the latest origin, or a longer horizon."""
     store, horizon = experiment.data.store, experiment.data.horizon
     minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
     reaches = as_text(last + 60 * minutes)
-    ends = f"{store.path} ends at {as_text(last)}, and a forecast from there reaches {minutes} min, to {reaches}"
+    ends = f"{store.path} ends at {as_text(last)}, before {Argument(argument, as_text(second))}"
+    ends = f"{ends}, and a forecast from there reaches {minutes} min, to {reaches}"
     most = min(MOST_STEPS, DAY_S // 60 // store.step_minutes)
     if second <= last + 60 * minutes or horizon >= most:
-        return ends, f"the latest is {latest}"
+        return ends, f"use {latest}, the latest time"
     targets = None if experiment.data.targets == Settings().data.targets else as_typed(experiment.data.targets)
     named = {"data.path": store.path, "preset": preset_here(), "data.targets": targets}
     longer = Command("train", **named, **{"data.horizon": most})
     hours = f"{most * store.step_minutes / 60:g} h"
-    return ends, f"the latest is {latest}; a run that forecasts {hours} is trained with {longer}"
+    return ends, f"use {latest}, or train a run that forecasts {hours}: {longer}"
 
 
-def issues(
+def find_origins(
     experiment: Experiment, context: ContextReader, times: np.ndarray, argument: str | None = None
 ) -> np.ndarray:
-    """Those of these times that are the time of a row, int64 [W]: a forecast is issued at each of them.
+    """Return the times that have a row, int64 [W]; each is a forecast origin.
 
-    argument: ``at`` or ``start``, with which a user asked for them; None: it is the last row.  Notes say which times
-    have no row, how old the last row is, and which rows of the context are missing.  Raises SettingsError where no
-    time has a row, and SocialxError for a single history without any reading.
+    argument: ``at`` or ``start`` where a user chose the times; None for the last row.  Notes list times without a row,
+    the age of the last row, and rows missing from the context.  Raises SettingsError where all times lack a row, and
+    SocialxError for a single lookback without observations.
     """
     store = experiment.data.store
     has_row = context.rows_at(times) >= 0
     if not has_row.any():
         wanted = int(times[0])
         before, after = store.seconds[store.seconds < wanted], store.seconds[store.seconds > wanted]
-        near = " and ".join(str(Argument("at", as_text(int(row)))) for row in (*before[-1:], *after[:1]))
-        which = f"at {as_text(wanted)} or any issue time after it" if argument == "start" else "at that time"
-        where = Argument(argument or "at", as_text(wanted))
-        raise SettingsError(where, f"{store.path} has no row {which}", f"its nearest rows are {near}")
+        nearest_rows = " or ".join(str(Argument("at", as_text(int(row)))) for row in (*before[-1:], *after[:1]))
+        which = f"at {as_text(wanted)} or any issue time after it" if argument == "start" else f"at {as_text(wanted)}"
+        raise SettingsError("", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest")
     if not has_row.all():
         note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"))
     issued = times[has_row]
     age_s = age_seconds(store.timezone, int(issued[-1]))
     if argument is None and age_s > DAY_S:
-        note(Message(store.path, f"its last row is {duration(age_s)} old ({as_text(int(issued[-1]))})"))
+        note(Message(store.path, f"the last row is {duration(age_s)} old ({as_text(int(issued[-1]))})"))
     lookback = np.unique(context.seconds_until(issued, context.lookback))
     rows = context.rows_at(lookback)
     if (rows < 0).any():
         gap = as_text(int(lookback[rows < 0][0]))
-        lacking = f"{(rows < 0).sum()} of {len(lookback)} rows of the history are not in the file (the first at {gap})"
+        lacking = f"{(rows < 0).sum()} of {len(lookback)} rows of the lookback are not in the file (the first at {gap})"
         note(Message(store.path, f"{lacking}, and count as missing readings"))
     span = (store.seconds >= lookback[0] - JITTER_S) & (store.seconds <= lookback[-1] + JITTER_S)
     if odd := int(span.sum()) - int((rows >= 0).sum()):
-        unfit = f"{counted(odd, 'row')} of the history off the step of {store.step_minutes} minutes"
-        note(Message(store.path, f"{unfit}, which the forecast leaves out"))
+        unfit = f"{counted(odd, 'row is', 'rows are')} off the step of {store.step_minutes} minutes in the lookback"
+        note(Message(store.path, f"{unfit}, and left out"))
     if len(issued) == 1 and not context.read(rows)[1].any():
         until = as_text(int(issued[0]))
-        last = _last_with_a_reading(store, int(issued[0]))
-        earlier = "" if last is None else f"the last reading is from {Argument('at', as_text(last))}"
-        raise SocialxError(store.path, f"no sensor has a reading in the {context.lookback} rows until {until}", earlier)
+        last = _last_observation(store, int(issued[0]))
+        earlier = "" if last is None else f"use {Argument('at', as_text(last))}, the last observation"
+        raise SocialxError(store.path, f"the {context.lookback} rows until {until} hold no observation", earlier)
     return issued
 
 
-def age_seconds(zone: str | None, second: int) -> int:
-    """Return the seconds from a wall time in a zone until now, at least 0; a file without a zone counts in UTC."""
-    present = datetime.now(known_zone(zone) or UTC).replace(tzinfo=UTC)
-    return max(0, int(present.timestamp()) - second)
-
-
-def duration(seconds: int) -> str:
-    """Return a duration in words: in years, else in whole days, hours or minutes."""
-    if seconds > YEAR_DAYS * DAY_S:
-        return f"{seconds / YEAR_DAYS / DAY_S:.1f} years"
-    size, unit = next((pair for pair in ((DAY_S, "day"), (3600, "hour")) if seconds >= pair[0]), (60, "minute"))
-    return counted(round(seconds / size), unit)
-
-
-def _last_with_a_reading(store: Store, second: int) -> int | None:
-    """The time of the last row before this one in which any sensor has a valid reading, in seconds."""
+def _last_observation(store: Store, second: int) -> int | None:
+    """Return the time of the last row before ``second`` with a valid observation, in seconds."""
     for rows in reversed(list(pages(0, len(store.seconds)))):
         with_reading = store.read(rows)[1].any(axis=1) & (store.seconds[rows] < second)
         if with_reading.any():

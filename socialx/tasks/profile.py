@@ -1,4 +1,4 @@
-"""``profile``: real training steps -> where their time goes, and which setting to change."""
+"""``profile``: real training steps -> where the time goes, and settings to change."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import TRAINING, when_memory_runs_out
 from socialx.tasks.outputs import TRACE, check_outputs
-from socialx.tasks.train import make_learner, train_loader, what_computes
+from socialx.tasks.train import describe_compute, make_learner, train_loader
 from socialx.training.process_group import init_process_group
 from socialx.training.profile.measure import Lengths, first_batches, measure
 from socialx.training.profile.profile import Profile, Section, part
 from socialx.training.profile.rules import WARN, fits, with_findings
 
-GATHERED = 20  # batches of a series on the device that are timed where others are late
+GATHERED = 20  # batches of an on-device series, timed where the loader is late
 
 
 def profile(
@@ -36,13 +36,11 @@ def profile(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Profile:
-    """Run real training steps, measure where the time goes, and say which setting would make them faster.
+    """Run real training steps, measure where the time goes, and find settings that would make training faster.
 
-    The arguments are those of ``train``; ``profile={"steps": 50}`` says how long.  After the measured steps a few more
-    are taken under a trace, of kernels on CUDA and of operators on a CPU; trace: a file for it, ``.json`` or
-    ``.json.gz``, which Perfetto opens.  Nothing is kept of the model that is trained meanwhile.
-
-    Of several processes, which torchrun starts, each returns its own profile.
+    The arguments are as in ``train``; ``profile={"steps": 50}`` sets the length.  trace: a ``.json`` or ``.json.gz``
+    file for Perfetto, from a few more steps that trace kernels on CUDA and operators on a CPU. The trained model is
+    discarded.  Under torchrun each process returns its own profile.  Raises SocialxError where memory runs out.
     """
     with init_process_group(progress) as group:
         with group.all_or_none():
@@ -58,7 +56,7 @@ def profile(
             loader = train_loader(experiment, group, shard)
             learner = make_learner(experiment, len(loader), group)
         if precision.device.type == "cuda":
-            note(what_computes(experiment))
+            note(describe_compute(experiment))
         section = effective.profile
         every = effective.trainer.log_every_n_steps
         most_s = section.max_seconds if group.world_size == 1 else math.inf  # all processes take as many steps
@@ -66,11 +64,11 @@ def profile(
         keep = None if trace is None or not group.is_rank_zero else Path(trace)
         with when_memory_runs_out(experiment, TRAINING):
             measured = measure(learner, loader, lengths, loading_facts(experiment, loader), keep)
-        origin = {key: place for key, place in loaded.origin.items() if place != DEFAULT}
+        origin = {key: source for key, source in loaded.origin.items() if source != DEFAULT}
         measured = replace(measured, environment=environment(precision), settings=as_tree(effective), origin=origin)
         dataset, mode = experiment.data, measured.value("loader.mode")
         if measured.shares["input"] >= WARN and fits(measured) and mode != "on_device" and dataset.windows is not None:
-            # What a batch of a series on the device takes.
+            # Time a batch of an on-device series.
             order = WindowOrder(dataset.windows.split("train"), effective.loader.batch_size, shuffle=True)
             seconds = first_batches(DeviceLoader(dataset.series, order), GATHERED, dataset.device)
             resident_s = seconds * effective.trainer.accumulate_grad_batches
@@ -79,7 +77,7 @@ def profile(
 
 
 def loading_facts(experiment: Experiment, loader: Loader) -> Section:
-    """What is known of a loader before it is measured."""
+    """Return the facts about a loader before measurement."""
     settings, data = experiment.settings.loader, experiment.data
     sensors, features = data.source.shape
     size = series_bytes(len(data.store.seconds), sensors, features)

@@ -28,27 +28,27 @@ from socialx.settings.layers import ConfigLayers, Loaded, differences, fixed, fl
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.trained_model import load_trained, rescale_to_free_flow, settings_of, with_weights_of
+from socialx.tasks.trained_model import load_run_settings, load_start_weights, load_trained, rescale_to_free_flow
 from socialx.training.learner import Learner
-from socialx.training.loggers import logging_to
+from socialx.training.loggers import log_epochs_to
 from socialx.training.loop import fit, resume_training
 from socialx.training.networks import InterleavedLoader, network_switcher
 from socialx.training.process_group import SINGLE, ProcessGroup, init_process_group
 from socialx.training.run_folder import (
     EpochRow,
     TrainedRun,
-    folder_to_train,
+    find_restarted_run,
+    lock_folder_to_train,
     open_run,
     open_to_resume,
-    restarted_run,
 )
 
-SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
+SMALL_ON_CPU = 128  # width x blocks of the largest model with a reasonable training time on a CPU
 
 
 @dataclass(frozen=True, repr=False)
 class Run(ResultRepr):
-    """A trained model in its folder, and its finished epochs."""
+    """A trained model in its run folder, with the finished epochs."""
 
     path: Path
     settings: Settings
@@ -58,7 +58,7 @@ class Run(ResultRepr):
 
     @property
     def best(self) -> EpochRow | None:
-        """The epoch with the lowest validation MAE, whose weights are kept; None where none has ended."""
+        """The epoch with the lowest validation MAE, whose weights are kept; None before the first epoch ended."""
         return min(
             self.epochs, key=lambda row: math.inf if row.validation_mae is None else row.validation_mae, default=None
         )
@@ -67,7 +67,7 @@ class Run(ResultRepr):
         return str(self.path)
 
     def headline(self) -> str:
-        """Where it is, how long it trained, and its best epoch."""
+        """Return the folder, the number of epochs and the best epoch."""
         best = self.best
         line = f"{self.path}, {len(self.epochs)} of {self.settings.trainer.max_epochs} epochs"
         if best is None or best.validation_mae is None:
@@ -75,32 +75,32 @@ class Run(ResultRepr):
         return f"{line}, best validation MAE {best.validation_mae:.4f} {self.unit} in epoch {best.epoch}"
 
     def table(self) -> list[dict[str, Any]]:
-        """Its epochs."""
+        """Return the epochs."""
         return [asdict(row) for row in self.epochs]
 
     @property
     def unit(self) -> str:
-        """Unit of the first target, and so of the errors."""
+        """The unit of the first target and the errors."""
         return self.protocol.unit
 
 
-def names_of(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
-    """The folders of one or several runs, or files of forecasts, as text.  SettingsError for what is none."""
+def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
+    """Return run folders or forecast files as text.  Raises SettingsError for another type."""
     several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) and not is_frame(runs) else [runs]
     for run in several:
         if not isinstance(run, str | PathLike | Run):
-            way = "write it with frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
-            raise SettingsError("runs", f"{type(run).__name__} is no run", way)
+            way = "write frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
+            raise SettingsError("", f"a run must be a folder or a Run, not {type(run).__name__}", way)
     return [str(run) for run in several]
 
 
 def load_run(path: str | Path) -> Run:
-    """A run that was trained before.  Raises SocialxError where the folder is none."""
+    """Load a trained run from its folder.  Raises SocialxError where ``path`` is not a run folder."""
     run = open_run(Path(path))
-    own = run.own
-    if named := own.get("data.path"):
-        own = own | {"data.path": str(run.own_file(str(named)) or named)}
-    return Run(run.path, own_settings(run.settings, own).settings, run.protocol, tuple(run.rows()))
+    values = run.values
+    if named := values.get("data.path"):
+        values = values | {"data.path": str(run.find_data_file(str(named)) or named)}
+    return Run(run.path, own_settings(run.settings, values).settings, run.protocol, tuple(run.rows()))
 
 
 @with_help
@@ -114,36 +114,36 @@ def train(
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Run:
-    """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
+    """Train a model, and write a run folder that can repeat, resume, score and use the training.
 
-    data: the HDF5 file, or the section ``data`` as a mapping.  settings: a tree of ``load_settings``; sections such as
-    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``init_from=RUN``,
-    whose weights it starts from.  preset: ``mlp-small``, ``xlstm-small`` or ``xlstm-large``, a set of settings below
-    all of these. run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``,
+    data: the HDF5 file, or the section ``data`` as a mapping.  settings: a tree from ``load_settings``.  preset:
+    ``mlp-small``, ``xlstm-small`` or ``xlstm-large``, a base below all other settings.  sections: overrides such as
+    ``model={"width": 64}``, or single settings by name such as ``max_epochs=1``, ``run_dir="runs/mine"`` (by default
+    ``runs/DATASET-DATE-TIME``) and ``init_from=RUN``, the run to fine-tune.  progress: a callback for ``Work``,
     ``Start``, ``Epoch`` and ``Note`` events.
 
-    Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
-    after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
+    Ctrl-C ends training after the current step; the returned run is then ``interrupted`` and can be resumed.  Raises
+    SettingsError for wrong settings, and SocialxError for unusable files.
     """
     with init_process_group(progress) as group:
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.all_or_none():
             layers = ConfigLayers.of(settings, {**sections, "data": data}, preset)
-            plan = plan_of(layers, resume, overwrite, group)
+            plan = make_plan(layers, resume, overwrite, group)
             plan.experiment.data.note_clock()
             trainer = plan.experiment.settings.trainer
             path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
-                raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
-        return carried_out(plan, path, group)
+                raise SettingsError("", f"{Argument('trainer.run_dir', path)} is also a teacher", "name another folder")
+        return carry_out(plan, path, group)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training starts from.
+    """The start of a training.
 
-    origin: where each setting came from.  old: the run that goes on, None: a new one begins.  overwrite: a run that is
-    in the folder goes.
+    origin: the source of each setting.  old: the run to resume, or None for a new run.  overwrite: whether to replace a
+    run in the folder.
     """
 
     experiment: Experiment
@@ -152,104 +152,104 @@ class Plan:
     overwrite: bool = False
 
 
-def plan_of(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
-    """The plan of a training: a new one, one that goes on, or one that starts from the weights of a run.
+def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bool, group: ProcessGroup) -> Plan:
+    """Plan a training: new, resumed, or fine-tuned from the weights of a run.
 
-    Raises SettingsError and SocialxError for what does not go together, and for data of another run.
+    Raises SettingsError and SocialxError for conflicting arguments, and for the data of another run.
     """
     if resume:
-        _refuse_beside(resume, layers, overwrite)
+        _refuse_with_resume(resume, layers, overwrite)
         old = open_to_resume(Path(str(resume)))
-        return resumed(old, settings_of(old, layers, RESUME))
+        return plan_resumed(old, load_run_settings(old, layers, RESUME))
     named = layers.merged().settings.trainer.init_from
     start = open_run(Path(named)) if named else None
-    loaded = layers.starting_from(start.settings, start.own, start.fixed) if start else layers.load()
+    loaded = layers.starting_from(start.settings, start.values, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
     if start and run_dir and run_dir.resolve() == start.path.resolve():
-        raise SettingsError(Argument("trainer.run_dir", run_dir), "it starts from there", "name another folder")
+        raise SettingsError("", f"{Argument('trainer.run_dir', run_dir)} is also the start", "name another folder")
     begun = False
     if group.restarts:
-        goes_on, begun = restarted_run(run_dir, group.job)
+        goes_on, begun = find_restarted_run(run_dir, group.job)
         if goes_on:
-            return resumed(goes_on, loaded)
+            return plan_resumed(goes_on, loaded)
     loaded.note_preset(layers.preset)
     loaded.note_unread()
-    return started_from(start, loaded, overwrite or begun) if start else new(loaded, overwrite or begun)
+    return plan_fine_tuning(start, loaded, overwrite or begun) if start else plan_new(loaded, overwrite or begun)
 
 
-def new(loaded: Loaded, overwrite: bool) -> Plan:
-    """The plan of a training with fresh weights."""
+def plan_new(loaded: Loaded, overwrite: bool) -> Plan:
+    """Plan a training with fresh weights."""
     return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
 
 
-def started_from(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
-    """The plan of a training with weights and scaler of a run, in a folder of its own."""
+def plan_fine_tuning(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
+    """Plan a training from the weights and scaler of a run, in a new folder."""
     experiment = build(loaded.settings, moments=start.protocol.scaler)
-    return Plan(with_weights_of(start, experiment), loaded.origin, overwrite=overwrite)
+    return Plan(load_start_weights(start, experiment), loaded.origin, overwrite=overwrite)
 
 
-def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
-    """The plan of a run that goes on.  Raises SocialxError for data and roads other than those of its training."""
+def plan_resumed(old: TrainedRun, loaded: Loaded) -> Plan:
+    """Plan a resumed training.  Raises SocialxError where data or roads differ from the training."""
     loaded.note_unread()
-    settings, then = loaded.settings, old.protocol
+    settings, trained = loaded.settings, old.protocol
     holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    experiment = build(settings, moments=then.scaler if settings.trainer.init_from else None, holidays=holidays)
+    experiment = build(settings, moments=trained.scaler if settings.trainer.init_from else None, holidays=holidays)
     data = experiment.data.store.path
     old.check_same(experiment.protocol, "checksum", data, Argument("data.path"))
     old.check_same(experiment.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
-    experiment.protocol.refuse_other(then, old.path, data, old.sensors is not None, True, holidays)
+    experiment.protocol.refuse_other(trained, old.path, data, old.sensors is not None, True, holidays)
     return Plan(experiment, loaded.origin, old)
 
 
-def _refuse_beside(resume: str | Path | Run, layers: ConfigLayers, overwrite: bool) -> None:
-    """Raise SettingsError for arguments that a run which goes on does not take."""
+def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrite: bool) -> None:
+    """Raise SettingsError for arguments that conflict with ``resume``."""
     if overwrite:
         both = f"{Argument('resume')} and {Argument('overwrite')} exclude each other"
         raise SettingsError("", both, "give one of them")
-    for argument, value, own in (
+    for argument, value, kept in (
         ("preset", layers.preset, "settings"),
         ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
     ):
         if value:
-            raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {own}", "leave it out")
+            raise SettingsError("", f"{resume} keeps its {kept}, without {Argument(argument, value)}", "leave it out")
 
 
-def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
-    """Train as planned, in the folder ``path``, and measure the intervals of the best epoch."""
+def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
+    """Train as planned in the folder ``path``, and calibrate the best epoch."""
     with ExitStack() as stack:
         with group.all_or_none():
-            experiment = with_teacher_forecasts(plan.experiment)
+            experiment = add_teacher_forecasts(plan.experiment)
         data, old, effective = experiment.data, plan.old, experiment.settings
         trainer, precision = effective.trainer, experiment.precision
         # Every process may see another amount of free memory, and all need one order of the windows.
         shard = group.broadcast_object(data.shard_windows(experiment.protocol.windows["train"]))
         with group.all_or_none():
-            networks = [experiment, *other_networks(experiment)]
-            loader, validation = loaders_of(networks, group, shard)
-            holidays, known = (
+            networks = [experiment, *load_extra_networks(experiment)]
+            loader, validation = make_loaders(networks, group, shard)
+            holidays, climatology = (
                 list_of(effective.data.holidays),
                 data.climatology_today if data.train_climatology_days and not old else None,
             )
             learner = make_learner(experiment, len(loader), group)
-            run = stack.enter_context(folder_to_train(path, old, plan.overwrite, writes=group.is_rank_zero))
-            stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
+            run = stack.enter_context(lock_folder_to_train(path, old, plan.overwrite, writes=group.is_rank_zero))
+            stack.enter_context(log_epochs_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
-            before = None
+            state = None
             if old:
-                before = resume_training(learner, old, len(loader), trainer.max_epochs, trainer.patience)
-                loader, _ = loaders_of(networks, group, before.shard)
+                state = resume_training(learner, old, len(loader), trainer.max_epochs, trainer.patience)
+                loader, _ = make_loaders(networks, group, state.shard)
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
+                facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, climatology)
                 run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.broadcast(experiment.model.state_dict().values())
-        emit(starting(experiment, loader, run.path, group.world_size))
+        emit(describe_start(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"and {run.settings} alone does not repeat this run"
             note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
         with (
             when_memory_runs_out(experiment, RESUMING if old else TRAINING, loader.batch_size),
-            group.training(run.path),
+            group.train_together(run.path),
         ):
             result = fit(
                 learner,
@@ -260,7 +260,7 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 max_epochs=trainer.max_epochs,
                 patience=trainer.patience,
                 log_every_n_steps=trainer.log_every_n_steps,
-                progress=before,
+                progress=state,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
             run.calibrate(experiment.model, data, effective.loader.batch_size, precision.device, experiment.protocol)
@@ -268,7 +268,7 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
 
 
 def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: int | None = None) -> Loader:
-    """The batches of the training split; shard: windows of those of which the order is made, None: as the data says."""
+    """Return the training loader.  shard: windows per shard in the epoch order; None: as the data set chooses."""
     settings, train_climatology_days = experiment.settings, experiment.data.train_climatology_days
     size, seed = settings.loader.batch_size, settings.trainer.seed
     return experiment.data.loader(
@@ -276,12 +276,12 @@ def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: in
     )
 
 
-def other_networks(experiment: Experiment) -> list[Experiment]:
-    """The problems of the further files that the model learns from, normalised as the first one is, at their own pace.
+def load_extra_networks(experiment: Experiment) -> list[Experiment]:
+    """Load the additional training files, scaled like the first file at each network's free-flow speed.
 
-    Raises SocialxError for a file of another unit or time step, and for one that has sensors of another one.
+    Raises SocialxError for a file with another unit or time step, and for repeated sensors.
     """
-    others, networks = [], {experiment.data.store.path: _places(experiment)}
+    others, networks = [], {experiment.data.store.path: _sensor_locations(experiment)}
     for path in experiment.settings.data.extra_data:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = experiment.settings.model_copy(update={"data": data})
@@ -289,12 +289,12 @@ def other_networks(experiment: Experiment) -> list[Experiment]:
         other.protocol.refuse_other(
             replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )
-        places = _places(other)
-        for file, known in networks.items():
-            if shared := [name for name, place in places.items() if known.get(name) == place]:
-                found = f"{counted(len(shared), 'sensor')} of {file} again"
-                raise SocialxError(path, found, "name each network once", sample=shared)
-        networks[path] = places
+        locations = _sensor_locations(other)
+        for file, others_known in networks.items():
+            if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
+                problem = f"the file repeats {counted(len(shared), 'sensor')} of {file}"
+                raise SocialxError(path, problem, "name each network once", sample=shared)
+        networks[path] = locations
         other.data.note_clock()
         rescale_to_free_flow(other, experiment.protocol)
         other.model.to(other.precision.device)
@@ -304,45 +304,45 @@ def other_networks(experiment: Experiment) -> list[Experiment]:
     return others
 
 
-def _places(experiment: Experiment) -> dict[str, tuple[str, ...]]:
-    """The position of each sensor by its id, in thousandths of a degree: two networks may use one id."""
+def _sensor_locations(experiment: Experiment) -> dict[str, tuple[str, ...]]:
+    """Return sensor locations by id, in thousandths of a degree: two networks may share an id."""
     sensors = experiment.data.sensors
     degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
-    return {name: tuple(f"{each:.3f}" for each in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
+    return {name: tuple(f"{degree:.3f}" for degree in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
 
 
-def loaders_of(
+def make_loaders(
     networks: Sequence[Experiment], group: ProcessGroup = SINGLE, shard: int | None = None
 ) -> tuple[Loader, Loader]:
-    """The batches of the training and of the validation split; of several networks in turn, with the first one's model.
+    """Return the training and validation loaders; several networks take turns with the first network's model.
 
-    shard: as of ``train_loader``, of the first network.
+    shard: as in ``train_loader``, for the first network.
     """
     size, seed = networks[0].settings.loader.batch_size, networks[0].settings.trainer.seed
-    first, *others = [train_loader(each, group, None if place else shard) for place, each in enumerate(networks)]
-    validation = [each.data.loader("validation", size, share=group.share) for each in networks]
+    first, *others = [train_loader(network, group, None if index else shard) for index, network in enumerate(networks)]
+    validation = [network.data.loader("validation", size, share=group.share) for network in networks]
     if not others:
         return first, validation[0]
-    model, *models = (each.model for each in networks)
+    model, *models = (network.model for network in networks)
     use = network_switcher(model, models)
-    names = [each.data.store.path.stem for each in networks]
+    names = [network.data.store.path.stem for network in networks]
     return InterleavedLoader([first, *others], use, seed, names), InterleavedLoader(validation, use, seed, names)
 
 
-def with_teacher_forecasts(experiment: Experiment) -> Experiment:
-    """The problem with the mean forecast of its teachers for each training window: they are asked once.
+def add_teacher_forecasts(experiment: Experiment) -> Experiment:
+    """Add the mean forecast of the teachers for each training window, computed once.
 
-    Raises SettingsError for one of other windows, and SocialxError for one of another network.
+    Raises SettingsError for a teacher with other windows, and SocialxError for a teacher of another network.
     """
     settings, device, teachers = experiment.settings, experiment.precision.device, []
     layers = ConfigLayers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
         run = open_run(Path(name))
-        then = own_settings(run.settings, run.own).settings
-        then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
-        if differ := differences(settings, then):
-            advice = "name runs of the same windows"
-            raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
+        teacher = own_settings(run.settings, run.values).settings
+        teacher = teacher.model_copy(update={"data": teacher.data.model_copy(update={"path": settings.data.path})})
+        if differ := differences(settings, teacher):
+            problem = f"{Argument('trainer.teacher', name)} was trained on other windows ({differ})"
+            raise SettingsError("", problem, "name runs of the same windows")
         teachers.append(load_trained(run, layers, experiment)[0])
     if not teachers:
         return experiment
@@ -350,7 +350,7 @@ def with_teacher_forecasts(experiment: Experiment) -> Experiment:
 
 
 def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
-    """The mean forecast of some models for each batch of their training windows, float32 [B,P,N,G]."""
+    """Yield the teachers' mean forecast for each batch of training windows, float32 [B,P,N,G]."""
     models, size = [teacher.model.eval() for teacher in teachers], teachers[0].settings.loader.batch_size
     loaders = [teacher.data.loader("train", size) for teacher in teachers]
     with work("forecasts of the teachers", loaders[0].num_windows, "windows") as bar, torch.no_grad():
@@ -362,9 +362,9 @@ def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
 
 
 def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SINGLE) -> Learner:
-    """The model with its optimizer and schedule over all epochs; batches: of an epoch, in each process.
+    """Return the model with its optimizer and schedule over all epochs.  batches: per epoch, in each process.
 
-    An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
+    Each target's error is weighted by its standard deviation relative to the first target, so one target gives the MAE.
     """
     t = experiment.settings.trainer
     deviation = [moments.std for moments in experiment.data.network.targets]
@@ -379,45 +379,46 @@ def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SIN
         accumulate_grad_batches=t.accumulate_grad_batches,
         compile=t.compile,
         cuda_graph=(t.cuda_graph == "on" and not experiment.settings.data.extra_data)
-        or (t.cuda_graph == "auto" and not unrecorded(experiment, group.world_size)),
-        target_weight=[deviation[0] / each for each in deviation],
+        or (t.cuda_graph == "auto" and not cuda_graph_blocker(experiment, group.world_size)),
+        target_weight=[deviation[0] / std for std in deviation],
         group=group,
         teacher_weight=0.0 if experiment.data.teacher_forecast is None else TEACHER_WEIGHT,
     )
 
 
-def unrecorded(experiment: Experiment, processes: int) -> str:
-    """Why ``trainer.cuda_graph: auto`` records no steps; empty: it does."""
+def cuda_graph_blocker(experiment: Experiment, processes: int) -> str:
+    """Return why ``trainer.cuda_graph: auto`` is off, or '' if it is on."""
     if experiment.precision.device.type != "cuda":
         return "not on CUDA"
     if processes > 1:
         return f"{processes} processes sum gradients in a step"
     if experiment.settings.data.extra_data:
         return "a recorded step is of one network"
-    own = isinstance(model_of(experiment.settings.model.kind), OwnModel)
-    return "a model of your own may compute on the host" if own else ""
+    is_own = isinstance(model_of(experiment.settings.model.kind), OwnModel)
+    return "a model of your own may compute on the host" if is_own else ""
 
 
-def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
-    """What is about to be trained, and on what; notes what is not wise, and what several processes share."""
+def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
+    """Return the Start event of a training, with notes on slow choices and on the batch that processes share."""
     settings, precision = experiment.settings, experiment.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
         note(Message("", "torch cannot use the GPU of this machine, so training runs on the CPU", Command("doctor")))
     if left_out := experiment.protocol.windows_left_out.get("train"):
-        note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap left out")
+        note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap were left out")
     if (
         precision.device.type == "cpu"
         and model_of(settings.model.kind).social
         and settings.model.width * settings.model.blocks > SMALL_ON_CPU
     ):
-        note(Message("", "no CUDA device was found, and this model is slow on a CPU", Argument("preset", "mlp-small")))
+        faster = f"add {Argument('preset', 'mlp-small')}"
+        note(Message("", "this model is slow on a CPU, and no CUDA device was found", faster))
     if precision.device.type == "cpu" and precision.name == "16-mixed":
         tried = {"data.path": experiment.data.store.path, "trainer.precision": precision.name}
         slow = f"{Argument('trainer.precision', precision.name)} may be slower on a CPU"
-        note(Message("", slow, f"{Command('profile', **tried)} to measure it"))
+        note(Message("", slow, f"measure it with {Command('profile', **tried)}"))
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate
-        windows = f"{size} windows x {processes} processes = {size * processes} windows a batch"
+        windows = f"a batch has {size} windows x {processes} processes = {size * processes} windows"
         note(f"{windows}, and the learning rate stays {rate:g}")
     return Start(
         data=str(experiment.data.store.path),
@@ -427,22 +428,22 @@ def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: i
         precision=precision.name,
         parameters=sum(p.numel() for p in experiment.model.parameters()),
         run_dir=str(run_dir),
-        computes=what_computes(experiment, processes) if precision.device.type == "cuda" else "",
+        computes=describe_compute(experiment, processes) if precision.device.type == "cuda" else "",
     )
 
 
-def what_computes(experiment: Experiment, processes: int = 1) -> str:
-    """What computes on a card, and why it is not the fastest that there is."""
+def describe_compute(experiment: Experiment, processes: int = 1) -> str:
+    """Return which implementation runs on the GPU, with the reason if a faster implementation is unavailable."""
     settings = experiment.settings
-    what = str(settings.model.kind)
+    text = str(settings.model.kind)
     if model_of(settings.model.kind).social:
-        what = f"encoder {settings.model.encoder}"
+        text = f"encoder {settings.model.encoder}"
         if settings.model.encoder == "xlstm":
             with experiment.precision.autocast():
                 backend, reason = experiment.model.encoder.choice(experiment.precision.device)  # type: ignore[operator, union-attr]
-            what = f"encoder {backend}{f' ({reason})' if reason else ''}"
+            text = f"encoder {backend}{f' ({reason})' if reason else ''}"
     if settings.trainer.cuda_graph == "auto":
-        reason = unrecorded(experiment, processes)
-        what += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"
+        reason = cuda_graph_blocker(experiment, processes)
+        text += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"
     matmul = settings.trainer.float32_matmul_precision
-    return f"{what}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"
+    return f"{text}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, read without running code from the file (``weights_only``)."""
+"""Checkpoint files, written atomically and read without running code from the file (``weights_only``)."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from socialx.training.process_group import ProcessGroup
 
 ANOTHER = "train again or name another run"
 
-# What zipfile, pickle and torch raise on files that are no checkpoints; each comes from their code alone.
+# Errors that zipfile, pickle and torch raise on other files than checkpoints.
 UNREADABLE = (
     *(zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError),
     *(TypeError, AttributeError, IndexError, AssertionError, NotImplementedError, MemoryError, OverflowError),
 )
-# What a state that is none raises where it is taken apart and checked.
+# Errors that an invalid state raises while it is taken apart and checked.
 UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write tensors and plain values to ``path``: the old file or the complete new one is there at every moment."""
+    """Write tensors and plain values to ``path`` atomically: the old file or the complete new file is there."""
     with atomic_write(path) as temporary:
         torch.save(content, temporary)
 
 
 def snapshot(content: dict[str, Any]) -> dict[str, Any]:
-    """The same content with every tensor in the host's memory, of its own: a step that follows leaves it alone.
+    """Return a copy of ``content`` with every tensor cloned into host memory, safe from later training steps.
 
-    Tensors of a CUDA device arrive in one copy for each type, so that the device is waited for once.
+    Tensors on a CUDA device arrive in one copy per type, so the host waits for the device once.
     """
     leaves, structure = tree_flatten(content)
-    of_type: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
-    for place, leaf in enumerate(leaves):
+    indices_by_type: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
+    for index, leaf in enumerate(leaves):
         if isinstance(leaf, Tensor):
-            of_type[leaf.device, leaf.dtype].append(place)
+            indices_by_type[leaf.device, leaf.dtype].append(index)
     with torch.no_grad():
-        for places in of_type.values():
-            line = torch.cat([leaves[place].reshape(-1) for place in places]).cpu()
-            for place, part in zip(places, line.split([leaves[place].numel() for place in places]), strict=True):
-                leaves[place] = part.view(leaves[place].shape).clone()
+        for indices in indices_by_type.values():
+            line = torch.cat([leaves[index].reshape(-1) for index in indices]).cpu()
+            for index, part in zip(indices, line.split([leaves[index].numel() for index in indices]), strict=True):
+                leaves[index] = part.view(leaves[index].shape).clone()
     return tree_unflatten(leaves, structure)
 
 
 def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
-    """Read a checkpoint that holds these keys onto ``device``.
+    """Read a checkpoint that holds ``keys`` onto ``device``.
 
-    A checkpoint is a zip archive with a CRC of each tensor, which torch does not look at: it is compared first.  Raises
-    SocialxError where the file is missing, damaged, or something else.
+    A checkpoint is a zip archive with a CRC per tensor, which torch ignores, so the CRCs are compared first.  Raises
+    SocialxError where the file is missing, damaged or another kind of file.
     """
     try:
         check_regular(path)
@@ -64,30 +64,29 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
                 raise ValueError(f"the CRC of {damaged} differs")
         content = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
-        raise SocialxError(path, "no such checkpoint", "train writes one into its run folder") from None
+        raise SocialxError(path, "the checkpoint is missing", "name a run folder that train wrote") from None
     except torch.OutOfMemoryError:
         raise
     except UNREADABLE as error:
-        raise SocialxError(path, f"not a readable checkpoint ({in_short(error, 100)})", ANOTHER) from None
+        raise SocialxError(path, f"the checkpoint is unreadable ({in_short(error, 100)})", ANOTHER) from None
     if not isinstance(content, dict) or not set(keys) <= set(content):
-        raise SocialxError(path, f"a checkpoint without {', '.join(keys)}", ANOTHER)
+        raise SocialxError(path, f"the checkpoint lacks {', '.join(keys)}", ANOTHER)
     return content
 
 
 def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, Any]]:
-    """The states of the generators that dropout draws from on this device, of every process."""
+    """Return the random states of every process for dropout on ``device``."""
     cpu = group.all_gather(torch.get_rng_state())
     if device.type != "cuda":
-        return [{"cpu": each, "cuda": None} for each in cpu]
+        return [{"cpu": state, "cuda": None} for state in cpu]
     cuda = group.all_gather(torch.cuda.get_rng_state(device))
     return [{"cpu": one, "cuda": other} for one, other in zip(cpu, cuda, strict=True)]
 
 
 def set_random_state(states: Any, device: torch.device, group: ProcessGroup) -> None:
-    """Put this process's state of ``random_state`` back.
+    """Restore the state of this process from ``random_state``.
 
-    A run that moves from a CPU to a card starts that card's generator anew, one with more processes than before those
-    of the new ones.
+    A generator that lacks a saved state keeps the seed: on a GPU after training on a CPU, and in additional processes.
     """
     if group.rank >= len(states):
         return

@@ -1,12 +1,12 @@
-"""The loop marks four phases of every step; whoever wants to know reads them.  The default clock does nothing.
+"""Clocks for the four phases of a training step; the default clock ignores every mark.
 
     fetch    the next batch is asked for          -> input: the device waits for data
     copy     the batch arrived at the host        -> transfer
     compute  forward, backward, optimizer         -> span
     done     logging, validation, checkpoints     -> hooks, until the next fetch
 
-The four parts tile the timeline, so their shares sum to 1 by construction.  On CUDA a mark is an event on the compute
-stream, stamped when the *stream* reaches it: a host that waits while work is queued costs the device nothing.
+The four phases tile the timeline, so the fractions sum to 1 by construction.  On CUDA a mark is an event on the compute
+stream, stamped when the *stream* gets there: a host may wait at no cost while work is queued.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ import torch
 
 
 class StepClock:
-    """What the training loop calls; this one has no reader, so each mark is one empty call."""
+    """The interface that the training loop calls; this clock ignores every mark."""
 
     def mark(self, name: str) -> None:
-        """``fetch``, ``copy``, ``compute`` or ``done`` begins now."""
+        """Begin the phase ``fetch``, ``copy``, ``compute`` or ``done``."""
 
 
 class HostClock(StepClock):
-    """``perf_counter`` marks, right where the host does the work itself, with the CPU time that was used until then."""
+    """Host times from ``perf_counter`` with the CPU time used so far, exact where the host does the work."""
 
     kind = "host"
 
     def __init__(self) -> None:
         self._marks: list[tuple[str, float, float]] = []
-        # Of several threads one may sleep while another one computes.
+        # With several threads one may sleep while another computes.
         self._cpu_time = time.thread_time if torch.get_num_threads() == 1 else time.process_time
 
     def mark(self, name: str) -> None:
-        """Read the host's clock."""
+        """Read the clock of the host."""
         self._marks.append((name, time.perf_counter(), self._cpu_time()))
 
     def read(self) -> list[tuple[str, float]]:
-        """All marks as (name, seconds since the first)."""
+        """Return every mark as (name, seconds since the first mark)."""
         return [(name, at - self._marks[0][1]) for name, at, _ in self._marks]
 
     def cpu_seconds(self) -> list[float] | None:
-        """CPU seconds of this thread, of all threads where tensors have several, at each mark."""
+        """Return the CPU seconds at each mark: of this thread, or of all threads where torch has several."""
         return [used for _, _, used in self._marks]
 
 
 class DeviceClock(StepClock):
-    """CUDA events on the current stream: no sync until ``read``."""
+    """CUDA events on the current stream, synchronised only in ``read``."""
 
     kind = "device"
 
@@ -56,22 +56,22 @@ class DeviceClock(StepClock):
         self._marks: list[tuple[str, Any]] = []
 
     def mark(self, name: str) -> None:
-        """Record an event."""
+        """Record a CUDA event."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         self._marks.append((name, event))
 
     def read(self) -> list[tuple[str, float]]:
-        """Wait for the device, then all marks as (name, seconds since the first)."""
+        """Wait for the device, and return every mark as (name, seconds since the first mark)."""
         torch.cuda.synchronize()
         first = self._marks[0][1]
         return [(name, first.elapsed_time(event) / 1000) for name, event in self._marks]
 
     def cpu_seconds(self) -> list[float] | None:
-        """The host's seconds say nothing about the device's."""
+        """Return None: CPU time on the host says nothing about the device."""
         return None
 
 
 def clock_for(device: torch.device) -> HostClock | DeviceClock:
-    """The clock that tells the truth on this device."""
+    """Return the clock that measures ``device`` correctly."""
     return DeviceClock() if device.type == "cuda" else HostClock()

@@ -1,8 +1,8 @@
-"""A training step as one CUDA graph per shape: the host hands over a batch and one launch, whatever the step holds.
+"""Training steps as CUDA graphs, one per shape: the host hands over a batch and launches once.
 
-Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The work of a step
-is recorded once and replayed; examples are copied into the buffers that the recording reads.  Windows of a on_device
-series are gathered in the recording: their row numbers are copied.
+Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The device work of a
+step is recorded once and replayed, and examples are copied into the buffers that the recording reads.  For a series on
+the device the recording gathers the windows, and only row numbers are copied.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import torch
 from torch import Tensor
 
 from socialx.core.batch import Batch, Target, TrainingBatch
-from socialx.core.errors import fall_back, in_short
+from socialx.core.errors import Argument, fall_back, in_short
 from socialx.core.precision import is_out_of_memory
 from socialx.data.loaders import Selection
 
-Given = TrainingBatch | Selection
-Work = Callable[[Sequence[Given]], Tensor]
-WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
+Example = TrainingBatch | Selection
+Work = Callable[[Sequence[Example]], Tensor]
+WARMUP = 3  # real steps before a recording, in which libraries, optimizer and scaler allocate
 
 
 class CapturedStep:
-    """``work`` on a group of examples, recorded once per shape of a group after a few steps as they are.
+    """A step on a group of examples, recorded once per shape after a few ordinary steps.
 
-    work: everything a step does on the device; no host value may enter or leave it, because a replay repeats the
-    values of the recording.  It always reads the same buffers, in the steps before the recording too: a compiled model
-    would be compiled again for tensors of other strides, which no recording can hold.  recover: put the host's side of
-    a half-recorded step back.  A failed recording warns, and from then on every step runs as it is.
+    work: the whole device work of a step.  Host values must stay out of ``work``, because a replay repeats the
+    recorded values.  ``work`` reads the same buffers before the recording too, because other strides would make a
+    compiled model compile again, which a recording cannot hold.  recover: restores the host side after a half-recorded
+    step.  After a failed recording ``CapturedStep`` warns once and runs every step unrecorded.
     """
 
     def __init__(self, work: Work, record: CudaRecorder, recover: Callable[[], None] = lambda: None) -> None:
@@ -40,57 +40,57 @@ class CapturedStep:
         self._record: CudaRecorder | None = record
         self._shapes: dict[Any, _Shape] = {}
 
-    def __call__(self, examples: Sequence[Given]) -> Tensor:
-        """One step -> its result on the device, a copy that the next step leaves alone."""
+    def __call__(self, examples: Sequence[Example]) -> Tensor:
+        """Run one step, and return a copy of the result on the device."""
         if self._record is None:
             return self._work(examples)
         shapes = tuple(map(_shapes, examples))
         if shapes not in self._shapes:
             self._shapes[shapes] = _Shape([_buffer(example) for example in examples])
-        of = self._shapes[shapes]
-        for buffer, example in zip(of.buffers, examples, strict=True):
+        shape = self._shapes[shapes]
+        for buffer, example in zip(shape.buffers, examples, strict=True):
             for into, tensor in zip(_tensors(buffer), _tensors(example), strict=True):
                 into.copy_(tensor, non_blocking=True)
-        of.taken += 1
-        if of.taken <= WARMUP:
-            return self._record.beside(lambda: self._work(of.buffers))
-        if of.recording is None:
+        shape.taken += 1
+        if shape.taken <= WARMUP:
+            return self._record.run_on_side_stream(lambda: self._work(shape.buffers))
+        if shape.recording is None:
             try:
-                of.recording = self._record(lambda: self._work(of.buffers))
-            except RuntimeError as error:  # the step holds something that CUDA cannot record
+                shape.recording = self._record(lambda: self._work(shape.buffers))
+            except RuntimeError as error:  # CUDA cannot record some operation of the step
                 if is_out_of_memory(error):
                     raise
                 self._record = None
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
-                fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)}): it goes on without")
-                return self._work(of.buffers)
-        replay, result = of.recording
+                fall_back("", f"{Argument('trainer.cuda_graph')} is off: a step cannot be recorded ({in_short(error)})")
+                return self._work(shape.buffers)
+        replay, result = shape.recording
         replay()
         return result.clone()
 
 
 @dataclass
 class _Shape:
-    """What is known of groups of one shape: the buffers that a step reads, steps taken, and the recording."""
+    """The buffers for groups of one shape, the number of steps taken, and the recording."""
 
-    buffers: list[Given]
+    buffers: list[Example]
     taken: int = 0
     recording: tuple[Callable[[], None], Tensor] | None = None
 
 
-def _tensors(example: Given) -> tuple[Tensor, ...]:
+def _tensors(example: Example) -> tuple[Tensor, ...]:
     return (example.rows,) if isinstance(example, Selection) else (*example.batch, *example.target)
 
 
-def _shapes(example: Given) -> tuple[Any, ...]:
-    """What a recording of an example holds for: a gathering one reads the memory of one series."""
+def _shapes(example: Example) -> tuple[Any, ...]:
+    """Return the key of a recording: tensor shapes, and the series in memory where the recording gathers windows."""
     series = example.series if isinstance(example, Selection) else None
     return series, *(tuple(tensor.shape) for tensor in _tensors(example))
 
 
-def _buffer(example: Given) -> Given:
-    """An example of the same shapes, into which others are copied."""
+def _buffer(example: Example) -> Example:
+    """Return an empty example of the same shapes, to copy later examples into."""
     if isinstance(example, Selection):
         return replace(example, rows=torch.empty_like(example.rows), full=False)
     batch, target = (
@@ -100,18 +100,18 @@ def _buffer(example: Given) -> Given:
 
 
 class CudaRecorder:
-    """Recordings of one process share a stream and a memory pool: they never run at the same time.
+    """The stream and memory pool that all recordings of a process share, because recordings never run concurrently.
 
-    The steps before a recording run on that stream too: gradient buffers belong to the stream that made them, and the
-    caching allocator keeps free blocks per stream.
+    The steps before a recording run on the same stream: gradient buffers belong to the stream that allocated them, and
+    the caching allocator keeps free blocks per stream.
     """
 
     def __init__(self) -> None:
         self._pool: Any = None
         self._side: torch.cuda.Stream | None = None
 
-    def beside(self, work: Callable[[], Tensor]) -> Tensor:
-        """``work()`` on the stream of the recordings."""
+    def run_on_side_stream(self, work: Callable[[], Tensor]) -> Tensor:
+        """Run ``work`` on the stream for recordings, and return the result."""
         side, main = self._stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
@@ -121,26 +121,26 @@ class CudaRecorder:
         return result
 
     def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        """Record ``work`` -> how to replay it, and the tensor that holds its result afterwards.
+        """Record ``work``, and return a function that replays the recording and the tensor for the result.
 
-        Other threads go on meanwhile: a loader may take memory.  A recording that fails may leave its stream current,
-        its memory pool open and the generator of random numbers waiting for its end, because torch ends a capture
-        before it puts them back: the next dropout would raise, and no memory could be given back.
+        Other threads keep running, so a loader may allocate memory.  torch ends a capture before it restores the
+        stream, the memory pool and the random generator.  A failed recording would therefore break the next dropout and
+        leak memory, so all three are restored here.
         """
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         device = torch.cuda.current_device()
         main, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[device]
         before = generator.clone_state()
-        gc.collect()  # what autograd keeps of a stream in a cycle would draw the recording onto that stream
+        gc.collect()  # autograd objects in a cycle would draw the recording onto their stream
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream(), capture_error_mode="thread_local"):
                 result = work()
         except BaseException:
             torch.cuda.set_stream(main)
-            with suppress(RuntimeError, AttributeError):  # the pool did end; or a torch without these private names
+            with suppress(RuntimeError, AttributeError):  # the pool has ended, or torch lacks these private names
                 torch._C._cuda_endAllocateToPool(device, self._pool)
-                torch._C._cuda_releasePool(device, self._pool)  # or what the step held would never come back
+                torch._C._cuda_releasePool(device, self._pool)  # or the memory of the step would leak
             self._pool = None
             generator.graphsafe_set_state(before)
             torch.cuda.synchronize()

@@ -1,7 +1,7 @@
-"""What the device says while it trains: utilisation and clocks of NVML, sampled by a thread, and memory that grows.
+"""GPU utilisation and clocks during training, sampled from NVML by a thread, and a watch on growing memory.
 
-NVML's utilisation is the share of its own last window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels
-reads 100 %.  It is reported because people ask for it, and never judged.
+NVML reports the share of a window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels reads 100 %. The
+number is reported because users ask for utilisation, and rules ignore the number.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from socialx.core.errors import Message
 from socialx.core.progress import note
 
 INTERVAL_S = 0.2
-LEAST_EPOCHS = 5  # until memory is said to grow
-WARM_UP = 1  # epochs whose memory is not compared: buffers and caches are made in them
+LEAST_EPOCHS = 5  # before growth is reported
+WARM_UP = 1  # first epochs, left out because they allocate buffers and caches
 LARGE = 100 * MIB
 
 
 @dataclass
 class DeviceSamples:
-    """Utilisation in percent, one entry per sample; ``why`` says why there are none.
+    """Utilisation in percent, one entry per sample; ``why`` explains missing samples.
 
-    clock: of the SMs, as a share of their highest.  reasons: bits of why it was lowered.  A device may tell neither.
+    clock: SM clock as a fraction of the highest.  reasons: NVML bit masks for a lowered clock.  Both may stay empty.
     """
 
     utilisation: list[float] = field(default_factory=list)
@@ -40,12 +40,12 @@ class DeviceSamples:
 
     @property
     def mean(self) -> float | None:
-        """Mean utilisation in percent; None where nothing was sampled."""
+        """Mean utilisation in percent; None without samples."""
         return sum(self.utilisation) / len(self.utilisation) if self.utilisation else None
 
 
 @contextmanager
-def sampling(device: torch.device) -> Iterator[DeviceSamples]:
+def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
     """Sample the device every 0.2 s until the block ends."""
     samples = DeviceSamples()
     if device.type != "cuda":
@@ -71,14 +71,14 @@ def sampling(device: torch.device) -> Iterator[DeviceSamples]:
 
     def loop() -> None:
         while not done.wait(INTERVAL_S):
-            # A card or a version of the library may not tell its clocks.
+            # Some GPUs and library versions do not report clocks.
             with suppress(pynvml.NVMLError, AttributeError, ZeroDivisionError):
                 highest = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
                 samples.clock.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / highest)
                 samples.reasons.append(int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
             try:
                 utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-            except pynvml.NVMLError as error:  # a MIG slice or a virtual card may refuse what a whole card answers
+            except pynvml.NVMLError as error:  # a MIG slice or a virtual GPU may refuse the query
                 samples.why = f"NVML: {error}"
                 return
             samples.utilisation.append(utilisation)
@@ -95,28 +95,28 @@ def sampling(device: torch.device) -> Iterator[DeviceSamples]:
 
 
 def growth(used: Sequence[float]) -> float:
-    """Bytes an epoch: the median of the slopes between all pairs (Theil-Sen), which a few odd values do not move."""
+    """Return bytes per epoch: the median slope over all pairs (Theil-Sen), which is robust to a few outliers."""
     pairs = itertools.combinations(enumerate(used), 2)
     return statistics.median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
 
 
 class MemoryWatch:
-    """Says once where the memory at the ends of epochs has grown by more than 100 MiB."""
+    """Memory use at the end of each epoch, with a note after growth by more than 100 MiB."""
 
     def __init__(self) -> None:
         self._used: list[float] = []
         self._said = False
 
     def add(self, device: torch.device) -> None:
-        """An epoch has ended."""
+        """Add the memory in use after an epoch."""
         self._used.append(used_bytes(device))
         used = self._used[WARM_UP:]
         if self._said or len(used) < LEAST_EPOCHS:
             return
-        each = growth(used)
-        if each * (len(used) - 1) > LARGE:
+        per_epoch = growth(used)
+        if per_epoch * (len(used) - 1) > LARGE:
             self._said = True
             whose = f"tensors on {device}" if device.type == "cuda" else "this process"
-            total = each * (len(used) - 1)
-            found = f"the memory of {whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, a possible leak"
-            note(Message("", found, "report it as a bug of socialx"))
+            total = per_epoch * (len(used) - 1)
+            problem = f"the memory of {whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, a possible leak"
+            note(Message("", problem, "report it as a bug of socialx"))

@@ -1,4 +1,4 @@
-"""Several processes on this machine, as ``torchrun --standalone`` starts them."""
+"""Several training processes on this machine, started as ``torchrun --standalone`` starts them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ INTERRUPTED = 130
 
 
 def launch(devices: int, words: Sequence[str]) -> int:
-    """Run ``python -m socialx`` with these words in ``devices`` processes -> their exit code.
+    """Run ``python -m socialx`` with ``words`` in ``devices`` processes, and return the exit code.
 
-    Each has a CUDA device of its own, or a share of the CPUs where there is none.  A process that fails says why and
-    ends all.  Raises SocialxError where one was killed.
+    Each process has a CUDA device, or a share of the CPUs on a machine without CUDA. A failing process prints the
+    reason and ends all processes.  Raises SocialxError where a process was killed.
     """
     os.environ[LAUNCHED] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what failed is said in one line below
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # failures are reported below
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -44,12 +44,12 @@ def launch(devices: int, words: Sequence[str]) -> int:
         return INTERRUPTED
     except ChildFailedError as error:
         ended_by_launcher = -signal.SIGTERM
-        by_itself = {rank: each for rank, each in error.failures.items() if each.exitcode != ended_by_launcher}
+        by_itself = {rank: failed for rank, failed in error.failures.items() if failed.exitcode != ended_by_launcher}
         rank, failure = min((by_itself or error.failures).items(), key=lambda item: item[1].timestamp)
-        if failure.exitcode >= 0:  # it has said why
+        if failure.exitcode >= 0:  # the process has printed the reason
             return max(1, failure.exitcode)
-        found = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
-        goes_on = f"{Command('train', resume='RUN', devices=devices)} goes on after the last whole epoch"
-        again = goes_on if "train" in words[:1] else ""
-        raise SocialxError("training", found, again) from None
+        problem = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
+        resume = f"resume after the last whole epoch with {Command('train', resume='RUN', devices=devices)}"
+        again = resume if "train" in words[:1] else ""
+        raise SocialxError("training", problem, again) from None
     return 0

@@ -1,7 +1,7 @@
-"""A model and everything that changes it: one optimizer step, which never waits for the device.
+"""A model with its optimizer, schedule and gradient scaler: one optimizer step that never waits for the device.
 
-The loss stays on the device, the gradient norm is clipped without looking at it, and a fused AdamW lets the gradient
-scaler skip a step without asking.
+The loss stays on the device, gradients are clipped without reading the norm, and a fused AdamW lets the gradient scaler
+skip a step without asking the host.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch
-from socialx.core.errors import SocialxError, fall_back, in_short
+from socialx.core.errors import Argument, SocialxError, fall_back, in_short
 from socialx.core.precision import Precision, is_out_of_memory
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Given
+from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Example
 from socialx.training.process_group import SINGLE, ProcessGroup
 
 
 class Learner:
-    """A model and everything that changes it: optimizer, schedule, gradient scaler, number of steps taken."""
+    """A model with its optimizer, learning rate schedule, gradient scaler and step count."""
 
     def __init__(
         self,
@@ -43,17 +43,17 @@ class Learner:
         group: ProcessGroup = SINGLE,
         teacher_weight: float = 0.0,
     ) -> None:
-        """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
+        """Move the model to its device, and build optimizer and gradient scaler.
 
-        target_weight: how much an error of each target counts; several targets have several units.
+        total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val: the largest gradient norm; 0 turns
+        clipping off.  target_weight: the weight of each target's error, because units differ.  group: the processes
+        that share a batch.
 
-        group: the processes that share a batch.
+        teacher_weight: the fraction of the loss that compares with ``Target.teacher_forecast`` (Hinton et al., 2015,
+        "Distilling the knowledge in a neural network", arXiv:1503.02531).
 
-        teacher_weight: the share of the loss that compares with what other models forecast, ``Target.taught``
-        (Hinton et al. 2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
-
-        compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
-        compute the same step and warn with a ``FallbackWarning`` where they cannot.
+        compile: off, or a mode of torch.compile (default, max-autotune).  cuda_graph: replay recorded steps on CUDA.
+        Both compute the same step, and warn with a ``FallbackWarning`` where unavailable.
         """
         self.model, self.precision = model.to(precision.device), precision
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
@@ -75,17 +75,19 @@ class Learner:
         self.teacher_weight = teacher_weight
         if self.records and group.world_size > 1:
             self.records = False
-            fall_back("trainer.cuda_graph", f"{group.world_size} processes sum gradients in a step: it goes on without")
+            fall_back(
+                "", f"{Argument('trainer.cuda_graph')} is off: {group.world_size} processes sum gradients in a step"
+            )
         elif cuda_graph and not self.records:
-            fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA: it goes on without")
-        self.eager = compile == "off" and not self.records  # neither compiled nor recorded for the shape of batches
+            fall_back("", f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA")
+        self.eager = compile == "off" and not self.records  # steps accept batches of any shape
         self._choose_step()
 
     def _choose_step(self) -> None:
-        """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
-        self._uncompiled = False  # whether the model turned out not to compile
+        """Choose how steps run: before the first step, and after tensors of the model are replaced."""
+        self._uncompiled = False  # whether compilation failed
         self._forecast: Callable[[Batch], Tensor] = self.model
-        self._device_step: Callable[[Sequence[Given]], Tensor] = self._on_device
+        self._device_step: Callable[[Sequence[Example]], Tensor] = self._plain_step
         # A recorded step reads the learning rate from the device, where every step writes it.
         self._recorded_rate = torch.zeros((), device=self.precision.device)
         for group in self.optimizer.param_groups:
@@ -93,20 +95,20 @@ class Learner:
             group["lr"] = self._recorded_rate if self.records else 0.0
         if self._compile != "off":
             if self._encoder is not None:
-                with self.precision.autocast():  # the kernels are tried here: nothing may while it is traced
+                with self.precision.autocast():  # kernels are tried before tracing, which allows no trial
                     self._encoder.choice(self.precision.device)
-            # The mode of that name records graphs of its own, which would meet ours.
+            # max-autotune records CUDA graphs itself, which would conflict with CapturedStep.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
-            if self._chunked is None:
+            if self._chunked_encoder is None:
                 self._forecast = torch.compile(self.model, dynamic=False, mode=mode)
             else:
-                self._chunked.compile_chunks(mode)
-            self._device_step = self._on_device_compiled
-        self._forecast_of: Callable[[Sequence[Given]], Tensor] = self._on_device_forecast
+                self._chunked_encoder.compile_chunks(mode)
+            self._device_step = self._compiled_step
+        self._forecast_step: Callable[[Sequence[Example]], Tensor] = self._run_forecast
         if self.records:
             recorder = CudaRecorder()
             self._device_step = CapturedStep(self._device_step, recorder, self._drop_gradients)
-            self._forecast_of = CapturedStep(self._on_device_forecast, recorder)
+            self._forecast_step = CapturedStep(self._run_forecast, recorder)
 
     @property
     def _encoder(self) -> SharedEncoder | None:
@@ -114,23 +116,22 @@ class Learner:
         return encoder if isinstance(encoder, SharedEncoder) else None
 
     @property
-    def _chunked(self) -> SharedEncoder | None:
-        """The encoder that runs in chunks, of which one is compiled in place of the whole model: on a CPU."""
+    def _chunked_encoder(self) -> SharedEncoder | None:
+        """The encoder that runs in chunks on a CPU, where one chunk is compiled in place of the whole model."""
         return self._encoder if self.precision.device.type == "cpu" else None
 
     def rate(self, step: int) -> float:
-        """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
+        """Return the learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
         done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
-    def step(self, examples: Sequence[Given]) -> Tensor:
-        """One optimizer step on a group of batches -> masked MAE of the group in the file's unit, left on the device.
+    def step(self, examples: Sequence[Example]) -> Tensor:
+        """Take one optimizer step on a group of batches, and return the masked MAE in the file's unit, on the device.
 
-        The group counts as one large batch, together with those of the other processes: errors are divided by the valid
-        entries of all of it, so that splitting a batch changes nothing but the memory.  Of several processes each
-        returns its part of the MAE; their sum is the MAE.
+        The group counts as one large batch across all processes: errors are divided by the valid entries in the whole
+        group, so splitting a batch changes memory use alone.  The parts that several processes return sum to the MAE.
         """
         rate = self.rate(self.steps)
         if self.records:
@@ -142,8 +143,8 @@ class Learner:
         self.steps += 1
         return loss
 
-    def _on_device(self, examples: Sequence[Given]) -> Tensor:
-        """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
+    def _plain_step(self, examples: Sequence[Example]) -> Tensor:
+        """Run the device work of a step; a CUDA graph records exactly this function, so host values must stay out."""
         gathered = [example.gathered() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
         count = self.group.all_reduce(sum(others, first)).clamp(min=1)
@@ -167,48 +168,48 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         return total
 
-    def forecast(self, example: Given) -> Tensor:
-        """The forecast [B,P,N,G] of a batch on the device as the model is now, recorded where steps are."""
-        return self._forecast_of([example])
+    def forecast(self, example: Example) -> Tensor:
+        """Return the forecast [B,P,N,G] of a batch on the device with the current weights, recorded where steps are."""
+        return self._forecast_step([example])
 
     @torch.no_grad()
-    def _on_device_forecast(self, examples: Sequence[Given]) -> Tensor:
+    def _run_forecast(self, examples: Sequence[Example]) -> Tensor:
         with self.precision.autocast():
             return self.model(examples[0].gathered().batch)
 
-    def _on_device_compiled(self, examples: Sequence[Given]) -> Tensor:
-        """A step while it is not known whether the model compiles: what fails here would fail in every step."""
+    def _compiled_step(self, examples: Sequence[Example]) -> Tensor:
+        """Run a compiled step; where compilation fails, run this and all later steps uncompiled."""
         try:
-            return self._on_device(examples)
+            return self._plain_step(examples)
         except SocialxError:
             raise
-        except Exception as error:  # those of torch.compile and Triton are of many kinds; the step as it is tells
+        except Exception as error:  # torch.compile and Triton raise many kinds of errors; the plain step tells
             capturing = self.records and torch.cuda.is_current_stream_capturing()
             if capturing or self._uncompiled or is_out_of_memory(error):
                 raise  # a recording must end before anything else
             self._uncompiled, self._forecast = True, self.model
-            if self._chunked is not None:
-                self._chunked.compile_chunks(None)
+            if self._chunked_encoder is not None:
+                self._chunked_encoder.compile_chunks(None)
             self._drop_gradients()
-            loss = self._on_device(examples)
-            fall_back("trainer.compile", f"the model does not compile ({in_short(error)}): it goes on without")
+            loss = self._plain_step(examples)
+            fall_back("", f"{Argument('trainer.compile')} is off: the model does not compile ({in_short(error)})")
             return loss
 
     def _drop_gradients(self) -> None:
-        """The host's side of a step that was begun: gradients, and what the scaler remembers of them."""
+        """Reset the host side of an unfinished step: gradients, and the memory of the gradient scaler."""
         self.optimizer.zero_grad(set_to_none=True)
         state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
         self.grad_scaler.load_state_dict(state)
 
-    def skipped(self) -> int:
-        """Steps that the gradient scaler left out because a gradient was not finite; waits for the device."""
+    def count_skipped(self) -> int:
+        """Return how many steps the gradient scaler skipped for non-finite gradients; waits for the device."""
         if not self.grad_scaler.is_enabled() or not self.optimizer.state:
             return 0
         taken = torch.stack([state["step"] for state in self.optimizer.state.values()]).max()
         return self.steps - int(taken.item())
 
     def state(self) -> dict[str, Any]:
-        """Everything that an exact continuation needs of the learner."""
+        """Return everything that an exact continuation needs of the learner."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -217,34 +218,34 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Put ``state`` back; rates and decay stay those of this learner.
+        """Restore ``state``; learning rate and weight decay stay as this learner was built with.
 
-        Raises ValueError where it is not a state of this model.  Everything is checked first: the fused optimizer
-        writes to its moments without looking at their sizes and strides.
+        Raises ValueError for the state of another model.  All parts are checked first, because the fused
+        optimizer writes to its moments without checking sizes and strides.
         """
         check_state(self.model, state["model"])
-        moments, found = state["optimizer"]["state"], {}
+        moments, copies = state["optimizer"]["state"], {}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         if not set(moments) <= set(range(len(parameters))):
-            raise ValueError(f"moments of {len(moments)} parameters, and the model has {len(parameters)}")
-        for place, of in moments.items():
-            parameter, scalar = parameters[place], torch.zeros(())
+            raise ValueError(f"the moments cover {len(moments)} parameters, and the model has {len(parameters)}")
+        for index, moment in moments.items():
+            parameter, scalar = parameters[index], torch.zeros(())
             for name, like in (("step", scalar), ("exp_avg", parameter), ("exp_avg_sq", parameter)):
-                if not alike(of[name], like):
-                    raise ValueError(f"{name} of parameter {place} does not fit its shape {tuple(like.shape)}")
-            if set(of) != {"step", "exp_avg", "exp_avg_sq"} or bool((of["exp_avg_sq"] < 0).any()):
-                raise ValueError(f"the moments of parameter {place} are not those of AdamW")
-            found[place] = {"step": of["step"].clone()}
+                if not alike(moment[name], like):
+                    raise ValueError(f"{name} of parameter {index} does not fit its shape {tuple(like.shape)}")
+            if set(moment) != {"step", "exp_avg", "exp_avg_sq"} or bool((moment["exp_avg_sq"] < 0).any()):
+                raise ValueError(f"the moments of parameter {index} differ from AdamW")
+            copies[index] = {"step": moment["step"].clone()}
             for name in ("exp_avg", "exp_avg_sq"):
-                found[place][name] = torch.empty_like(parameter, requires_grad=False).copy_(of[name])
+                copies[index][name] = torch.empty_like(parameter, requires_grad=False).copy_(moment[name])
         scaler, names = state["grad_scaler"], set(self.grad_scaler.state_dict())
         if set(scaler) != names or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
-            raise ValueError("the gradient scaler is not one of this precision")
+            raise ValueError("the gradient scaler has another precision")
         if type(state["steps"]) is not int or not 0 <= state["steps"] < 1 << 53:
-            raise ValueError("the number of steps is none")
+            raise ValueError("the number of steps is invalid")
         self.model.load_state_dict(state["model"])
         groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": found, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": copies, "param_groups": groups})
         self._choose_step()
         self.grad_scaler.load_state_dict(scaler)
         self.steps = state["steps"]

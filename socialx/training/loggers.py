@@ -1,7 +1,4 @@
-"""Epochs sent to TensorBoard, Weights & Biases or MLflow: callbacks that are made when a run asks for them.
-
-None of the three is installed with socialx; each is imported when it is asked for.
-"""
+"""Loggers that send epochs to TensorBoard, Weights & Biases or MLflow, imported only when a run asks for them."""
 
 from __future__ import annotations
 
@@ -12,19 +9,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from socialx.core.errors import SocialxError
+from socialx.core.errors import Argument, SocialxError
 from socialx.core.progress import Epoch, Event, also_subscribe
 
 Log = Callable[[dict[str, float], int], None]
-NO_MEASURE = ("epoch", "of", "best")  # of an epoch, but no measure of it
+NO_MEASURE = ("epoch", "of", "best")  # fields of an epoch that are not metrics
 
 
 @contextmanager
-def logging_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Send the epochs of the block to these loggers.
+def log_epochs_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Send the epochs of the block to the named loggers.
 
-    run: the folder, whose name is that of the run there.  settings: flat, dotted key -> value.  Raises SocialxError
-    where a package is not installed.
+    run: the run folder, whose name becomes the run name in the logger.  settings: values by dotted key.  Raises
+    SocialxError where a package is missing.
     """
     with ExitStack() as stack:
         logs = [stack.enter_context(LOGGERS[name](run, settings)) for name in names]
@@ -81,4 +78,5 @@ def _module(name: str, path: str) -> Any:
         return import_module(path)
     except ImportError as error:
         install = f"pip install 'socialx[{name}]'"
-        raise SocialxError(f"trainer.loggers {name}", f"not installed ({error})", install) from None
+        problem = f"{Argument('trainer.loggers', name)} needs a package that is missing ({error})"
+        raise SocialxError("", problem, install) from None

@@ -1,6 +1,5 @@
-"""The training loop, once: steps, an epoch, validation, and ``fit``.  Plain torch, plain arguments.
-
-The loss is a running sum on the device that is read every ``log_every_n_steps``.
+"""The training loop: steps, epochs, validation and ``fit``.  The loss is summed on the device and read every
+``log_every_n_steps``.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.training import checkpoint
 from socialx.training.clock import StepClock
-from socialx.training.cuda_graph import Given
-from socialx.training.gpu_usage import MemoryWatch, sampling
+from socialx.training.cuda_graph import Example
+from socialx.training.gpu_usage import MemoryWatch, sample_device
 from socialx.training.learner import Learner
 from socialx.training.networks import per_network
 from socialx.training.run_folder import EpochRow, RunFolder
 
 
-def examples_of(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Given]:
-    """The batches of one epoch for steps of this learner: a recorded step gathers those of a series on the device."""
+def epoch_examples(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Example]:
+    """Return the batches of one epoch; for recorded steps on a series on the device, row numbers alone."""
     if learner.records and isinstance(loader, DeviceLoader):
         return loader.selections(number, first_batch)
     return loader.epoch(number, first_batch)
@@ -45,11 +44,11 @@ def examples_of(learner: Learner, loader: Loader, number: int, first_batch: int 
 
 def run_steps(
     learner: Learner,
-    examples: Iterator[Given],
+    examples: Iterator[Example],
     after_step: Callable[[Tensor, int], bool],
     clock: StepClock | None = None,
 ) -> None:
-    """Take optimizer steps until the examples end or ``after_step(loss, batches of the step)`` returns True."""
+    """Take optimizer steps until the examples end or ``after_step(loss, batches in the step)`` returns True."""
     clock = clock or StepClock()
     while True:
         clock.mark("fetch")
@@ -68,62 +67,62 @@ def run_steps(
 
 @dataclass
 class TrainState:
-    """How far a fit has come: what a checkpoint holds beside the learner."""
+    """The progress of ``fit``, saved in a checkpoint together with the learner."""
 
     epoch: int = 0
     batch: int = 0
-    loss_sum: float = 0.0  # of the steps of this epoch that were read already
+    loss_sum: float = 0.0  # over the steps of this epoch that were read
     loss_steps: int = 0
     best_mae: float = math.inf
     best_epoch: int = -1
     interrupted: bool = False
-    shard: int = 0  # windows of the shards of which the order of an epoch is made; 0: all windows are one
+    shard: int = 0  # windows per shard in the epoch order; 0: a single shard
     ranks: int = 1  # processes that share a batch
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> TrainState:
-        """What a checkpoint holds; ValueError where that is no progress."""
-        if set(content) != {each.name for each in fields(cls)}:
-            raise ValueError("its progress has other names")
+    def from_checkpoint(cls, content: dict[str, Any]) -> TrainState:
+        """Read the progress from a checkpoint.  Raises ValueError for invalid content."""
+        if set(content) != {field.name for field in fields(cls)}:
+            raise ValueError("the progress has other names")
         counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
         whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
         epoch, best = content["epoch"], content["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
-            raise ValueError("its progress is no epoch and batch")
+            raise ValueError("the progress lacks an epoch and batch")
         if not math.isfinite(content["loss_sum"]) or math.isnan(content["best_mae"]):
-            raise ValueError("its progress has no numbers")
+            raise ValueError("the progress holds invalid numbers")
         return cls(**{**content, "interrupted": False})
 
     def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
-        """Raise SocialxError where the run would go on in other batches, and so with another number of steps."""
+        """Raise SocialxError where the number of processes or batches differs from the checkpoint."""
         if self.ranks != ranks:
-            others = f"it was trained by {self.ranks} processes, and there are {ranks}"
+            problem = f"the run was trained by {self.ranks} processes, and now there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
-            raise SocialxError(run, others, f"start as many as before, such as {again}")
+            raise SocialxError(run, problem, f"start {self.ranks} processes: {again}")
         if self.batch > batches:
-            others = f"batch {self.batch} of {batches}: it was trained with other batches"
-            raise SocialxError(run, others, f"start anew: {Command('train', settings=run.parent / 'settings.yaml')}")
+            problem = f"the run stopped at batch {self.batch} of {batches}, and so had other batches"
+            raise SocialxError(run, problem, f"start again: {Command('train', settings=run.parent / 'settings.yaml')}")
 
-    def complete(self, max_epochs: int, patience: int) -> bool:
-        """Whether there is nothing left to train."""
+    def is_complete(self, max_epochs: int, patience: int) -> bool:
+        """Return whether training is complete, by ``max_epochs`` or by ``patience``."""
         return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
 
 
-FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read anyway: whoever waits sees that it works
+FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read early, to show progress
 
 
 @dataclass
 class Interrupt:
-    """Whether the loop is to stop.  A ``threading.Event`` would not do: two signals could wait for its lock."""
+    """A flag that asks the loop to stop.  With a ``threading.Event`` two signals could wait for one lock."""
 
     requested: bool = False
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once.
+def catch_signals() -> Iterator[Interrupt]:
+    """Let Ctrl-C or SIGTERM ask the loop to stop after the current step; a second Ctrl-C stops at once.
 
-    Outside the main thread Python allows no handlers, and nothing is ever requested.
+    Python allows handlers in the main thread only, so the flag stays unset in any other thread.
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
@@ -133,8 +132,8 @@ def interruptible() -> Iterator[Interrupt]:
     def handle(number: int, frame: Any) -> None:
         if interrupt.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if not interrupt.requested:  # a handler may have interrupted a print, which must not begin again inside itself
-            stopping = Message("", "stopping after this step and saving", "Ctrl-C again stops at once")
+        if not interrupt.requested:  # a handler may have interrupted a print, which is not reentrant
+            stopping = Message("", "training stops after this step and is saved", "press Ctrl-C again to stop at once")
             threading.Thread(target=copy_context().run, args=(note, stopping), daemon=True).start()
         interrupt.requested = True
 
@@ -158,14 +157,14 @@ def fit(
     log_every_n_steps: int = 50,
     progress: TrainState | None = None,
 ) -> TrainState:
-    """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
+    """Train until ``max_epochs``, or until the validation MAE has not improved for ``patience`` epochs.
 
-    run: weights, last state and metrics are written there after every epoch, the last state also before the first and
-    after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
-    checkpoint stood, to the same weights as without the interruption; on CUDA attention's backward pass may sum in
-    another order, so they may differ by rounding.
+    run: the folder for weights, state and metrics after every epoch, and for the state before the first epoch and after
+    an interruption.  Without a folder the model ends with the best weights.  progress: a loaded state to continue from;
+    the final weights equal an uninterrupted training, up to rounding on CUDA, where the backward pass of attention may
+    sum in another order.
 
-    Several processes stop together: on a CPU after the step at hand, on CUDA at the next reading of the loss.
+    Several processes stop together: on a CPU after the current step, on CUDA when the loss is read next.
     """
     best: dict[str, Tensor] = {}
     if progress is None:
@@ -175,10 +174,10 @@ def fit(
     left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
     stopped, watch = False, MemoryWatch()
     writing: Future[None] | None = None
-    with interruptible() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
-        while not progress.complete(max_epochs, patience) and not stopped:
+    with catch_signals() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
+        while not progress.is_complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
-            with sampling(learner.precision.device) as samples:
+            with sample_device(learner.precision.device) as samples:
                 seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
@@ -193,14 +192,14 @@ def fit(
             row = _end_epoch(learner, progress, mae, seen, seconds, samples.mean)
             if run:
                 if writing:
-                    writing.result()  # of the epoch before; raises what failed there
-                writing = files.submit(_write_epoch, run, row, checkpoint_of(learner, progress))
+                    writing.result()  # raises the error of the previous epoch
+                writing = files.submit(_write_epoch, run, row, make_checkpoint(learner, progress))
             emit(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
             watch.add(learner.precision.device)
             stopped = learner.group.any_rank(interrupt.requested)
     if writing:
         writing.result()
-    progress.interrupted = stopped and not progress.complete(max_epochs, patience)
+    progress.interrupted = stopped and not progress.is_complete(max_epochs, patience)
     if run:
         save_progress(learner, progress, run)
     elif best:
@@ -217,7 +216,7 @@ def _train_epoch(
     bar: Bar,
     interrupt: Interrupt,
 ) -> tuple[int, bool]:
-    """The rest of one epoch from ``progress.batch`` on -> windows seen, and whether it was interrupted."""
+    """Train from ``progress.batch`` to the end of the epoch; return windows seen and whether it was interrupted."""
     learner.model.train()
     first = progress.batch
     per_batch = train.num_windows / len(train)
@@ -234,7 +233,7 @@ def _train_epoch(
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
-            smaller = f"a smaller {Argument('trainer.learning_rate')} than {learner.learning_rate:g}, or "
+            smaller = f"use a smaller {Argument('trainer.learning_rate')} than {learner.learning_rate:g}, or "
             lost = f"the loss is not finite after {learner.steps} steps"
             remedy = f"{smaller}{Argument('trainer.precision', '32-true')}"
             learner.group.fail(SocialxError("training", lost, remedy))
@@ -253,18 +252,18 @@ def _train_epoch(
         bar.advance(batches * per_batch, note)
         return stopped
 
-    run_steps(learner, examples_of(learner, train, progress.epoch, first), after_step)
+    run_steps(learner, epoch_examples(learner, train, progress.epoch, first), after_step)
     read()
     return round((progress.batch - first) * per_batch), stopped
 
 
 def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
-    """Validation MAE, several targets in units of the first one, the mean of several networks.
+    """Return the validation MAE, with all targets in the unit of the first target, averaged over networks.
 
-    None where it was interrupted.
+    Returns None where training was interrupted.
     """
     group = learner.group
-    of_networks: dict[str, float] = {}
+    by_network: dict[str, float] = {}
     for name, loader in per_network(validation):
         sums = RunningScores(horizon, len(learner.target_weight), learner.precision.device)
         if not run_metrics(
@@ -279,14 +278,14 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
             return None
         group.all_reduce(sums.sums)
         scores = sums.compute()
-        if not all(of_target.overall.count for of_target in scores):
+        if not all(target.overall.count for target in scores):
             remedy = f"use a longer file, or another {Argument('data.split_method')}"
-            group.fail(SocialxError(f"validation {name}".strip(), "no window has a valid target", remedy))
-        maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
-        of_networks[name] = sum(maes) / len(scores)
-    if len(of_networks) > 1:
-        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in of_networks.items())}")
-    return sum(of_networks.values()) / len(of_networks)
+            group.fail(SocialxError(f"validation {name}".strip(), "all windows lack a valid target", remedy))
+        maes = (weight * target.overall.mae for weight, target in zip(learner.target_weight, scores, strict=True))
+        by_network[name] = sum(maes) / len(scores)
+    if len(by_network) > 1:
+        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in by_network.items())}")
+    return sum(by_network.values()) / len(by_network)
 
 
 def _end_epoch(
@@ -301,7 +300,7 @@ def _end_epoch(
         learning_rate=learner.rate(learner.steps - 1),
         seconds=round(seconds, 3),
         memory_mib=round(used_bytes(learner.precision.device) / MIB, 1),
-        skipped_steps=learner.skipped(),
+        skipped_steps=learner.count_skipped(),
         gpu_utilisation=None if utilisation is None else round(utilisation, 1),
     )
     progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
@@ -309,7 +308,7 @@ def _end_epoch(
 
 
 def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None:
-    """The files of an epoch, in a thread: the next one is trained meanwhile."""
+    """Write the files of an epoch in a thread, while the next epoch trains."""
     progress = content["progress"]
     if progress["best_epoch"] == row.epoch - 1:
         run.write_weights(content["learner"]["model"], row.epoch, progress["best_mae"])
@@ -317,46 +316,45 @@ def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None
     run.write_last(content)
 
 
-def checkpoint_of(learner: Learner, progress: TrainState) -> dict[str, Any]:
-    """What last.pt holds, in the host's memory: learner, progress and generators."""
+def make_checkpoint(learner: Learner, progress: TrainState) -> dict[str, Any]:
+    """Return the content of last.pt in host memory: learner, progress and random states."""
     random = checkpoint.random_state(learner.precision.device, learner.group)
     return checkpoint.snapshot({"learner": learner.state(), "progress": asdict(progress), "random": random})
 
 
 def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> None:
     """Write last.pt."""
-    run.write_last(checkpoint_of(learner, progress))
+    run.write_last(make_checkpoint(learner, progress))
 
 
 def load_progress(learner: Learner, run: RunFolder) -> TrainState:
-    """Read last.pt into the learner -> where to go on.
-
-    Raises SocialxError where it is not a state of this model.
+    """Load last.pt into the learner, and return the progress.  Raises SocialxError where the file is from another
+    model.
     """
     device = learner.precision.device
     try:
         content = run.read_state(device)
-        progress = TrainState.of(content["progress"])
+        progress = TrainState.from_checkpoint(content["progress"])
         learner.load_state(content["learner"])
         checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
-        anew = f"start anew: {Command('train', settings=run.settings)}"
-        raise SocialxError(run.last, f"not a state of this model ({in_short(error)})", anew) from None
+        again = f"start again: {Command('train', settings=run.settings)}"
+        raise SocialxError(run.last, f"the state is from another model ({in_short(error)})", again) from None
     return progress
 
 
 def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patience: int) -> TrainState:
-    """``load_progress`` of a run that is trained further, in so many batches an epoch.
+    """Load a run that trains further, with ``batches`` per epoch, and return the progress.
 
-    Raises SocialxError where nothing is left to train, in other batches than before, and where the rows of its epochs
-    cannot be read, which would be noticed only at the end of the next one.
+    Raises SocialxError where training is complete, where the batches differ, and where the metrics file is unreadable,
+    which would otherwise fail at the end of the next epoch.
     """
     progress = load_progress(learner, run)
-    if progress.complete(max_epochs, patience):
+    if progress.is_complete(max_epochs, patience):
         stopped = progress.epoch < max_epochs
         more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)
-        raise SocialxError(run.path, f"complete after {counted(progress.epoch, 'epoch')}", longer)
+        raise SocialxError(run.path, f"training is complete after {counted(progress.epoch, 'epoch')}", longer)
     progress.refuse_other_batches(run.last, batches, learner.group.world_size)
     run.rows()
     return progress

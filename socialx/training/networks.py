@@ -1,4 +1,4 @@
-"""Several networks in one training: batches of each in turn, and a model that is set to the network of each batch."""
+"""Several sensor networks in one training: interleaved batches, and a model that switches networks per batch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from socialx.data.loaders import Loader
 
 
 class InterleavedLoader(Loader):
-    """Batches of several loaders in a random order, each as often as it has batches.
+    """Batches from several loaders in random order, in proportion to the loader lengths.
 
-    use: called with the number of the network before each of its batches, and with 0 at the end.  names: of the
-    networks.
+    use: a function called with the network number before each batch, and with 0 at the end.  names: the network names.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class InterleavedLoader(Loader):
         return sum(map(len, self.loaders))
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
-        """The batches of one epoch, from ``first_batch`` on."""
+        """Yield the batches of one epoch from ``first_batch`` on."""
         turns = np.repeat(np.arange(len(self.loaders)), list(map(len, self.loaders)))
         np.random.default_rng([self.seed, number]).shuffle(turns)
         taken = np.bincount(turns[:first_batch], minlength=len(self.loaders))
@@ -45,7 +44,7 @@ class InterleavedLoader(Loader):
 
 
 def per_network(loader: Loader) -> Iterator[tuple[str, Loader]]:
-    """The name and the loader of each network, which the model is set to meanwhile; a plain loader is of one."""
+    """Yield (name, loader) per network, with the model set to the network.  A plain loader yields itself once."""
     if not isinstance(loader, InterleavedLoader):
         yield "", loader
         return
@@ -58,15 +57,15 @@ def per_network(loader: Loader) -> Iterator[tuple[str, Loader]]:
 
 
 def network_switcher(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:
-    """A function that sets a model to network 0, its own, or to that of one of the others, which are built alike.
+    """Return a function that gives ``model`` the buffers (neighbours, scaler) of network i; 0 is its own.
 
-    All that a model has of its network are buffers: neighbours, mean and deviation.  Weights stay.
+    All models share one architecture, and ``model`` keeps its weights.
     """
     states: list[list[dict[str, Tensor | None]]] = []
 
     def use(network: int) -> None:
         if not states:  # as they are when training begins
-            states.extend([{**module._buffers} for module in each.modules()] for each in (model, *others))
+            states.extend([{**module._buffers} for module in other.modules()] for other in (model, *others))
         for module, buffers in zip(model.modules(), states[network], strict=True):
             for name, tensor in buffers.items():
                 setattr(module, name, tensor)

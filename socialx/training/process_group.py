@@ -1,8 +1,8 @@
-"""Several processes that train one model: each computes its share of every batch, and all take the same step.
+"""Several processes that train one model: each computes a shard of every batch, and all take the same step.
 
-``torchrun`` starts them and says in the environment which one each is.  Gradients are summed in one flat tensor per
-optimizer step, not in buckets during the backward pass: the whole model is a few megabytes, and a step is then the same
-with several batches accumulated, with checkpointing and with parameters that a batch does not use.
+``torchrun`` sets the rank in the environment.  Gradients are summed in one flat tensor per optimizer step, because the
+model is a few megabytes.  A step is then the same with accumulated batches, with checkpointing and with parameters that
+a batch leaves unused.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from socialx.data.loaders import RankShare
 RANK_SEED = 1_000_033  # between the seeds of two processes
 STORE = "socialx: port of the first process"
 CONNECT_S = 300.0
-OUTLIVE_S = 10.0  # a process without a word stays so long: the launcher ends it sooner, when the one that speaks ended
-LAUNCHED = "LAUNCHED_BY_SOCIALX"  # in the environment of processes whose launcher says which of them has ended
+OUTLIVE_S = 10.0  # a silent process waits so long for the launcher to end it, after the failed process has printed
+LAUNCHED = "LAUNCHED_BY_SOCIALX"  # environment variable: the launcher reports which process ended
 
 
 class RemoteRankError(SocialxError):
-    """Another process failed and says why: this one ends without a word, after it."""
+    """Another rank failed and reports the reason; this rank exits silently."""
 
     def lines(self, *_: object) -> list[str]:
-        """None."""
+        """Return an empty list."""
         return []
 
 
 class RankDiedError(SocialxError):
-    """Another process ended without a word, and this is the first one."""
+    """Another rank died silently; raised on rank 0."""
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process, number ``rank`` of the ``world_size`` that train one model; one process alone exchanges nothing.
+    """This process, ``rank`` out of ``world_size`` that train one model; communication is skipped for a single process.
 
-    restarts: how often the launcher started all of them again.  job: its name at the launcher, empty where it has none.
+    restarts: how often the launcher restarted all processes.  job: the job name at the launcher, or empty.
     """
 
     rank: int = 0
@@ -62,32 +62,32 @@ class ProcessGroup:
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether this is the one that writes and prints."""
+        """Whether this process writes and prints."""
         return self.rank == 0
 
     @property
     def share(self) -> RankShare:
-        """Its windows of every batch."""
+        """The windows of this rank in every batch."""
         return RankShare(self.rank, self.world_size)
 
-    def resuming(self, run: Path) -> Command:
-        """The command that goes on with a run; torchrun is what starts it on several machines."""
+    def resume_command(self, run: Path) -> Command:
+        """Return the command that resumes a run; torchrun starts several machines."""
         devices = self.world_size if self.world_size > 1 and self.machines == 1 else None
         return Command("train", resume=run, devices=devices)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum a tensor over all ranks in place, and return the tensor."""
         if self.world_size > 1:
-            with self._together():
+            with self._collective():
                 dist.all_reduce(tensor)
         return tensor
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
+        """Return whether the flag is set on any rank."""
         return flag if self.world_size == 1 else bool(self.all_reduce(torch.tensor(int(flag))).item())
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum what every process found for its windows; all parameters have a gradient in the same processes."""
+        """Sum gradients over all ranks; the same parameters need a gradient on every rank."""
         if self.world_size == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -97,14 +97,14 @@ class ProcessGroup:
             gradient.copy_(part.view_as(gradient))
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Give these tensors the values that they have in the first process."""
+        """Copy the tensors of rank 0 to every rank, in place."""
         if self.world_size > 1:
-            with self._together(), torch.no_grad():
+            with self._collective(), torch.no_grad():
                 for tensor in tensors:
                     dist.broadcast(tensor, 0)
 
     def broadcast_object(self, value: Any) -> Any:
-        """The value, which JSON can hold, that the first process has."""
+        """Return the value of rank 0 on every rank; the value must be JSON-serialisable."""
         if self.world_size == 1:
             return value
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
@@ -115,21 +115,21 @@ class ProcessGroup:
         return json.loads(bytes(text.tolist()))
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """The tensor of every process, in their order; all have the same shape, on the host."""
+        """Return the tensor of every rank in order; all tensors share one shape, on the host."""
         if self.world_size == 1:
             return [tensor]
         tensors = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        with self._together():
+        with self._collective():
             dist.all_gather(tensors, tensor)
         return tensors
 
     def fail(self, error: SocialxError) -> NoReturn:
-        """Raise an error that every process has found: only the first one says it."""
+        """Raise an error that every rank found; only rank 0 prints the error."""
         raise error if self.is_rank_zero else RemoteRankError("another process", "failed")
 
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
-        """Work that all do before training: where it fails in any, all end, and one of them says why."""
+        """Run setup on every rank: if a rank fails, all exit, and one failed rank prints the error."""
         if self.world_size == 1:
             yield
             return
@@ -138,32 +138,32 @@ class ProcessGroup:
             yield
         except SocialxError as raised:
             error = raised
-        failed = [int(each) for each in self.all_gather(torch.tensor(int(error is not None)))]
+        failed = [int(flag) for flag in self.all_gather(torch.tensor(int(error is not None)))]
         if error is not None and failed.index(1) == self.rank:
             raise error
         if any(failed):
             raise RemoteRankError("another process", "failed")
 
     def seed(self, seed: int) -> None:
-        """Let each process draw its own dropout; the first one draws as it would alone."""
+        """Seed dropout per rank; rank 0 draws as a single process does."""
         if self.rank:
             torch.manual_seed(seed + RANK_SEED * self.rank)
 
     @contextmanager
-    def training(self, run: Path) -> Iterator[None]:
-        """The steps that all take together: the block ends when all have ended it, and the first one has written.
+    def train_together(self, run: Path) -> Iterator[None]:
+        """Run training steps on every rank, and wait at the end until rank 0 has written the run.
 
-        Raises SocialxError with the command that goes on with the run where another process ended without a word.
+        Raises SocialxError with the command that resumes the run where another rank died silently.
         """
         try:
             yield
             self.any_rank(False)
         except RankDiedError as error:
-            again = f"{self.resuming(run)} goes on after the last whole epoch"
+            again = f"resume after the last whole epoch with {self.resume_command(run)}"
             raise SocialxError("training", error.messages[0].what, again) from None
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def _collective(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError:  # what gloo and NCCL raise where a process has ended
@@ -177,7 +177,7 @@ SINGLE = ProcessGroup()
 
 
 def group_from_env() -> ProcessGroup:
-    """This process as ``torchrun`` has named it; alone where it was started otherwise."""
+    """Return the process group that ``torchrun`` describes in the environment, or a single process."""
     if "RANK" not in os.environ:
         return SINGLE
 
@@ -191,10 +191,10 @@ def group_from_env() -> ProcessGroup:
 
 @contextmanager
 def init_process_group(progress: Callback | None = None) -> Iterator[ProcessGroup]:
-    """All processes of this training, connected until the block ends.
+    """Connect all processes of this training until the block ends.
 
-    progress: is told of every event of the block by the first process alone, which also gives the warnings.  Raises
-    SocialxError where the processes do not reach each other.
+    progress: a callback that receives events on rank 0 only; warnings come from rank 0 too.  Raises SocialxError where
+    the processes fail to connect.
     """
     group = group_from_env()
     if group.world_size == 1:
@@ -210,27 +210,27 @@ def init_process_group(progress: Callback | None = None) -> Iterator[ProcessGrou
             stack.enter_context(subscribe(progress if group.is_rank_zero else lambda event: None))
             yield replace(group, restarts=int(group.any_rank(group.restarts > 0)))
     except RemoteRankError:
-        time.sleep(OUTLIVE_S)  # a launcher ends all when the first one ends, and the one that failed may still speak
+        time.sleep(OUTLIVE_S)  # the launcher ends all processes when the first ends, and the failed one may still print
         raise
 
 
 def _connect(group: ProcessGroup) -> None:
-    """Bring all processes together in a store of their own: that of torchrun keeps what earlier starts wrote."""
+    """Connect all processes through a new store, because the store of torchrun keeps values from earlier starts."""
     try:
         shared, _, _ = next(rendezvous("env://"))
-        store = _store_of_first(shared, group.is_rank_zero)
+        store = _make_store(shared, group.is_rank_zero)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        # Its functions keep the group that there is when they are imported, as torch._dynamo does later.  The threads
-        # of gloo would outlive the training, and sometimes abort the process when it ends.
+        # torch.distributed.nn keeps the group from the time of its import, which torch._dynamo does later.  Threads of
+        # gloo would then outlive training, and sometimes abort the process at its end.
         import_module("torch.distributed.nn")
         dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world_size)
     except (RuntimeError, ValueError, OSError) as error:
         unreached = f"{group.world_size} processes do not reach each other ({in_short(error, 100)})"
-        raise SocialxError("training", unreached, "start all of them with torchrun") from None
+        raise SocialxError("training", unreached, "start all processes with torchrun") from None
 
 
-def _store_of_first(shared: dist.Store, first: bool) -> dist.Store:
-    """The store of the first process, which makes it; the one of an earlier start has ended with its process."""
+def _make_store(shared: dist.Store, first: bool) -> dist.Store:
+    """Return the shared store: rank 0 creates the store, and other ranks wait until its port answers."""
     if first:
         store = dist.TCPStore(os.environ["MASTER_ADDR"], 0, None, is_master=True, wait_for_workers=False)
         shared.set(STORE, str(store.port))

@@ -384,7 +384,7 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["train"], 2, "data.path: no data file.\n  try: --data FILE.h5"),
+        (["train"], 2, "a data file is needed.\n  try: add --data FILE.h5"),
         (["train", "--data", "nowhere.h5"], 1, "nowhere.h5"),
         (
             ["train", "--batch-size", "0"],
@@ -395,7 +395,7 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["train", "--set", "nonsense"], 2, "expected section.key=value"),
         (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
         (["train", "--resume", "nowhere"], 1, "nowhere: not a run folder"),
-        (["evaluate"], 2, "nothing to score"),
+        (["evaluate"], 2, "evaluate needs runs or baselines"),
         (["evaluate", "nowhere"], 1, "nowhere: not a run folder"),
         (["evaluate", "--baselines", "--split", "tests"], 2, "--split tests.\n  try: one of train, validation, test"),
         (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
@@ -504,7 +504,7 @@ def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, d
         f"a table of positions, not of readings.\n  try: socialx convert auto READINGS --meta-csv {os.path.relpath(LOCATIONS)}"
         in swapped
     )
-    assert "a folder with other files in it" in refused("train", "--data", data, "--run-dir", tmp_path, *SMALL)
+    assert "the folder holds other files" in refused("train", "--data", data, "--run-dir", tmp_path, *SMALL)
     assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]
 
 

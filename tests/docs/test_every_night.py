@@ -71,7 +71,7 @@ def test_only_a_larger_error_is_no_failure(step: str, does: str, code: int, serv
 @pytest.mark.parametrize(
     ("train", "evaluate", "said"),
     [
-        ("echo damaged > $new/best.safetensors", "", "not readable weights"),
+        ("echo damaged > $new/best.safetensors", "", "the weights are unreadable"),
         ("rm $new/best.safetensors $new/last.pt", "", "no weights in it"),
         ("rm $new/settings.yaml", "", "not a run folder"),
         ("rm -r $new", "", "not a run folder"),
@@ -148,7 +148,7 @@ def test_three_nights_and_two_that_fail(tmp_path: Path) -> None:
     (tmp_path / "runs" / days[3]).write_text("in the way")  # the training cannot begin
     for name, said, total in (
         ("bad.csv", "error: ", rows),
-        (f"{days[2]}.csv", "the nearest is", rows),
+        (f"{days[2]}.csv", "the nearest", rows),
         (f"{days[3]}.csv", days[3], rows + DAY),
     ):
         done = night(tmp_path, name, days[3])

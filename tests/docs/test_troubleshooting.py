@@ -15,7 +15,7 @@ from socialx.cli.error_flags import write
 from socialx.core.precision import Precision
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
-from socialx.tasks.memory import TRAINING, out_of_memory
+from socialx.tasks.memory import TRAINING, make_memory_error
 from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx, works
 from tests.documents import blocks, commands
 
@@ -105,7 +105,7 @@ def of_a_large_model(patch: pytest.MonkeyPatch) -> str:
 
 def of_a_full_card(patch: pytest.MonkeyPatch) -> str:
     experiment = build(load_settings(data={"path": "city.h5"}))
-    error = out_of_memory(replace(experiment, precision=Precision("32-true", torch.device("cuda:0"))), TRAINING, 64)
+    error = make_memory_error(replace(experiment, precision=Precision("32-true", torch.device("cuda:0"))), TRAINING, 64)
     return "\n".join(f"error: {each.text(lambda part: write('train', part))}" for each in error.messages)
 
 

@@ -150,7 +150,7 @@ def test_an_odd_frame_is_refused_with_a_sentence(tmp_path: Path, case: str) -> N
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda out: socialx.convert("auto", WIDE), "a frame is converted, which needs an output.\n  try: add output="),
+        (lambda out: socialx.convert("auto", WIDE), "converting a frame needs an output.\n  try: add output="),
         (lambda out: socialx.convert("auto", WIDE, out.with_suffix(".csv")), "the output is HDF5"),
         (lambda out: socialx.convert("auto", WIDE, out, food=1), "food: convert has no such argument"),
         (lambda out: socialx.convert("auto", WIDE["4001"], out), "data: Series is no file and no frame"),

@@ -162,9 +162,9 @@ def test_a_url_that_cannot_be_read(roads: Path, url: str, words: str) -> None:
 
 
 def test_a_query_of_a_file_and_a_database_beside_a_file_are_refused(roads: Path) -> None:
-    refusal(lambda: api.convert("auto", "at.csv", query=QUERY), "the data is no database", "or drop it")
-    refusal(lambda: api.append("out.h5", "at.csv", query=QUERY), "the data is no database")
-    refusal(lambda: api.convert("auto", ["sqlite:///roads.db", "at.csv"], query=QUERY), "name it alone")
+    refusal(lambda: api.convert("auto", "at.csv", query=QUERY), "query needs a database", "or drop the query")
+    refusal(lambda: api.append("out.h5", "at.csv", query=QUERY), "query needs a database")
+    refusal(lambda: api.convert("auto", ["sqlite:///roads.db", "at.csv"], query=QUERY), "name the database alone")
 
 
 @pytest.mark.parametrize("command", ["inspect", "backfill", "convert"])

@@ -13,7 +13,7 @@ from socialx.data.loaders import DeviceLoader, Loader, Loading, RankShare, Shard
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.scoring.references import HistoricalAverage, NaiveLast
-from socialx.training.loop import examples_of, run_steps
+from socialx.training.loop import epoch_examples, run_steps
 from tests.gpu.device import CUDA, ROWS, learner, on_device, refused_waits, series
 from tests.networks import CPU, scores_of, speeds
 
@@ -63,9 +63,9 @@ def test_no_loader_waits_for_the_device(mode: str, cuda_graph: bool) -> None:
     order = WindowOrder(np.arange(1000), batch_size=48, shuffle=True, shard=0 if mode == "on_device" else 300)
     recorded, plain = learner(dropout=0.0, cuda_graph=cuda_graph), learner(dropout=0.0)
     data, resident_data = made(mode, 1200, order), made("on_device", 1200, order)
-    run_steps(recorded, examples_of(recorded, data, 0), lambda loss, batches: False)
+    run_steps(recorded, epoch_examples(recorded, data, 0), lambda loss, batches: False)
     with refused_waits():
-        run_steps(recorded, examples_of(recorded, data, 1), lambda loss, batches: False)
+        run_steps(recorded, epoch_examples(recorded, data, 1), lambda loss, batches: False)
     for epoch in range(2):
         run_steps(plain, resident_data.epoch(epoch), lambda loss, batches: False)
     assert recorded.steps == plain.steps == 2 * len(data)

@@ -17,7 +17,7 @@ from socialx.core.errors import FallbackWarning
 from socialx.core.precision import resolve_precision
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
-from socialx.training.loop import TrainState, examples_of, fit, load_progress, run_steps
+from socialx.training.loop import TrainState, epoch_examples, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder
 from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_both, on_device, refused_waits
 from tests.meters import Launches
@@ -66,7 +66,7 @@ def trained(precision: str, **options: Any) -> list[torch.Tensor]:
         return False
 
     for epoch in range(6):
-        run_steps(made, examples_of(made, data, epoch), keep)
+        run_steps(made, epoch_examples(made, data, epoch), keep)
     return [torch.stack(losses), *(p.detach() for p in made.model.parameters())]
 
 
@@ -132,8 +132,8 @@ def test_a_recorded_step_never_waits(precision: str) -> None:
 def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() -> None:
     made, data = learner(cuda_graph=True), on_device(batch_size=4)
     assert len(data) > WARMUP
-    run_steps(made, examples_of(made, data, 0), lambda loss, batches: False)
-    steps, batches = made.steps, examples_of(made, data, 1)
+    run_steps(made, epoch_examples(made, data, 0), lambda loss, batches: False)
+    steps, batches = made.steps, epoch_examples(made, data, 1)
     first = next(batches)  # an epoch begins with its order, which is sent
     with refused_waits(), Launches() as seen:
         run_steps(made, itertools.chain([first], batches), lambda loss, batches: False)
@@ -143,7 +143,7 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() ->
 
 def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:
     made, e = learner(cuda_graph=True), example().to(CUDA)
-    plain, reads = made._on_device, []
+    plain, reads = made._plain_step, []
 
     def reading(examples: Sequence[TrainingBatch]) -> Tensor:
         if torch.cuda.is_current_stream_capturing():
@@ -152,7 +152,7 @@ def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:
         return plain(examples)
 
     made._device_step = CapturedStep(reading, CudaRecorder(), made._drop_gradients)
-    with pytest.warns(FallbackWarning, match=r"trainer\.cuda_graph: no step can be recorded"):
+    with pytest.warns(FallbackWarning, match="a step cannot be recorded"):
         losses = [made.step([e]).item() for _ in range(8)]
     assert np.isfinite(losses).all()
     assert len(reads) == 1

@@ -40,7 +40,7 @@ def test_a_training_replays_kernels() -> None:
     kernels, plain = adapt_to_file("triton"), adapt_to_file("fused")
     assert kernels.steps == plain.steps == STEPS
     assert kernels.model.encoder._trials == {torch.float32: ""}  # type: ignore[union-attr]
-    for step in (kernels._device_step, kernels._forecast_of):
+    for step in (kernels._device_step, kernels._forecast_step):
         assert isinstance(step, CapturedStep)
         assert [shape.recording is not None for shape in step._shapes.values()] == [True]
     for ours, theirs in zip(kernels.model.parameters(), plain.model.parameters(), strict=True):

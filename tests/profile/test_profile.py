@@ -23,7 +23,7 @@ from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data.loaders import DeviceLoader
 from socialx.training.cuda_graph import WARMUP
-from socialx.training.gpu_usage import DeviceSamples, sampling
+from socialx.training.gpu_usage import DeviceSamples, sample_device
 from socialx.training.learner import Learner
 from socialx.training.profile import measure
 from socialx.training.profile.analysis import group_means, outliers, partition
@@ -367,7 +367,7 @@ def test_the_same_windows_several_times_are_a_larger_batch() -> None:
 
 def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(monkeypatch, "abc")
-    with sampling(torch.device("cuda", 0)) as samples:
+    with sample_device(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 5:
             pass
     summary = device_section(samples)
@@ -399,7 +399,7 @@ def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason
 def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(monkeypatch, "abc")
     monkeypatch.delattr(sys.modules["pynvml"], "NVML_CLOCK_SM")
-    with sampling(torch.device("cuda", 0)) as samples:
+    with sample_device(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 3:
             pass
     summary = device_section(samples)
@@ -408,13 +408,13 @@ def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.Monkey
 
 def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = []
-    with sampling(CPU) as samples:
+    with sample_device(CPU) as samples:
         reasons.append(samples.why)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with sampling(torch.device("cuda", 0)) as samples:
+    with sample_device(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
     fake_nvml(monkeypatch, "other")
-    with sampling(torch.device("cuda", 0)) as samples:
+    with sample_device(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
     assert device_section(samples) is None
     assert reasons == ["no CUDA device", "nvidia-ml-py is not installed: pip install nvidia-ml-py", "NVML: Not Found"]

@@ -25,7 +25,7 @@ from socialx.scoring.metrics import masked_absolute_error
 from socialx.scoring.references import HistoricalAverage, NaiveLast
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
-from socialx.tasks.train import starting
+from socialx.tasks.train import describe_start
 from socialx.training.learner import Learner
 from tests.commands import SMALL, small_file, small_run, socialx, works
 from tests.networks import CPU, batch, example, features, loader, network, scores_of, series, speeds
@@ -227,7 +227,7 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
     noted = says.replace(",", ", steps recorded as CUDA graphs,") + " products in precision high (TF32)"
     on_card = replace(experiment, precision=Precision("32-true", torch.device("cuda")))
     for each, lines in ((on_card, [noted]), (experiment, [])):
-        Show("train")(starting(each, each.data.loader("train", 8), Path("runs/one")))
+        Show("train")(describe_start(each, each.data.loader("train", 8), Path("runs/one")))
         found, machine, *rest = capsys.readouterr().err.splitlines()
         assert found == f"{data}: 4 sensors, 89 training windows"
         assert machine.startswith(f"{each.precision.device}, precision 32-true, ")

@@ -296,7 +296,7 @@ def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path)
     ("how", "says"),
     [
         ("other weights", "made for other weights"),
-        ("no file", "make them with"),
+        ("no file", "socialx calibrate"),
     ],
 )
 def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str, says: str, run: Path) -> None:
@@ -331,7 +331,7 @@ def test_every_bit_of_the_intervals_counts(run: Path) -> None:
         damaged = bytearray(content)
         damaged[place] ^= 1
         path.write_bytes(damaged)
-        with pytest.raises(SocialxError, match="not readable intervals"):
+        with pytest.raises(SocialxError, match="the intervals are unreadable"):
             open_run(run).read_intervals(weights)
 
 
@@ -359,7 +359,7 @@ def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) ->
         "errors": ({}, {"errors": "many"}),
     }[how]
     foreign(run, about, **{name: tensor.contiguous() for name, tensor in tensors.items()})
-    assert "not readable intervals" in refused("predict", run, "--interval", "0.9")
+    assert "the intervals are unreadable" in refused("predict", run, "--interval", "0.9")
 
 
 # --- what users see ---------------------------------------------------------------------------------------------------

@@ -73,12 +73,14 @@ def test_what_comes_after_the_issue_changes_no_interval(run: Path, data: Path, t
 
 
 def test_notes_say_how_many_days_are_known_and_of_what_the_intervals_are(run: Path, data: Path) -> None:
-    guess = f"intervals of the errors on metr_la, where {run} was calibrated, as a first guess: {data} has too few"
-    better = "of history, and forecasts are better with 7 or more"
+    guess = (
+        f"the intervals come from errors on metr_la, where {run} was calibrated, as a first guess: {data} has too few"
+    )
+    better = "of past data, and forecasts are better with 7 or more"
     own = (
-        "zero-shot forecast with 1 day of history, and forecasts are better with 7 or more",
+        "the zero-shot forecast uses 1 day of past data, and forecasts are better with 7 or more",
         better,
-        f"intervals of the errors on the last 1 day of {data}",
+        f"the intervals come from errors on the last 1 day of {data}",
     )
     for at, says in (("2012-05-04 10:00", own), ("2012-05-03 10:00", (guess,))):
         said = " ".join(works("predict", run, "--data", data, "--at", at, "--interval", "0.9").stderr.split())

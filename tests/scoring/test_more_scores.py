@@ -76,7 +76,7 @@ def test_the_tables_are_printed_and_in_the_json(run: Path) -> None:
     printed = json.loads(socialx("evaluate", run, "--by", "hour", "--json").stdout)["by"][str(run)]
     assert [row["key"] for row in printed["hour"]] == list(range(24))
     assert "by" not in json.loads(socialx("evaluate", run, "--json").stdout)
-    assert "not one of horizon, hour, weekday, sensor, congestion" in refused("evaluate", run, "--by", "week", code=2)
+    assert "choose from horizon, hour, weekday, sensor, congestion" in refused("evaluate", run, "--by", "week", code=2)
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> No
     assert f"{gap:+.4f}" in result.stdout
     assert f"bootstrap over {found.difference.days} days" in result.stdout
     for words in ([run], [run, run], [run, worse, run.parent / "third"]):
-        assert "it compares two runs" in refused("evaluate", *words, "--compare", code=2)
+        assert "--compare needs two runs" in refused("evaluate", *words, "--compare", code=2)
     assert "use --split all or a longer file" in refused("evaluate", run, worse, "--compare", code=2)
 
 
@@ -249,7 +249,7 @@ def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path,
             "the suffix '.csv' is unknown.\n  try: choose .h5, .parquet",
         ),
         ([run, "--save-forecasts", there], 1, "exists already.\n  try: add --overwrite"),
-        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "it takes the forecasts of one run"),
+        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "needs exactly one run"),
     ):
         assert says in refused("evaluate", *words, code=code)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there.h5": "mine"}

@@ -16,7 +16,7 @@ from socialx.core.errors import SettingsError
 from socialx.dataset import Dataset
 from socialx.files.store.time_axis import as_text
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.scored_split import windows_within
+from socialx.tasks.scored_split import select_windows
 from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, works
 
@@ -67,10 +67,10 @@ def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObj
     until = rows.draw(st.integers(begin, int(seconds[-1])))
     by_hand = [k for k, row in enumerate(starts) if begin <= seconds[row + 12] and seconds[row + 23] <= until]
     if not by_hand:
-        with pytest.raises(SettingsError, match=f"no {part} window has its forecast within"):
-            windows_within(dataset, part, as_text(begin), as_text(until))
+        with pytest.raises(SettingsError, match=f"the {part} split has no forecast within"):
+            select_windows(dataset, part, as_text(begin), as_text(until))
         return
-    places, period = windows_within(dataset, part, as_text(begin), as_text(until))
+    places, period = select_windows(dataset, part, as_text(begin), as_text(until))
     assert places.tolist() == by_hand
     assert (period.first_time, period.last_time, period.windows) == (as_text(begin), as_text(until), len(by_hand))
 
@@ -79,8 +79,8 @@ def test_the_ends_of_the_file_are_open(run: Path, dataset: Dataset) -> None:
     whole, named = api.evaluate([run]), api.evaluate([run], start="2012-05-03", end=datetime(2012, 5, 8, 4, 55))
     assert named.models == whole.models
     assert whole.protocol.period is None
-    count = len(windows_within(dataset, "test", None, None)[0])
-    later, earlier = (windows_within(dataset, "test", *ends)[0] for ends in ((FROM, None), (None, FROM)))
+    count = len(select_windows(dataset, "test", None, None)[0])
+    later, earlier = (select_windows(dataset, "test", *ends)[0] for ends in ((FROM, None), (None, FROM)))
     assert len(later) + len(earlier) + 10 == count  # 10 forecasts begin before that time and end after it
 
 
@@ -109,17 +109,17 @@ def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--start", "2012-06-01"), "the nearest is --start '2012-05-08 04:55:00'"),
-        (("--end", "2011-01-01"), "the nearest is --end '2012-05-03 00:00:00'"),
-        (("--end", "2012-05-04"), "no test window has its forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
+        (("--start", "2012-06-01"), "use --start '2012-05-08 04:55:00', the nearest"),
+        (("--end", "2011-01-01"), "use --end '2012-05-03 00:00:00', the nearest"),
+        (("--end", "2012-05-04"), "the test split has no forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
         (("--start", TO, "--end", FROM, "--split", "all"), "are of 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
-        (("--start", TO, "--end", FROM), f"no test window has its forecast within {TO}:00 .. {FROM}:00"),
+        (("--start", TO, "--end", FROM), f"the test split has no forecast within {TO}:00 .. {FROM}:00"),
         (("--start", "yesterday"), "--start yesterday: not a time"),
         (
             ("--start", FROM, "--days", "2"),
-            "--start: the first days of the file are asked for too.\n  try: leave out --days",
+            "--start cannot be combined with --days.\n  try: leave out --days",
         ),
-        (("--end", TO, "--days", "2"), "--end: the first days of the file are asked for too"),
+        (("--end", TO, "--days", "2"), "--end cannot be combined with --days"),
     ],
 )
 def test_a_period_that_cannot_be_scored(arguments: tuple[str, ...], says: str, data: Path) -> None:

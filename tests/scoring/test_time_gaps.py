@@ -208,7 +208,7 @@ def test_training_says_what_it_leaves_out(gappy: tuple[Path, Path], tmp_path: Pa
     path, run = gappy
     left_out = api.load_run(run).protocol.windows_left_out
     said = said_by(api.train, path, max_epochs=1, run_dir=tmp_path / "run", preset="mlp-small")
-    assert f"{path}: {left_out['train']} training windows across a time gap left out" in said
+    assert f"{path}: {left_out['train']} training windows across a time gap were left out" in said
 
 
 def older(run: Path, folder: Path, crossed: int) -> Path:

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 import socialx as api
 from socialx.serving.endpoints import Service, make_app, make_service
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.predict import band_of
+from socialx.tasks.predict import make_band
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import open_run
 from tests.commands import edited, keep_rows
@@ -279,7 +279,7 @@ def test_intervals_are_those_of_predict(run: Path, data: Path, service: Service,
     path = only(data, tmp_path / "hour.h5", slice(-12, None))
     wanted = {**api.predict(run, path, interval=0.8).as_dict(), "run": "small"}
     trained = load_trained(run, ConfigLayers(), split=False)[1]
-    service.band = band_of(
+    service.band = make_band(
         open_run(run), trained, service.experiment, 0.8, int(service.experiment.data.store.seconds[-1])
     )
     with TestClient(make_app(service)) as client:

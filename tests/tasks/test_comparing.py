@@ -19,7 +19,7 @@ from socialx.core.errors import SettingsError, SocialxError
 from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks import compare as comparing
-from socialx.tasks.compare import ROUNDS, Block, Side, process_of, serve
+from socialx.tasks.compare import ROUNDS, Block, Side, serve, start_process
 from socialx.training.profile.measure import Training
 from socialx.training.profile.profile import Gain
 from socialx.training.profile.trials import mean_gain
@@ -103,7 +103,7 @@ def test_what_fails_in_a_step_is_an_error(error: Exception, data: Path, monkeypa
     ("program", "says"),
     [
         ('input(); input(); print(\'{"error": "model: no"}\')', "these: model: no"),
-        ("raise SystemExit(9)", "these: its process ended with 9"),
+        ("raise SystemExit(9)", "these settings: the process ended with 9"),
     ],
 )
 def test_an_error_of_the_process_is_raised_here(
@@ -113,7 +113,7 @@ def test_an_error_of_the_process_is_raised_here(
     started = comparing.subprocess.Popen
     command = [sys.executable, tmp_path / "program.py"]
     monkeypatch.setattr(comparing.subprocess, "Popen", lambda _, **more: started(command, **more))
-    with pytest.raises(SocialxError) as error, process_of("these", Settings()) as timed:
+    with pytest.raises(SocialxError) as error, start_process("these", Settings()) as timed:
         timed(1.0)
     assert str(error.value).startswith(says)
 
@@ -127,7 +127,7 @@ def test_batches_that_were_made_while_the_other_side_ran_are_no_gain() -> None:
     training = Training(learner(forecaster(3, social=0), SleepingLearner), starved(), 1000)
     training.take(12)
     time.sleep(2.5)  # all 8 places of the queue are full again
-    assert comparing.timed_block(training, 16, 4.0, CPU)["seconds"] > 1.4  # 1.15 with those 8
+    assert comparing.measure_block(training, 16, 4.0, CPU)["seconds"] > 1.4  # 1.15 with those 8
 
 
 def block(seconds: float, windows: float, input: float, hooks: float, peak_bytes: int | None) -> Block:
@@ -135,7 +135,7 @@ def block(seconds: float, windows: float, input: float, hooks: float, peak_bytes
 
 
 def test_the_mean_of_blocks_counts_their_lengths() -> None:
-    side = Side.of([block(1.0, 100, 0.5, 0.1, None), block(3.0, 300, 0.1, 0.0, 7)])
+    side = Side.from_blocks([block(1.0, 100, 0.5, 0.1, None), block(3.0, 300, 0.1, 0.0, 7)])
     assert asdict(side) == pytest.approx({"windows_per_s": 100, "input": 0.2, "hooks": 0.025, "peak_bytes": 7})
 
 
@@ -163,12 +163,12 @@ def compared(monkeypatch: pytest.MonkeyPatch, other: Any, **sections: Any) -> co
     """A comparison whose rounds are made up: nothing is trained."""
     met: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
-    def one_round(here: Settings, there: Settings, *_: object) -> tuple[Gain, list[Block], list[Block]]:
+    def run_round(here: Settings, there: Settings, *_: object) -> tuple[Gain, list[Block], list[Block]]:
         met.append((flat(here), flat(there)))
         made = [block(1.0, 1.0, 0.0, 0.0, None)]
         return Gain(1.0, 0.99, 1.01), made, made
 
-    monkeypatch.setattr(comparing, "one_round", one_round)
+    monkeypatch.setattr(comparing, "run_round", run_round)
     found = comparing.compare("data.h5", other=other, **sections)
     assert len(met) == ROUNDS
     here, there = met[0]
@@ -181,12 +181,12 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     gains = [1.5, 1.4, 1.6, 1.45, 1.55, 1.5]
     rounds = iter(gains)
 
-    def one_round(*_: object) -> tuple[Gain, list[Block], list[Block]]:
+    def run_round(*_: object) -> tuple[Gain, list[Block], list[Block]]:
         gain = next(rounds)
         ours, others = block(1.0, 1.0, 0.5, 0.0, None), block(1 / gain, 1.0, 0.0, 0.0, 3)
         return Gain(gain, gain, gain), [ours], [others]
 
-    monkeypatch.setattr(comparing, "one_round", one_round)
+    monkeypatch.setattr(comparing, "run_round", run_round)
     found = comparing.compare("data.h5", other=Settings())
     assert next(rounds, None) is None
     assert found.gain == mean_gain([math.log(gain) for gain in gains])

@@ -91,7 +91,7 @@ def test_a_note_counts_the_last_day_of_a_run(run: Path, whole: Path, tmp_path: P
     said: list[str] = []
     hour = part_of(whole, tmp_path / "hour.h5", slice(row, row + 12))
     socialx.predict(run, hour, progress=lambda event: said.append(str(getattr(event, "message", ""))))
-    assert f"zero-shot forecast with {days} days of history" in " ".join(said)
+    assert f"the zero-shot forecast uses {days} days of past data" in " ".join(said)
 
 
 def test_at_a_file_that_begins_inside_of_its_days_it_knows_nothing_that_came_later(

@@ -47,14 +47,14 @@ def line(found: DoctorResult, name: str) -> DoctorLine:
 def test_every_check_is_ok_with_a_file_on_a_cpu(data: Path) -> None:
     found = doctor(data)
     assert [each.name for each in found.lines] == NAMES
-    assert not found.failed, str(found)
-    said = line(found, "data").found
+    assert not found.failures, str(found)
+    said = line(found, "data").facts
     assert "4 sensors, 400 rows every 5 min, 264 / 38 / 75 windows" in said
     assert said.endswith("on cpu: loader mode on_device")
-    assert line(found, "one step").found.startswith("encoder fused: a step for 4 sensors is finite; ")
-    assert line(found, "one step").found.endswith(" parameters and the batch are on cpu")
-    assert line(found, "precision").found.startswith("32-true on cpu, where auto is 32-true; bfloat16 ")
-    assert f"torch {torch.__version__}" in line(found, "packages").found
+    assert line(found, "one step").facts.startswith("encoder fused: a step for 4 sensors is finite; ")
+    assert line(found, "one step").facts.endswith(" parameters and the batch are on cpu")
+    assert line(found, "precision").facts.startswith("32-true on cpu, where auto is 32-true; bfloat16 ")
+    assert f"torch {torch.__version__}" in line(found, "packages").facts
 
 
 def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried(
@@ -62,19 +62,19 @@ def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried
 ) -> None:
     monkeypatch.setattr(doctor_checks, "MOST_SENSORS", 3)
     found = doctor(data={"path": data, "inputs": ("avg_speed", "latitude")})
-    assert "4 sensors" in line(found, "data").found
-    assert "a step for the first 3 sensors is finite" in line(found, "one step").found
+    assert "4 sensors" in line(found, "data").facts
+    assert "a step for the first 3 sensors is finite" in line(found, "one step").facts
     wrong = doctor(data={"path": data, "targets": ("flow",)})
-    assert "no feature 'flow'" in line(wrong, "data").found
-    assert [each.name for each in wrong.failed] == ["data"]
+    assert "no feature 'flow'" in line(wrong, "data").facts
+    assert [each.name for each in wrong.failures] == ["data"]
 
 
 def test_without_a_file_the_step_reads_what_comes_with_socialx() -> None:
     found = doctor()
-    assert line(found, "data") == DoctorLine("data", "ok", "no file is given", line(found, "data").remedy)
+    assert line(found, "data") == DoctorLine("data", "ok", "a data file was not given", line(found, "data").remedy)
     assert line(found, "data").helps() == "data={'path': 'FILE.h5'}, which socialx.convert('auto', 'FILE') makes"
-    assert "a step for 207 sensors of the readings that come with socialx is finite" in line(found, "one step").found
-    assert not found.failed, str(found)
+    assert "a step for 207 sensors of the readings that come with socialx is finite" in line(found, "one step").facts
+    assert not found.failures, str(found)
 
 
 FLOW = {"targets": ("flow", "occupancy"), "inputs": ("flow",), "days": 1}
@@ -96,7 +96,7 @@ FLOW = {"targets": ("flow", "occupancy"), "inputs": ("flow",), "days": 1}
 def test_the_configured_model_takes_the_step(sections: dict[str, Any], ran: str) -> None:
     found = line(doctor(**sections), "one step")
     assert found.state == "ok", found
-    assert found.found.startswith(ran)
+    assert found.facts.startswith(ran)
 
 
 def changed_chunk(content: bytes, path: Path) -> bytes:
@@ -118,7 +118,7 @@ def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path:
     broken.write_bytes(changed_chunk(data.read_bytes(), data))
     assert line(doctor(broken), "data").state == "fail"  # before a training finds it
     found = doctor(data={"path": data, "lookback": 288, "horizon": 288}, model={"kind": "linear"})
-    assert [each.name for each in found.failed] == ["data"]  # shorter than a window
+    assert [each.name for each in found.failures] == ["data"]  # shorter than a window
 
 
 def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, t
     assert "error: one step: " in result.stderr
     assert "1 of 4 sensors have no position (769402)" in result.stderr
     assert "--pooling none" in result.stderr
-    assert not doctor(lost, pooling={"kind": "none"}).failed
+    assert not doctor(lost, pooling={"kind": "none"}).failures
 
 
 def test_wrong_settings_are_lines_of_their_own() -> None:
@@ -139,9 +139,9 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
     first, second = (each for each in result.stderr.splitlines() if each.startswith("error: "))
     assert first.startswith("error: settings: loader.batch_size (--set): Input should be greater than or equal to 1")
     assert second.startswith("error: settings: model.width (--set): ")
-    assert "not checked: it needs the line settings" in " ".join(result.stdout.split())
+    assert "this check waits for the line settings" in " ".join(result.stdout.split())
     found = socialx.doctor(loader={"batch_size": 0})
-    assert [each.name for each in found.failed] == ["settings"]
+    assert [each.name for each in found.failures] == ["settings"]
     assert {each.name for each in found.lines if each.state == "ok"} == {"machine", "packages"}
     assert all(each.remedy for each in found.lines if each.state != "ok")
 
@@ -149,7 +149,7 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
 def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
     conflict = line(doctor(model={"width": 10}), "settings")
     assert conflict.state == "fail"
-    assert "not a multiple of the 4 heads" in conflict.found
+    assert "not a multiple of the 4 heads" in conflict.facts
     idle = command("doctor", "--model", "linear", "--backend", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
     assert (found["state"], found["remedy"]) == ("warn", "leave out --backend")
@@ -176,7 +176,7 @@ def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     found = line(doctor(), "machine")
     assert found.state == "warn"
-    assert "torch takes 64 threads" in found.found
+    assert "torch takes 64 threads" in found.facts
     assert "OMP_NUM_THREADS=3" in found.helps()
     assert "threads" in found.helps()
     works("doctor", *SETS)
@@ -214,7 +214,7 @@ def test_a_tensor_elsewhere_and_a_step_that_is_not_finite_fail(
     monkeypatch.setattr(doctor_checks, "build", build)
     found = line(doctor(), "one step")
     assert found.state == "fail"
-    assert said in found.found
+    assert said in found.facts
     assert helps in found.helps()
 
 
@@ -223,7 +223,7 @@ def test_a_worker_without_room_or_that_does_not_start_is_a_warning(monkeypatch: 
     if (Path("/dev") / "shm").is_dir():
         monkeypatch.setattr(doctor_checks.shutil, "disk_usage", lambda _: SimpleNamespace(total=64 << 20, free=4 << 30))
         found = line(doctor(), "worker")
-        assert (found.state, found.found.endswith("which has 64.0 MiB")) == ("warn", True)
+        assert (found.state, found.facts.endswith("which has 64.0 MiB")) == ("warn", True)
         assert "shm-size" in found.helps()
 
     def refuse(*_: object, **__: object) -> None:
@@ -231,7 +231,7 @@ def test_a_worker_without_room_or_that_does_not_start_is_a_warning(monkeypatch: 
 
     monkeypatch.setattr(doctor_checks, "DataLoader", refuse)
     found = line(doctor(), "worker")
-    assert (found.state, "Cannot allocate memory" in found.found) == ("warn", True)
+    assert (found.state, "Cannot allocate memory" in found.facts) == ("warn", True)
     assert line(doctor(loader={"mode": "workers"}), "worker").state == "fail"
 
 
@@ -242,7 +242,7 @@ def test_an_error_that_nobody_expected_is_a_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(doctor_checks.shutil, "disk_usage", broken)
     found = doctor()
     for name in ("memory and disk", "worker"):
-        assert line(found, name).found == "ZeroDivisionError: first line"
+        assert line(found, name).facts == "ZeroDivisionError: first line"
         assert line(found, name).state == "fail"
     assert len(found.lines) == len(NAMES)
 
@@ -257,9 +257,9 @@ def test_too_little_room_is_a_warning(memory: int, disk: int, monkeypatch: pytes
     little = {"end other programs": memory < 1 << 30, "on another disk": disk < 1 << 30}
     assert {part: part in room.helps() for part in little} == little
     assert room.state == ("warn" if any(little.values()) else "ok")
-    assert ("cpu: 500.0 MiB free" if memory < 1 << 30 else "cpu: 2.0 GiB free") in room.found
-    assert ("this folder: 64.0 MiB free" if disk < 1 << 30 else "this folder: 3.0 GiB free") in room.found
-    assert not found.failed
+    assert ("cpu: 500.0 MiB free" if memory < 1 << 30 else "cpu: 2.0 GiB free") in room.facts
+    assert ("this folder: 64.0 MiB free" if disk < 1 << 30 else "this folder: 3.0 GiB free") in room.facts
+    assert not found.failures
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -267,11 +267,11 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: False)
     plain = line(doctor(), "device")
     assert plain.state == "ok"
-    assert plain.found.startswith("no CUDA device: everything runs on the CPU")
+    assert plain.facts.startswith("everything runs on the CPU, without a CUDA device")
     monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: True)
     hidden = line(doctor(), "device")
     assert hidden.state == "warn"
-    assert "no CUDA device: " in hidden.found
+    assert "no CUDA device: " in hidden.facts
     assert hidden.helps()
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
@@ -294,7 +294,7 @@ def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
     found = line(doctor(), "device")
     assert found.state == "warn"
-    assert "this torch has no code for Tesla V100, capability 7.0, only sm_75, compute_120" in found.found
+    assert "this torch has no code for Tesla V100, capability 7.0, only sm_75, compute_120" in found.facts
     assert found.helps() == "another build of torch"
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
@@ -307,7 +307,7 @@ def test_the_precision_of_a_card_names_the_products_of_float32(
     wanted: str, means: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_checks, "cpu_field", lambda _: "")
-    assert "is emulated, which is slow" in line(doctor(trainer={"precision": "bf16-mixed"}), "precision").found
+    assert "is emulated, which is slow" in line(doctor(trainer={"precision": "bf16-mixed"}), "precision").facts
     monkeypatch.setattr(doctor_checks, "resolve_device", lambda _: torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     for precision, state, end in (
@@ -317,7 +317,7 @@ def test_the_precision_of_a_card_names_the_products_of_float32(
         found = line(doctor(trainer={"precision": precision, "float32_matmul_precision": wanted}), "precision")
         assert found.state == state
         said = f"{precision} on cuda:0, where auto is 16-mixed; products of float32 in {means}; bfloat16 {end}"
-        assert found.found == said
+        assert found.facts == said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -328,9 +328,9 @@ def test_a_card_that_answers_nothing_is_lines_and_no_traceback(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
     before = torch.get_float32_matmul_precision()
     found = doctor(trainer={"device": "cuda"})
-    assert line(found, "device").found.startswith("cuda:0 of 2 x Card (80 GiB, capability 9.0); driver ")
-    assert {"memory and disk", "one step"} <= {each.name for each in found.failed}
-    assert all(each.remedy and "\n" not in each.found for each in found.failed)
+    assert line(found, "device").facts.startswith("cuda:0 of 2 x Card (80 GiB, capability 9.0); driver ")
+    assert {"memory and disk", "one step"} <= {each.name for each in found.failures}
+    assert all(each.remedy and "\n" not in each.facts for each in found.failures)
     assert torch.get_float32_matmul_precision() == before
 
 

@@ -274,9 +274,9 @@ def test_the_examples_of_the_page_run_as_they_stand(found: dict[str, Any]) -> No
 
 def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path) -> None:
     says = refused("export", linear, tmp_path / "model.bin", code=2)
-    assert "no format ends in '.bin'.\n  try: name it .pt2, .onnx, .safetensors, or add --format" in says
+    assert "the suffix '.bin' belongs to no format.\n  try: name it .pt2, .onnx, .safetensors, or add --format" in says
     says = refused("export", linear, tmp_path / "model.bin", "--format", "tflite", code=2)
-    assert "--format tflite: no format of an export.\n  try: choose torch, onnx, safetensors" in says
+    assert "--format tflite is unknown.\n  try: choose torch, onnx, safetensors" in says
     works("export", linear, tmp_path / "model.bin", "--format", "safetensors")
     with safe_open(tmp_path / "model.bin", "pt") as file:
         assert "map.weight" in file.keys()  # noqa: SIM118  it is no dict
@@ -293,7 +293,7 @@ def test_a_run_that_cannot_be_loaded_leaves_nothing(linear: Path, data: Path, tm
     copy = tmp_path / "run"
     shutil.copytree(linear, copy)
     (copy / "best.safetensors").write_bytes(b"damaged")
-    assert "best.safetensors: not readable weights" in refused("export", copy, tmp_path / "model.pt2")
+    assert "best.safetensors: the weights are unreadable" in refused("export", copy, tmp_path / "model.pt2")
     assert "not a run folder" in refused("export", tmp_path / "nothing", tmp_path / "model.pt2")
     assert f"{tmp_path / 'lost.h5'}: no such file" in refused(
         "export", linear, tmp_path / "model.pt2", "--data", tmp_path / "lost.h5"
@@ -308,13 +308,13 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
     monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.inputs.sum() > 0 else None)
     says = refused("export", linear, tmp_path / "model.pt2")
     assert f"error: {linear}: cannot be exported as torch (" in says
-    assert says.endswith(").\n  try: export its weights as .safetensors\n")
+    assert says.endswith(").\n  try: export the weights as .safetensors\n")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_model_that_is_too_large_for_one_file(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "ONNX_BYTES", 100)
-    assert "GiB, and one ONNX file takes 0.0.\n  try: export it as .pt2" in refused(
+    assert "GiB, and one ONNX file holds 0.0.\n  try: export it as .pt2" in refused(
         "export", linear, tmp_path / "model.onnx"
     )
 

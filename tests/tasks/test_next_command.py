@@ -93,7 +93,7 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
     monkeypatch.chdir(elsewhere)
     done = works("predict", "../place/runs/a")
     assert done.stdout == here
-    assert f"note: data: {place}/data/small.h5.\n" in done.stderr
+    assert f"note: the data file is {place}/data/small.h5.\n" in done.stderr
     works("evaluate", place / "runs/a")
     assert "read from" not in works("predict", place / "runs/a", "--data", place / "data/small.h5").stderr
     file = place / "data/small.h5"
@@ -102,7 +102,7 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
     assert f"path: {place}/data/small.h5" in (place / "runs/a/settings.yaml").read_text()
     (place / "data/small.h5").rename(place / "data/other.h5")
     monkeypatch.chdir(place)
-    assert "say where it is now: --data FILE" in refused("predict", "runs/a")
+    assert "name the file with --data FILE" in refused("predict", "runs/a")
 
 
 def test_calibrate_names_the_data_that_it_was_given(run: Path, data: Path, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_inputs_are_also_teachers_settings_and_hard_links(there: dict[str, Path]
     done = command("profile", "--data", there["data"], "-c", mine, "--tuned", mine)
     assert "is an input of this command" in done.stderr
     settings, trainer = socialx.load_run(there["run"]).settings, {"teacher": [str(there["run"])]}
-    with pytest.raises(SettingsError, match="is a teacher of it"):
+    with pytest.raises(SettingsError, match="is also a teacher"):
         socialx.train(there["data"], settings=settings, trainer=trainer, run_dir=there["run"], overwrite=True)
 
 

@@ -273,7 +273,7 @@ def test_arguments_with_a_default_need_no_setting() -> None:
             "own_models:Greedy",
             "takes beams, which is no setting of the model.\n  try: give it a default, or use encoder, patch, width",
         ),
-        ("own_models:Flat", "its forward returns (16, 12, 4), not (16, 12, 4, 1)"),
+        ("own_models:Flat", "the forward of own_models:Flat returns (16, 12, 4), not (16, 12, 4, 1)"),
         ("own_models:Picky", "width 8 is odd"),
         ("own_models", "Input should be 'social', 'linear', 'lstm', 'stid' or package.module:Class, got 'own_models'"),
         ("../own_models:A", "Input should be"),

@@ -124,15 +124,15 @@ def test_rows_that_the_file_lacks_count_as_missing(run: Path, data: Path, tmp_pa
 
 def test_an_old_last_row_is_said(run: Path) -> None:
     _, notes = notes_of(run)
-    assert re.search(r"its last row is \d+\.\d years old \(2012-05-04 09:15:00\)", notes[0])
+    assert re.search(r"the last row is \d+\.\d years old \(2012-05-04 09:15:00\)", notes[0])
     assert notes_of(run, at="2012-05-04 09:00")[1] == []
 
 
 def test_a_history_without_any_reading_is_refused(run: Path, data: Path, tmp_path: Path) -> None:
     silent = changed(data, tmp_path, s0=0.0, s1=0.0, s2=0.0, s3=0.0)
-    with pytest.raises(SocialxError, match="no sensor has a reading in the 12 rows until") as caught:
+    with pytest.raises(SocialxError, match=r"the 12 rows until .* hold no observation") as caught:
         api.predict(run, silent)
-    assert "the last reading is from" in str(caught.value)
+    assert "the last observation" in str(caught.value)
     span = api.predict(run, silent, start="2012-05-04 00:30", end="2012-05-04 03:00", every="30min")
     assert span.marks[-1].tolist() == ["missing"] * 4
 
@@ -189,7 +189,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
     [
         (
             {"at": "2012-05-04 09:02"},
-            "has no row at that time.\n  try: its nearest rows are at='2012-05-04 09:00:00' and at=",
+            "has no row at 2012-05-04 09:02:00.\n  try: use at='2012-05-04 09:00:00' or at=",
         ),
         (
             {"at": "2030-01-01"},
@@ -197,7 +197,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ),
         (
             {"at": "2012-05-03 00:10"},
-            "fewer than 12 rows until then, and one history is 12.\n  try: the first is at='2012-05-03 00:55",
+            "fewer than 12 rows, one lookback, until",
         ),
         ({"at": "soon"}, "at='soon': not a time.\n  try: for example 2012-06-27 17:00"),
         ({"at": LAST, "start": LAST}, "at cannot be combined with start"),
@@ -393,8 +393,5 @@ def test_a_run_whose_data_has_moved_says_so(run: Path, data: Path, tmp_path: Pat
     settings = moved / "settings.yaml"
     settings.write_text(settings.read_text().replace(str(data), "gone.h5"))
     error = refused("predict", moved)
-    assert (
-        error
-        == f"error: gone.h5: no such file, on which {moved} was trained.\n  try: say where it is now: --data FILE\n"
-    )
+    assert error == f"error: gone.h5: the data file of {moved} is missing.\n  try: name the file with --data FILE\n"
     works("predict", moved, "--data", data)

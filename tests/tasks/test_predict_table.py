@@ -204,8 +204,8 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "its last row is"),
-        ({"at": "2024-03-05 00:02"}, "export.csv has no row at that time"),
+        ({}, "the last row is"),
+        ({"at": "2024-03-05 00:02"}, "export.csv has no row at 2024-03-05 00:02:00"),
         ({"at": "2030-01-01"}, "export.csv ends at 2024-03-06"),
         ({"sensors": "nowhere"}, "nowhere"),
         ({"interval": 0.9}, "zero-shot"),
@@ -249,8 +249,8 @@ def test_a_frame_is_named_so(data: Path, run: Path) -> None:
     store = open_store(data)
     frame = pd.DataFrame(store.values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids)).iloc[-40:]
     said = told(socialx.predict, run, frame)
-    assert "the frame: its last row is" in said
-    assert "the frame has no row at that time" in told(socialx.predict, run, frame, at="2012-05-04 09:02")
+    assert "the frame: the last row is" in said
+    assert "the frame has no row at 2012-05-04 09:02:00" in told(socialx.predict, run, frame, at="2012-05-04 09:02")
     assert "temporary file of" not in said
 
 
@@ -344,7 +344,8 @@ def test_a_file_of_socialx_takes_nothing_that_is_said_of_a_table(here: Path) -> 
     ):
         error = refused("predict", "zero-shot", "--data", "made.h5", flag, value, code=2)
         assert (
-            f"{flag} {value}: made.h5 is a socialx file, not a table.\n  try: socialx backfill made.h5 {way}" in error
+            f"{flag} {value} is for tables, and made.h5 is a socialx file.\n  try: socialx backfill made.h5 {way}"
+            in error
         )
         works("backfill", "made.h5", *way.split())
 
@@ -356,7 +357,7 @@ def test_an_older_file_of_socialx_is_one_too(here: Path) -> None:
 
 
 def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
-    assert "--units mph: no table is named.\n  try: add --data FILE.csv" in refused(
+    assert "--units mph is for tables, and the data is not named.\n  try: add --data FILE.csv" in refused(
         "predict", run, "--units", "mph", code=2
     )
     with pytest.raises(SettingsError, match=r"meta_csv='places\.csv': a frame has sensors"):

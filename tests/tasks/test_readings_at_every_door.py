@@ -199,7 +199,7 @@ def test_a_free_flow_that_fits_the_other_unit_is_asked_about(
 @pytest.mark.parametrize("factor", [1.52, 1.609344, 1.71])
 def test_a_frame_of_another_unit_has_a_note(data: Path, run: Path, factor: float) -> None:
     found = socialx.predict(run, frame_of(data, 400) * factor)
-    assert any("is this km/h?" in line for line in found.notes)
+    assert any("may be in km/h" in line for line in found.notes)
     assert socialx.predict(run, frame_of(data, 400)).notes == ()
 
 
@@ -231,7 +231,7 @@ def test_a_sensor_that_the_run_does_not_know_is_named(data: Path, run: Path, tmp
     places.write_text("id,lat,lon\nNEW1,34.1,-118.3\n")
     works("append", city, day, "--meta-csv", places)
     said = works("predict", run, "--data", city).stderr
-    assert f"{city}: 1 of 5 sensors are not of {run}, which leaves them out (NEW1)" in said
+    assert f"{city}: 1 of 5 sensors are new to {run} and left out (NEW1)" in said
     assert "NEW1 new to it" in refused("evaluate", run, "--data", city)
     assert list(socialx.predict(run, city).sensors) == known
 

@@ -14,14 +14,14 @@ from tests.commands import socialx as command
 
 def test_a_size_is_refused_for_a_run_that_goes_on(run: Path) -> None:
     error = refused("train", "--resume", run, "--preset", "xlstm-large", code=2)
-    assert error == f"error: --preset xlstm-large: {run} goes on with its own settings.\n  try: leave it out\n"
-    with pytest.raises(SettingsError, match="goes on with its own settings"):
+    assert error == f"error: {run} keeps its settings, without --preset xlstm-large.\n  try: leave it out\n"
+    with pytest.raises(SettingsError, match="keeps its settings"):
         socialx.train(resume=run, preset="mlp-small")
 
 
 def test_an_end_before_the_start_is_named_as_such(run: Path) -> None:
     error = refused("predict", run, "--start", "2012-05-03 09:00", "--end", "2012-05-03 07:00", code=2)
-    assert "--end '2012-05-03 07:00:00': before the first issue time, 2012-05-03 09:00:00" in error
+    assert "--end '2012-05-03 07:00:00' is before the first origin, 2012-05-03 09:00:00" in error
 
 
 def test_dir_names_what_is_public() -> None:

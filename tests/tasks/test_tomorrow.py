@@ -22,9 +22,9 @@ LAST = "2012-05-04 09:15:00"
 
 def test_a_time_after_the_data_names_the_reach_and_a_longer_horizon(run: Path, data: Path, tmp_path: Path) -> None:
     error = refused("predict", run, "--at", "2012-05-05 08:00", code=2)
-    reach = f"ends at {LAST}, and a forecast from there reaches 60 min, to 2012-05-04 10:15:00"
-    assert f"error: --at '2012-05-05 08:00:00': {data} {reach}.\n  try: the latest is --at '{LAST}'; " in error
-    _, *words = shlex.split(error.partition("a run that forecasts 24 h is trained with ")[2])
+    reach = f"ends at {LAST}, before --at '2012-05-05 08:00:00', and a forecast from there reaches 60 min"
+    assert f"error: {data} {reach}, to 2012-05-04 10:15:00.\n  try: use --at '{LAST}', or train " in error
+    _, *words = shlex.split(error.partition("train a run that forecasts 24 h: ")[2])
     size = ["--preset", preset_here()] if preset_here() else []
     assert words == ["train", "--data", str(data), *size, "--horizon", "288"]
     longer = tmp_path / "longer"
@@ -34,7 +34,7 @@ def test_a_time_after_the_data_names_the_reach_and_a_longer_horizon(run: Path, d
 
 def test_a_time_within_the_reach_names_the_last_row_alone(run: Path) -> None:
     error = refused("predict", run, "--at", "2012-05-04 10:00", code=2)
-    assert error.endswith(f"the latest is --at '{LAST}'\n")
+    assert error.endswith(f"use --at '{LAST}', the latest time\n")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
-from socialx.training.loop import examples_of, run_steps
+from socialx.training.loop import epoch_examples, run_steps
 from tests.meters import Launches
 from tests.networks import CPU, batch, example, forecaster, speeds
 
@@ -241,7 +241,7 @@ def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, monkeypatch: p
         torch.manual_seed(epoch)
         expected = steps_of(plain, loader.epoch(epoch))
         torch.manual_seed(epoch)
-        found = steps_of(made, examples_of(made, own, epoch))
+        found = steps_of(made, epoch_examples(made, own, epoch))
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert playback.recordings == 1  # of two batches; the single one at the end of an epoch came three times
 
@@ -252,8 +252,8 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
 ) -> None:
     made, playback = recorded(monkeypatch, accumulate_grad_batches=batches)
     data = on_device(batch_size=5)  # 14 batches
-    steps_of(made, examples_of(made, data, 0))
-    taken, batches_of = made.steps, examples_of(made, data, 1)
+    steps_of(made, epoch_examples(made, data, 0))
+    taken, batches_of = made.steps, epoch_examples(made, data, 1)
     first = next(batches_of)  # an epoch begins with its order, which is sent
     with Launches(lambda: playback.playing) as seen:
         run_steps(made, itertools.chain([first], batches_of), lambda loss, _: False)
@@ -312,7 +312,7 @@ def test_a_recording_that_does_not_compile_ends_before_anything_else(monkeypatch
     made = learner(compile="default")
     made.records = True
     with pytest.raises(RuntimeError, match="in a capture"):
-        made._on_device_compiled([example()])
+        made._compiled_step([example()])
 
 
 class FakeGenerator:
@@ -414,7 +414,7 @@ def test_memory_that_runs_out_is_no_fault_of_the_compiler(monkeypatch: pytest.Mo
     made = learner(compile="default")
     monkeypatch.setattr(made, "_forecast", compiled(made.model))
     with pytest.raises(RuntimeError, match="out of memory"):
-        made._on_device_compiled([example()])
+        made._compiled_step([example()])
 
 
 def test_a_fault_of_the_model_is_not_taken_for_one_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_a_resumption_says_how_to_begin_again(
             shutil.copytree(state, folder)
         error = refused("train", "--resume", folder)
         assert f"--run-dir {folder} --overwrite" in error
-        command = error.partition("start anew: socialx ")[2]
+        command = error.partition("start again: socialx ")[2]
         words = shlex.split(command) if command else ["train", "--data", data, *SMALL]
         assert bool(command) == (folder / "settings.yaml").exists()
         with pytest.raises(_Begun):
@@ -73,7 +73,7 @@ def test_a_resumption_says_how_to_begin_again(
 
 
 def test_it_is_the_same_training(states: list[Path], run: Path) -> None:
-    command = refused("train", "--resume", states[-1]).partition("start anew: socialx ")[2]
+    command = refused("train", "--resume", states[-1]).partition("start again: socialx ")[2]
     works(*shlex.split(command))
     one, other = (RunFolder(folder).read_weights().fingerprint for folder in (states[-1], run))
     assert one == other

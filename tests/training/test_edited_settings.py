@@ -79,7 +79,7 @@ def test_a_protocol_without_the_settings_of_its_training_is_refused(run: Path, r
     content = json.loads(path.read_text())
     del content["settings"]
     path.write_text(json.dumps(content | ({} if record is None else {"settings": record})))
-    assert "protocol.json: its content is not what train writes" in refused("evaluate", run)
-    assert "protocol.json: its content is not what train writes" in refused(
+    assert "protocol.json: the content differs from what train writes" in refused("evaluate", run)
+    assert "protocol.json: the content differs from what train writes" in refused(
         "train", "--resume", run, "--max-epochs", "2"
     )

@@ -170,7 +170,7 @@ def test_a_protocol_of_other_kinds_is_refused(command: str, name: str, run: Path
     content = json.loads((run / "protocol.json").read_text())
     (run / "protocol.json").write_text(json.dumps({**content, name.partition(" ")[0]: PROTOCOL[name]}))
     error = refused(command, run)
-    assert ("no mean and deviation of avg_speed" if PROTOCOL[name] == {} else "protocol.json: not a protocol") in error
+    assert ("the scaler lacks avg_speed" if PROTOCOL[name] == {} else "protocol.json: not a protocol") in error
 
 
 SETTINGS = {
@@ -214,7 +214,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_training_goes_on(name
     (run / name).unlink(missing_ok=True)
     (run / name).mkdir()
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    assert f"{name}: a folder, where a run has a file" in refused(*resumed(run))
+    assert f"{name}: a run has a file of this name, and this is a folder" in refused(*resumed(run))
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
@@ -332,10 +332,10 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("1\n", "a run folder of format 1, and this socialx knows 2"),
-        ("3\n", "a run folder of format 3, and this socialx knows 2"),
-        ("two\n", "not the number of a format"),
-        (None, "no format.txt in it, as an older version left it.\n  try: train again.\n  try: socialx train --config"),
+        ("1\n", "the run folder has format 1, and this socialx reads 2"),
+        ("3\n", "the run folder has format 3, and this socialx reads 2"),
+        ("two\n", "the file does not hold a format number"),
+        (None, "format.txt is missing, as in older versions.\n  try: train again.\n  try: socialx train --config"),
     ],
 )
 @pytest.mark.parametrize("command", ["evaluate", "predict", "train --resume"])
@@ -366,7 +366,7 @@ def test_a_damaged_climatology_is_refused(run: Path) -> None:
     content[-3] ^= 1
     path.write_bytes(content)
     error = " ".join(refused("predict", run).split())
-    assert f"error: {path}: not a readable climatology" in error
+    assert f"error: {path}: the climatology is unreadable" in error
     assert "sha256" in error
 
 
@@ -377,14 +377,14 @@ def test_a_climatology_whose_last_day_is_none_is_refused(run: Path, kind: str | 
     described = {"schema": "socialx.climatology/2", "first": "1", "end": "2"} | ({} if kind is None else {"kind": kind})
     signed = {**described, "sha256": fingerprint(tensors, json.dumps(described, sort_keys=True))}
     save_file(tensors, path, signed)
-    assert "not a readable climatology" in " ".join(refused("predict", run).split())
+    assert "the climatology is unreadable" in " ".join(refused("predict", run).split())
 
 
 def test_a_climatology_of_other_sensors_is_refused(run: Path) -> None:
     ids = json.loads((run / "sensors.json").read_text())
     (run / "sensors.json").write_text(json.dumps([*ids, "another"]))
     with pytest.raises(SocialxError, match="has 5"):
-        open_run(run).read_known()
+        open_run(run).read_climatology()
 
 
 @pytest.mark.parametrize("command", [["evaluate"], ["explain", "--json"], ["predict", "--json"]], ids=lambda c: c[0])

@@ -212,7 +212,7 @@ def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: 
     one, two = state_of(tmp_path / "whole"), state_of(tmp_path / "half")
     assert all(torch.equal(one[name], two[name]) for name in one)
     error = refused("train", "--resume", tmp_path / "half", "--init-from", first, code=2)
-    assert f"--init-from {first}: {tmp_path / 'half'} goes on with its own weights.\n  try: leave it out" in error
+    assert f"{tmp_path / 'half'} keeps its weights, without --init-from {first}.\n  try: leave it out" in error
 
 
 def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     assert f"{tmp_path}: not a run folder" in error(tmp_path)
     damaged = Path(shutil.copytree(first, tmp_path / "damaged"))
     (damaged / "best.safetensors").write_bytes(b"none")
-    assert "not readable weights" in error(damaged)
+    assert "the weights are unreadable" in error(damaged)
     text = (first / "settings.yaml").read_text()
     (damaged / "settings.yaml").write_text(text.replace("  seed: 0", "  seed: 7"))
     assert "was trained with 0, and the file says 7" in error(damaged, code=2)
@@ -267,7 +267,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
         damaged, code=2
     )
     inside = refused("train", "--init-from", first, "--data", other, "--run-dir", first, "--overwrite", code=2)
-    assert f"--run-dir {first}: it starts from there" in inside
+    assert f"--run-dir {first} is also the start" in inside
     assert open_run(first).read_weights()
 
 

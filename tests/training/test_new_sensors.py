@@ -131,7 +131,7 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
     free: Path, trained: Path, five: Path, tmp_path: Path
 ) -> None:
     other = renamed(five, tmp_path / "other.h5")
-    assert "none of its 5 sensors is one of" in refused("predict", free, "--data", other)
+    assert "all 5 sensors are new to" in refused("predict", free, "--data", other)
     assert "exactly its 4 sensors" in refused("evaluate", trained, "--data", five)
 
 

@@ -18,7 +18,7 @@ from socialx.core.precision import Precision
 from socialx.model.forecaster import Forecaster
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import Experiment, build
-from socialx.tasks.memory import RESUMING, SCORING, TRAINING, out_of_memory, when_memory_runs_out
+from socialx.tasks.memory import RESUMING, SCORING, TRAINING, make_memory_error, when_memory_runs_out
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_run, socialx, works
 
@@ -109,7 +109,7 @@ def test_what_is_used_up_or_not_of_this_model_is_not_named(
     sections: dict[str, Any], remedies: tuple[str, ...], helps: str, data: Path
 ) -> None:
     on_card = replace(experiment(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
-    error = out_of_memory(on_card, remedies, on_card.settings.loader.batch_size)
+    error = make_memory_error(on_card, remedies, on_card.settings.loader.batch_size)
     assert str(error).startswith("cuda:0: out of memory with batches of ")
     assert str(error).endswith(f" windows x 4 sensors.\n  try: {helps}")
 

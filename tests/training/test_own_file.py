@@ -161,7 +161,7 @@ def test_the_name_in_the_settings_is_of_any_kind(absolute: bool, place: Path) ->
     assert used("predict", new / "runs/a") == new / "data/small.h5"
     other = Path(shutil.copytree(new / "runs/a", "taken along"))
     shutil.rmtree(new)
-    with pytest.raises(SocialxError, match="no such file, on which"):
+    with pytest.raises(SocialxError, match="the data file of"):
         api.predict(other)
 
 

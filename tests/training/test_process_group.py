@@ -148,7 +148,7 @@ def test_processes_take_the_steps_of_one(devices: int, one: Path, data: Path, tm
     said = trained(sys.executable, *words(data, tmp_path / "many", *EQUAL, *small))
     assert torch.load(one / "last.pt", weights_only=True)["learner"]["steps"] == 20
     assert furthest(one, tmp_path / "many") < 1e-5
-    assert f"{32 // devices} windows x {devices} processes = 32 windows a batch, and the learning rate stays" in said
+    assert f"{32 // devices} windows x {devices} processes = 32 windows, and the learning rate stays" in said
     assert said.count("epoch   1/5") == 1
     assert (one / "intervals.safetensors").exists()
     assert (tmp_path / "many/intervals.safetensors").exists()
@@ -208,7 +208,7 @@ def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
     assert f"interrupted.\n  try: socialx train --resume {run} --devices 2, or score it" in said
     code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run))
     assert code == 1
-    assert "it was trained by 2 processes, and there are 1" in said
+    assert "the run was trained by 2 processes, and now there are 1" in said
 
 
 @pytest.mark.slow
@@ -301,9 +301,9 @@ def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.Monke
 
 def test_the_command_that_goes_on_has_as_many_processes() -> None:
     run = Path("runs/a")
-    assert python(SINGLE.resuming(run)) == "socialx.train(resume='runs/a')"
-    assert python(ProcessGroup(0, 4).resuming(run)) == "socialx.train(resume='runs/a', devices=4)"
-    assert python(ProcessGroup(0, 4, machines=2).resuming(run)) == "socialx.train(resume='runs/a')"
+    assert python(SINGLE.resume_command(run)) == "socialx.train(resume='runs/a')"
+    assert python(ProcessGroup(0, 4).resume_command(run)) == "socialx.train(resume='runs/a', devices=4)"
+    assert python(ProcessGroup(0, 4, machines=2).resume_command(run)) == "socialx.train(resume='runs/a')"
 
 
 def test_what_all_have_found_is_said_by_the_first() -> None:
@@ -318,12 +318,12 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
 @pytest.mark.parametrize(
     ("progress", "found"),
     [
-        (TrainState(batch=9, ranks=2), "batch 9 of 8: it was trained with other batches"),
+        (TrainState(batch=9, ranks=2), "the run stopped at batch 9 of 8, and so had other batches"),
         (
             TrainState(batch=3, ranks=4),
-            "it was trained by 4 processes, and there are 2.\n  try: start as many as before",
+            "the run was trained by 4 processes, and now there are 2.\n  try: start 4 processes",
         ),
-        (TrainState(epoch=2, best_epoch=1), "it was trained by 1 processes, and there are 2"),
+        (TrainState(epoch=2, best_epoch=1), "the run was trained by 1 processes, and now there are 2"),
     ],
 )
 def test_the_rest_of_an_epoch_needs_the_same_batches(progress: TrainState, found: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 import socialx
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
-from socialx.tasks.train import loaders_of, other_networks, train_loader
+from socialx.tasks.train import load_extra_networks, make_loaders, train_loader
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, works
 
@@ -44,13 +44,13 @@ def run(data: Path, other: Path, folder: Path) -> Path:
 def problems_of(data: Path, other: Path) -> list:
     given = {"data.path": data, "data.extra_data": (other,), "model.zero_shot": True, "loader.batch_size": 32}
     experiment = build(ConfigLayers(preset="mlp-small").over(given).load().settings)
-    return [experiment, *other_networks(experiment)]
+    return [experiment, *load_extra_networks(experiment)]
 
 
 def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Path, other: Path) -> None:
     networks = problems_of(data, other)
     own = [{name: tensor.clone() for name, tensor in each.model.named_buffers()} for each in networks]
-    loader, _ = loaders_of(networks)
+    loader, _ = make_loaders(networks)
     model = networks[0].model.eval()
     networks[1].model.load_state_dict(
         {**networks[1].model.state_dict(), **dict(model.named_parameters())}

@@ -11,7 +11,7 @@ from socialx.core.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
-from socialx.tasks.train import train_loader, with_teacher_forecasts
+from socialx.tasks.train import add_teacher_forecasts, train_loader
 from socialx.tasks.trained_model import load_trained
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_file, small_run, works
@@ -70,7 +70,7 @@ def test_each_window_has_the_mean_forecast_of_its_teachers(
     layers = ConfigLayers.of(
         None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
     )
-    experiment = with_teacher_forecasts(build(layers.load().settings))
+    experiment = add_teacher_forecasts(build(layers.load().settings))
     shuffled = train_loader(experiment)
     seen = 0
     for made in shuffled.epoch(0):

@@ -21,8 +21,8 @@ from socialx.data.loaders import DeviceLoader
 from socialx.data.series import OLD
 from socialx.training import checkpoint
 from socialx.training.learner import Learner
-from socialx.training.loop import TrainState, fit, interruptible, load_progress, run_steps
-from socialx.training.run_folder import RunFolder, new_run
+from socialx.training.loop import TrainState, catch_signals, fit, load_progress, run_steps
+from socialx.training.run_folder import RunFolder, lock_new_run
 from tests.commands import small_file, works
 from tests.data_files import refusal
 from tests.networks import CPU, example, forecaster, loader, scores_of
@@ -58,7 +58,7 @@ def gradients(made: Learner, examples: list[TrainingBatch]) -> tuple[Tensor, Ten
 
 
 def fresh_run(path: Path, overwrite: bool = False) -> RunFolder:
-    with new_run(path, overwrite) as run:
+    with lock_new_run(path, overwrite) as run:
         return run
 
 
@@ -208,7 +208,7 @@ def test_interrupted_and_resumed_ends_at_the_same_weights(at: int, precision: st
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with interruptible() as interrupt:
+    with catch_signals() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
@@ -223,7 +223,7 @@ def test_ctrl_c_answers_before_the_step_is_over() -> None:
         said.append(event)
         heard.set()
 
-    with subscribe(listener), interruptible():
+    with subscribe(listener), catch_signals():
         os.kill(os.getpid(), signal.SIGINT)
         assert heard.wait(10)
         assert isinstance(said[0], Note)
@@ -278,7 +278,7 @@ def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
     validation = loader(split="validation", batch_size=64)
     validation.series.ages[:] = OLD
     run = fresh_run(tmp_path / "r")
-    with pytest.raises(SocialxError, match="validation: no window has a valid target"):
+    with pytest.raises(SocialxError, match="validation: all windows lack a valid target"):
         fit(learner(), loader(batch_size=64), validation, run, horizon=12, max_epochs=1, patience=2)
 
 

@@ -16,7 +16,7 @@ from socialx.settings.conflicts import sensor_tables, unread
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
-from socialx.tasks.train import other_networks, train_loader
+from socialx.tasks.train import load_extra_networks, train_loader
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import TRAINED, open_run
 from tests.commands import edited, in_kmh, refused, small_file, small_run, works
@@ -100,7 +100,7 @@ def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folde
 def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path) -> None:
     for at, days in (("2012-05-03 10:00", "0 days"), ("2012-05-04 10:00", "1 day")):
         said = " ".join(works("predict", run, "--data", data, "--at", at).stderr.split())
-        assert f"zero-shot forecast with {days} of history, and forecasts are better with 7 or more" in said
+        assert f"the zero-shot forecast uses {days} of past data, and forecasts are better with 7 or more" in said
 
 
 # ---- the run that comes with the package
@@ -112,7 +112,7 @@ def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, mon
     assert np.isfinite(forecast.values).all()
     copied = socialx.evaluate("zero-shot", data, split="all", baselines=True)
     assert copied["zero-shot"].overall().mae < copied["naive"].overall().mae
-    assert "no data file" in refused("predict", "zero-shot", code=2)
+    assert "a data file is needed" in refused("predict", "zero-shot", code=2)
     (tmp_path / "zero-shot").mkdir()
     assert "not a run folder" in refused("predict", "zero-shot", "--data", data)
 
@@ -181,9 +181,7 @@ def test_a_network_at_another_pace_is_forecast_alike(run: Path, data: Path, tmp_
         alike = socialx.predict(run, slower(data, tmp_path / "alike.h5", 1.0), at=at, interval=0.8)
         np.testing.assert_allclose(found.values, ratio * alike.values, rtol=1e-4)
         np.testing.assert_allclose(found.upper, ratio * alike.upper, rtol=1e-3)
-    assert "the speeds of 5 sensors are read at another pace" in " ".join(
-        works("predict", run, "--data", other).stderr.split()
-    )
+    assert "5 sensors are rescaled" in " ".join(works("predict", run, "--data", other).stderr.split())
 
 
 def test_each_sensor_has_its_pace_where_a_day_of_it_is_known(run: Path, data: Path, tmp_path: Path) -> None:
@@ -240,7 +238,7 @@ def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Pat
 def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: Path) -> None:
     given = {"data.path": data, "data.extra_data": (slower(data, tmp_path / "half.h5", 0.5),), "model.zero_shot": True}
     experiment = build(ConfigLayers(preset="mlp-small").over(given).load().settings)
-    (other,) = other_networks(experiment)
+    (other,) = load_extra_networks(experiment)
     for name in ("input_std", "target_mean"):
         own, first = (getattr(each.model.scaler, name) for each in (other, experiment))
         torch.testing.assert_close(own.median(), 0.5 * first[0])
@@ -270,5 +268,5 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
 def test_nothing_is_written_into_the_package(data: Path) -> None:
     before = {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()}
     assert "nothing is written there" in refused("calibrate", "zero-shot", "--data", data)
-    assert "no last.pt in it" in refused("train", "--resume", "zero-shot")
+    assert "last.pt is missing" in refused("train", "--resume", "zero-shot")
     assert {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()} == before

@@ -22,14 +22,14 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import sensor_tables
 from socialx.settings.layers import ConfigLayers, flat, own_settings
 from socialx.settings.schema import Settings
-from socialx.tasks.explain import explanation_of
+from socialx.tasks.explain import make_explanation
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
 from socialx.tasks.report.contents import LEVEL, Day, Ends, ForecastRecorder, RunRecord, RunReport, telling_days
 from socialx.tasks.report.page import model_card, page
-from socialx.tasks.scored_split import ScoredSplit, scored_split
-from socialx.tasks.train import Run, names_of
-from socialx.training.run_folder import TRAINED, TrainedRun, folder_of
+from socialx.tasks.scored_split import ScoredSplit, load_scored_split
+from socialx.tasks.train import Run, run_names
+from socialx.training.run_folder import TRAINED, TrainedRun, find_run_folder
 
 MINUTES_AHEAD = 30  # of the forecasts that are compared with a day
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,39}")
@@ -63,10 +63,10 @@ def report(
     with subscribe(progress):
         if not runs:
             raise SettingsError("report", "no run", "name a run folder")
-        names, layers = names_of(runs), ConfigLayers.of(settings, {**sections, "data": data})
+        names, layers = run_names(runs), ConfigLayers.of(settings, {**sections, "data": data})
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD), layers=layers, runs=names)
-        scored = scored_split(names, layers, split, start, end)
+        scored = load_scored_split(names, layers, split, start, end)
         result = _report(scored)
         if output is not None:
             with atomic_write(Path(output)) as temporary:
@@ -82,7 +82,7 @@ def _report(scored: ScoredSplit) -> RunReport:
     """Pass every model over the windows once, and return the contents of the page."""
     dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
     step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
-    rows = dataset.forecast_rows(scored.split, scored.places)[0] + step - 1
+    rows = dataset.forecast_rows(scored.split, scored.indices)[0] + step - 1
     dataset.note_clock(("hour",))
     spans = telling_days(dataset.target_source, rows)
     scores: dict[str, ModelScores] = {}
@@ -98,9 +98,9 @@ def _report(scored: ScoredSplit) -> RunReport:
                 )
             scores[name], errors[name] = ModelScores.from_scores(sums.compute(), protocol), sums_by.compute()
             if name in scored.experiments:
-                explained.append((explanation_of(name, scored, errors[name], weights.compute()), shown))
+                explained.append((make_explanation(name, scored, errors[name], weights.compute()), shown))
         results = published_scores(protocol, scored.split)
-        frozen = scored.with_known_days(frozen=bool(results))
+        frozen = scored.score_climatology_days(frozen=bool(results))
     best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
     seconds = dataset.store.seconds[rows]
     days = tuple(
@@ -134,7 +134,7 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
         raise SettingsError("", f"{Argument('card')} is of one run, and {len(names)} are named", "name one run folder")
     if not LICENCE.fullmatch(card):
         raise SettingsError(Argument("card", card), "no identifier of a licence", "for example mit, or unknown")
-    folder = folder_of(Path(names[0])).path
+    folder = find_run_folder(Path(names[0])).path
     if folder.parent == TRAINED:
         raise SettingsError(Argument("card", card), f"{names[0]} comes with the package", "name a run of your own")
     return folder / "README.md"
@@ -143,5 +143,5 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
 def _record(run: TrainedRun, epoch: int | None) -> RunRecord:
     """Return the record of a training from a run folder."""
     origins = run.read_json("settings_sources.json") if (run.path / "settings_sources.json").exists() else {}
-    settings = flat(own_settings(run.settings, run.own).settings)
+    settings = flat(own_settings(run.settings, run.values).settings)
     return RunRecord(str(run.named), settings, {k: str(v) for k, v in origins.items()}, tuple(run.rows()), epoch)

@@ -35,9 +35,9 @@ from socialx.data.loaders import Loader, WorkerLoader
 from socialx.model.tiled_attention import WORK
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
 from socialx.training.cuda_graph import WARMUP
-from socialx.training.gpu_usage import DeviceSamples, growth, sampling
+from socialx.training.gpu_usage import DeviceSamples, growth, sample_device
 from socialx.training.learner import Learner
-from socialx.training.loop import examples_of, run_steps
+from socialx.training.loop import epoch_examples, run_steps
 from socialx.training.profile import collector
 from socialx.training.profile.analysis import (
     Partition,
@@ -102,7 +102,7 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
             torch.cuda.reset_peak_memory_stats(device)
         loader.making_s.clear()
         clock, compiled, cpu_s, others_s = clock_for(device), _compilations(), time.process_time(), others_cpu_s()
-        with sampling(device) as samples, _collection_times() as collected:
+        with sample_device(device) as samples, _collection_times() as collected:
             training.take(steps, clock, lengths.max_seconds)
             parts = partition(clock.read())
         cpu_s, later_s = time.process_time() - cpu_s, others_cpu_s()
@@ -289,7 +289,7 @@ class Training:
     def __init__(
         self, learner: Learner, loader: Loader, log_every_n_steps: int, advance: Callable[[], None] = lambda: None
     ) -> None:
-        epochs = (examples_of(learner, loader, number) for number in itertools.count())
+        epochs = (epoch_examples(learner, loader, number) for number in itertools.count())
         self._learner, self._batches = learner, itertools.chain.from_iterable(epochs)
         self._log_every_n_steps, self._advance = log_every_n_steps, advance
         self._running = torch.zeros((), device=learner.precision.device)
