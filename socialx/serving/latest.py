@@ -26,7 +26,7 @@ from socialx.forecast.forecast import Forecast, Observed
 from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import SHOWN_HISTORIES, Band, age_seconds, issues, requested_times
+from socialx.tasks.predict import SHOWN_HISTORIES, Band, age_seconds, find_origins, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
 LATE_STEPS = 3  # a last row older than so many steps is late

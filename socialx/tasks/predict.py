@@ -318,6 +318,20 @@ def find_origins(
     return issued
 
 
+def age_seconds(zone: str | None, second: int) -> int:
+    """Return the seconds from a wall time in a zone until now, at least 0; a file without a zone counts in UTC."""
+    present = datetime.now(known_zone(zone) or UTC).replace(tzinfo=UTC)
+    return max(0, int(present.timestamp()) - second)
+
+
+def duration(seconds: int) -> str:
+    """Return a duration in words: in years, else in whole days, hours or minutes."""
+    if seconds > YEAR_DAYS * DAY_S:
+        return f"{seconds / YEAR_DAYS / DAY_S:.1f} years"
+    size, unit = next((pair for pair in ((DAY_S, "day"), (3600, "hour")) if seconds >= pair[0]), (60, "minute"))
+    return counted(round(seconds / size), unit)
+
+
 def _last_observation(store: Store, second: int) -> int | None:
     """Return the time of the last row before ``second`` with a valid observation, in seconds."""
     for rows in reversed(list(pages(0, len(store.seconds)))):
