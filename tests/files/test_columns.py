@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import socialx
-from socialx.files.sources.tables.columns import combine, lanes_in_columns, parts_of, unit_of
+from socialx.files.sources.tables.columns import combine, lanes_in_columns, parse_unit, split_unit
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import socialx as run
@@ -42,14 +42,14 @@ def written(text: str, folder: Path, name: str = "city.csv") -> Path:
     ],
 )
 def test_a_unit_in_a_name(name: str, parts: tuple[str, str]) -> None:
-    assert parts_of(name) == parts
+    assert split_unit(name) == parts
 
 
 def test_units_are_told_from_words() -> None:
-    assert unit_of("[km/h]") == (SPEED, "km/h")
-    assert unit_of("veh/5min") == ("flow", "veh/5min")
-    assert unit_of("vehicles per hour") == ("flow", "vehicles per hour")
-    assert all(unit_of(text) is None for text in ("", "S1", "h", "north", "a/b", "12"))
+    assert parse_unit("[km/h]") == (SPEED, "km/h")
+    assert parse_unit("veh/5min") == ("flow", "veh/5min")
+    assert parse_unit("vehicles per hour") == ("flow", "vehicles per hour")
+    assert all(parse_unit(text) is None for text in ("", "S1", "h", "north", "a/b", "12"))
 
 
 WIDE = {

@@ -24,7 +24,7 @@ from socialx.files.sources.tables.columns import (
     READING,
     ROW_NUMBER,
     SENSORS,
-    quantity_of,
+    column_quantity,
 )
 from socialx.files.store.head import read_head
 from socialx.files.store.ids import match_key
@@ -279,7 +279,7 @@ def test_what_cannot_be_read_is_not_recognised(tmp_path: Path) -> None:
 def is_of_sensor(name: str) -> bool:
     """Whether a name says nothing but that of a sensor."""
     others = (CALENDAR, SENSORS, MAY_BE_SENSORS, ROW_NUMBER, READING, LANES, NO_SENSOR)
-    return bool(name) and not quantity_of(BEHIND.sub("", name)) and not any(form.fullmatch(name) for form in others)
+    return bool(name) and not column_quantity(BEHIND.sub("", name)) and not any(form.fullmatch(name) for form in others)
 
 
 names = st.text(st.characters(categories=("L", "N"), include_characters="-_ ."), min_size=1, max_size=8)

@@ -15,7 +15,7 @@ import pytest
 import socialx
 from socialx.core.errors import SettingsError
 from socialx.core.progress import also_subscribe
-from socialx.files.sources.tables.columns import combine, quantity_of
+from socialx.files.sources.tables.columns import column_quantity, combine
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.data_files import refusal, unchanged
@@ -95,12 +95,12 @@ def test_the_unit_of_speeds_is_never_that_of_flows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["flow_quality", "heavy_vehicle_flow", "county", "country", "counter", "speed_limit"])
 def test_what_tells_of_readings_is_no_quantity(name: str) -> None:
-    assert quantity_of(name) is None
+    assert column_quantity(name) is None
 
 
 @pytest.mark.parametrize("name", ["vehicle_count", "counts", "TotalFlow", "count_1", "trafficvolume", "device_flow"])
 def test_names_of_flows(name: str) -> None:
-    assert quantity_of(name) == "flow"
+    assert column_quantity(name) == "flow"
 
 
 def test_a_unit_in_the_header_and_another_below_it_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import socialx
-from socialx.files.sources.tables.columns import quantity_of
+from socialx.files.sources.tables.columns import column_quantity
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.data_files import refusal, unchanged
@@ -303,7 +303,7 @@ def test_a_table_is_asked(tmp_path: Path, case: str) -> None:
 
 
 def test_names_of_streets_say_no_quantity() -> None:
-    assert quantity_of("Flower_St") is quantity_of("Speedway") is None
+    assert column_quantity("Flower_St") is column_quantity("Speedway") is None
 
 
 def test_a_year_of_two_digits_may_stand_first(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
     first, second = (wall - _offsets(wall, zone, fold) for fold in (0, 1))
     if (skipped := second < first).any():
         row = int(skipped.argmax())
-        found = f"row {row + 1} has the time {texts[row]}, which the start of daylight saving time skips in {name}"
-        raise SocialxError(where, found, f"say the right {Argument('timezone')}")
+        problem = f"row {row + 1} has the time {texts[row]}, which the start of daylight saving time skips in {name}"
+        raise SocialxError(where, problem, f"say the right {Argument('timezone')}")
     utc, returns = first.copy(), []
     for begin, end in _runs(wall, second > first):
         backs = begin + 1 + np.flatnonzero(np.diff(wall[begin:end]) <= 0)
@@ -50,24 +50,26 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
             before = begin > 0 and _one_step(first[begin] - utc[begin - 1], step)
             after = end < len(wall) and _one_step(first[end] - second[end - 1], step)
             if before == after:
-                found = f"row {begin + 1} has the time {texts[begin]}, which comes twice in {name} and once in the file"
-                raise SocialxError(where, found, REWRITE)
+                problem = (
+                    f"row {begin + 1} has the time {texts[begin]}, which comes twice in {name} and once in the file"
+                )
+                raise SocialxError(where, problem, REWRITE)
             utc[begin:end] = second[begin:end] if after else first[begin:end]
         else:
             back = int(backs[0])
             if len(backs) > 1 or not _one_step(second[back] - first[back - 1], step):
                 row = int(backs[-1])
-                found = f"rows {row} and {row + 1} ({texts[row - 1]}, {texts[row]}) go back where {name} does"
-                raise SocialxError(where, f"{found}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}")
+                problem = f"rows {row} and {row + 1} ({texts[row - 1]}, {texts[row]}) go back where {name} does"
+                raise SocialxError(where, f"{problem}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}")
             utc[back:end] = second[back:end]
             returns.append(f"{texts[back - 1]}, then {texts[back]}")
     if (wrong := np.diff(utc) <= 0).any():
         row = int(wrong.argmax())
-        found = f"rows {row + 1} and {row + 2} ({texts[row]}, {texts[row + 1]}) are not in order of time"
+        problem = f"rows {row + 1} and {row + 2} ({texts[row]}, {texts[row + 1]}) are not in order of time"
         remedy = f"{SORT}, or say the right {Argument('timezone')}"
-        raise SocialxError(where, f"{found}, also with the hours that come twice in {name}", remedy)
-    found = f"times that come twice at the end of daylight saving time in {name}"
-    return utc, Message(where, found, "all times are written in UTC", returns)
+        raise SocialxError(where, f"{problem}, also with the hours that come twice in {name}", remedy)
+    text = f"times that come twice at the end of daylight saving time in {name}"
+    return utc, Message(where, text, "all times are written in UTC", returns)
 
 
 def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
@@ -85,7 +87,7 @@ def nearest_step(seconds: np.ndarray, step: int) -> np.ndarray:
     return step * np.rint(seconds / step).astype(np.int64)
 
 
-def rounded(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
+def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
     """Times int64 [T] of a clock that runs freely -> the nearest whole steps after midnight, int64 [T], and a note.
 
     step_s: seconds between two rows, None: the common step.
@@ -96,14 +98,14 @@ def rounded(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tupl
     whole = nearest_step(seconds, step)
     if (same := np.diff(whole) == 0).any():
         row = int(same.argmax())
-        pair = ", ".join(as_text(int(each)) for each in seconds[row : row + 2])
-        found = f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_text(int(whole[row]))}"
-        raise SocialxError(where, found, "remove one of them")
+        pair = ", ".join(as_text(int(second)) for second in seconds[row : row + 2])
+        problem = f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_text(int(whole[row]))}"
+        raise SocialxError(where, problem, "remove one of them")
     moved = np.abs(whole - seconds)
-    found = (
+    text = (
         f"{np.count_nonzero(moved):,} of {len(moved):,} times moved to whole {step // 60} min, by up to {moved.max()} s"
     )
-    return whole, Message(where, found)
+    return whole, Message(where, text)
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
@@ -114,11 +116,11 @@ def repeats(seconds: np.ndarray) -> np.ndarray:
     latest = np.maximum.accumulate(seconds)
     back = np.append(False, seconds[1:] <= latest[:-1])
     _, first, which = np.unique(seconds, return_index=True, return_inverse=True)
-    known = first[which.ravel()] < np.arange(len(seconds))
+    earlier = first[which.ravel()] < np.arange(len(seconds))
     edges = np.flatnonzero(np.diff(back, prepend=False, append=False))
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         if not _may_come_twice(seconds[max(begin - 2, 0) : begin + 1]):
-            again[begin:end] = known[begin:end]
+            again[begin:end] = earlier[begin:end]
     return again
 
 
@@ -137,32 +139,32 @@ def on_axis(
     is refused.  So is a row that has the time of an earlier one and other readings, and a source that changed since its
     times were read.
     """
-    row, place, first = 0, 0, dict[int, bytes]()
+    row, written, first = 0, 0, dict[int, bytes]()
     several = {*raw[again].tolist()}
     with closing(blocks):
         for block in blocks:
             times, twice = block.seconds, again[row : row + len(block.seconds)]
             if not np.array_equal(times, raw[row : row + len(times)]):
                 raise SocialxError(where, "it changed while it was read", AGAIN)
-            for each, time in enumerate(times.tolist()) if several else ():
-                readings = block.speeds[each].tobytes() if time in several else b""
-                if time in several and first.setdefault(time, readings) != readings and twice[each]:
-                    found = f"two rows at {as_text(time)} with other readings"
-                    raise SocialxError(where, found, "remove one of them")
+            for index, time in enumerate(times.tolist()) if several else ():
+                readings = block.speeds[index].tobytes() if time in several else b""
+                if time in several and first.setdefault(time, readings) != readings and twice[index]:
+                    problem = f"two rows at {as_text(time)} with other readings"
+                    raise SocialxError(where, problem, "remove one of them")
             kept = len(times) - int(twice.sum())
-            if refused and refused[0] < place + kept:
+            if refused and refused[0] < written + kept:
                 raise refused[1]
             if kept:
-                yield Block(final[place : place + kept], block.speeds[~twice] if twice.any() else block.speeds)
-            row, place = row + len(times), place + kept
+                yield Block(final[written : written + kept], block.speeds[~twice] if twice.any() else block.speeds)
+            row, written = row + len(times), written + kept
     if row < len(raw):
         raise SocialxError(where, "it changed while it was read", AGAIN)
     if again.any():
-        found = f"{counted(int(again.sum()), 'row stands', 'rows stand')} twice with the same readings"
-        note(Message(where, found, "read once"))
+        text = f"{counted(int(again.sum()), 'row stands', 'rows stand')} twice with the same readings"
+        note(Message(where, text, "read once"))
 
 
-def existing(
+def note_skipped_hours(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
     """The blocks, and a note where rows with readings are at times that the clock of their zone skips."""
@@ -189,9 +191,9 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
     """The first row of int64 [T] that goes back, and its refusal, where it looks like the hour that comes twice."""
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
-            pair = ", ".join(as_text(int(each)) for each in seconds[back - 1 : back + 1])
-            found = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
-            return back, SocialxError(where, f"{found} at the end of daylight saving time", remedy)
+            pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])
+            problem = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
+            return back, SocialxError(where, f"{problem} at the end of daylight saving time", remedy)
     return None
 
 
@@ -215,7 +217,7 @@ def _looks_repeated(wall: np.ndarray) -> bool:
 @lru_cache(maxsize=4096)
 def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
     """The zones that put their clock back on a day since 1970, or on one beside it."""
-    moments = [datetime.fromtimestamp(DAY_S * each, UTC) for each in (day - 1, day + 2)]
+    moments = [datetime.fromtimestamp(DAY_S * date, UTC) for date in (day - 1, day + 2)]
     zones = map(ZoneInfo, sorted(available_timezones()))
     return tuple(zone for zone in zones if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1)
 

@@ -149,7 +149,7 @@ def may_be_sensors(name: str) -> bool:
 
 
 @lru_cache(maxsize=NAMES)
-def unit_of(text: str) -> tuple[str, str] | None:
+def parse_unit(text: str) -> tuple[str, str] | None:
     """The quantity and the unit that a text names, in brackets or not; None where it names none."""
     text = text.strip().strip("[]()").strip()
     if unit := SPEED_UNITS.get(text.lower().replace(" ", "")):
@@ -159,27 +159,27 @@ def unit_of(text: str) -> tuple[str, str] | None:
 
 
 @lru_cache(maxsize=NAMES)
-def parts_of(name: str) -> tuple[str, str]:
+def split_unit(name: str) -> tuple[str, str]:
     """A name without its unit, and the unit as it is written: ``S1 (km/h)``, ``S1 [mph]``, ``speed_kmh``."""
     for form in (IN_BRACKETS, AT_THE_END):
-        if (found := form.fullmatch(name)) and found[1] and unit_of(found[2]):
-            return found[1], found[2]
-    return name, name if unit_of(name) else ""
+        if (match := form.fullmatch(name)) and match[1] and parse_unit(match[2]):
+            return match[1], match[2]
+    return name, name if parse_unit(name) else ""
 
 
-def plain(name: str) -> str:
+def without_unit(name: str) -> str:
     """A name without its unit."""
-    return parts_of(name)[0]
+    return split_unit(name)[0]
 
 
 @lru_cache(maxsize=NAMES)
-def quantity_of(name: str, unit: str = "") -> str | None:
+def column_quantity(name: str, unit: str = "") -> str | None:
     """What a column measures, by its unit or by its name."""
-    if measured := unit_of(unit or parts_of(name)[1]):
+    if measured := parse_unit(unit or split_unit(name)[1]):
         return measured[0]
     if OTHER.fullmatch(name):
         return None
-    return next((quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(plain(name))), None)
+    return next((quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(without_unit(name))), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +193,14 @@ class Lanes:
     sensor: np.ndarray
     names: tuple[str, ...]
 
-    def described(self, names: Sequence[str]) -> str:
+    def description(self, names: Sequence[str]) -> str:
         """The lanes of the first sensor that has several."""
         count = np.bincount(self.sensor)
         first = int((count > 1).argmax()) if (count > 1).any() else 0
         mine = [
-            name.partition(BETWEEN)[2] or name for name, place in zip(names, self.sensor, strict=True) if place == first
+            name.partition(BETWEEN)[2] or name
+            for name, number in zip(names, self.sensor, strict=True)
+            if number == first
         ]
         return f"{self.ids[first]}: {', '.join(mine)}"
 
@@ -206,53 +208,53 @@ class Lanes:
 def lanes_in_rows(names: Sequence[str]) -> Lanes:
     """The sensors of names that are a sensor and a lane."""
     parts = [name.partition(BETWEEN) for name in names]
-    return _grouped([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
+    return _group_lanes([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
 
 
-def lanes_in_columns(names: Sequence[str], known: Collection[int | str]) -> Lanes | None:
+def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> Lanes | None:
     """The sensors of columns such as ``S1_L1`` and ``S1_L2``; None where a column is a sensor.
 
     known: keys of the sensors that have a position.  One of these is never a lane.  ``S1.1`` is a lane where S1 is
     known; ``S1_L1`` also where nothing is known, if a sensor has several.
     """
-    spelt, there = {str(key).casefold() for key in known}, {match_key(name) for name in names}
+    located_names, keys = {str(key).casefold() for key in located}, {match_key(name) for name in names}
     sensors, lanes = [], []
     for name in names:
-        found = LANE.fullmatch(name)
-        sensor = str(match_key(name)).casefold() in spelt
-        lane = found is not None and not sensor and match_key(found[1]) not in there
-        if found and lane and (str(match_key(found[1])).casefold() in spelt or found[2]):
-            sensors.append(found[1])
-            lanes.append(found[3])
+        match = LANE.fullmatch(name)
+        sensor = str(match_key(name)).casefold() in located_names
+        lane = match is not None and not sensor and match_key(match[1]) not in keys
+        if match and lane and (str(match_key(match[1])).casefold() in located_names or match[2]):
+            sensors.append(match[1])
+            lanes.append(match[3])
         else:
             sensors.append(name)
             lanes.append("")
-    grouped = _grouped(sensors, lanes)
-    alone = len(grouped.ids) == len(names) and not any(match_key(name) in known for name in grouped.ids)
+    grouped = _group_lanes(sensors, lanes)
+    alone = len(grouped.ids) == len(names) and not any(match_key(name) in located for name in grouped.ids)
     return None if sensors == list(names) or alone else grouped
 
 
-def sensors_of(names: Sequence[str]) -> list[str]:
+def lane_sensors(names: Sequence[str]) -> list[str]:
     """What would be the sensors of names if each were that of a lane."""
-    return [found[1] for name in names if (found := LANE.fullmatch(name))]
+    return [match[1] for name in names if (match := LANE.fullmatch(name))]
 
 
-def _grouped(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
+def _group_lanes(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
     """The sensors of lanes; a lane is called by the number at the end of its name, where it has one."""
-    place = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
-    called: dict[str, set[str]] = {name: set() for name in place}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
+    labels: dict[str, set[str]] = {name: set() for name in numbers}
     for sensor, lane in zip(sensors, lanes, strict=True):
-        called[sensor].add(str(int(number[0])) if (number := re.search("[0-9]+$", lane)) else lane)
-    names = tuple(", ".join(sorted(called[name])) for name in place)
-    return Lanes(tuple(place), np.array([place[name] for name in sensors], np.int64), names)
+        labels[sensor].add(str(int(number[0])) if (number := re.search("[0-9]+$", lane)) else lane)
+    names = tuple(", ".join(sorted(labels[name])) for name in numbers)
+    return Lanes(tuple(numbers), np.array([numbers[name] for name in sensors], np.int64), names)
 
 
-def combined(
+def combine_blocks(
     blocks: Generator[Block, None, None],
     lanes: Lanes,
     features: Sequence[str],
     codes: Sequence[float],
-    kept: int,
+    n_features: int,
     where: object = "",
 ) -> Generator[Block, None, None]:
     """Blocks of M lanes [t,M] or [t,M,F] -> of N sensors, of the first ``kept`` features.
@@ -269,21 +271,21 @@ def combined(
                 looked = True
             if (low := below_zero(values, features)).any():
                 below += int((low & ~is_code(values, features, codes)).sum())
-            found = combine(values, lanes.sensor, features, codes)[..., :kept]
-            yield replace(block, speeds=found[..., 0] if kept == 1 else found)
+            sensor_values = combine(values, lanes.sensor, features, codes)[..., :n_features]
+            yield replace(block, speeds=sensor_values[..., 0] if n_features == 1 else sensor_values)
     if below:
-        what = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
-        note(Message(where, what, "no readings, left out of sums and means"))
+        text = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
+        note(Message(where, text, "no readings, left out of sums and means"))
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
     """Raise where the first rows [t,M] show that one of the lanes of a sensor is the sum of its others."""
     for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
-        mine = flows[:, lanes.sensor == number].astype(np.float64)
-        known = mine[np.isfinite(mine).all(axis=1) & (mine != 0).all(axis=1)]
-        if len(known) >= PROVED and (2 * known == known.sum(axis=1, keepdims=True)).all(axis=0).any():
-            found = f"one of the lanes {lanes.names[number]} of {lanes.ids[number]} is the sum of the others"
-            raise SocialxError(where, found, "leave it out, so that nothing is counted twice")
+        sensor_flows = flows[:, lanes.sensor == number].astype(np.float64)
+        complete = sensor_flows[np.isfinite(sensor_flows).all(axis=1) & (sensor_flows != 0).all(axis=1)]
+        if len(complete) >= PROVED and (2 * complete == complete.sum(axis=1, keepdims=True)).all(axis=0).any():
+            problem = f"one of the lanes {lanes.names[number]} of {lanes.ids[number]} is the sum of the others"
+            raise SocialxError(where, problem, "leave it out, so that nothing is counted twice")
 
 
 def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
@@ -309,8 +311,8 @@ def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], cod
 
     result = np.empty((len(values), len(begins), len(features)), np.float32)
     flow = values[..., features.index("flow")] if "flow" in features else None
-    for place, feature in enumerate(features):
-        readings = values[..., place]
+    for index, feature in enumerate(features):
+        readings = values[..., index]
         reports = np.isfinite(readings)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = total(np.where(reports, readings, 0.0)) / total(reports)
@@ -320,5 +322,5 @@ def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], cod
                 weight = np.where(reports, flow, 0.0)
                 weighted = total(np.where(reports, weight * readings, 0.0)) / total(weight)
                 mean = np.where(np.isfinite(weighted), weighted, mean)
-        result[..., place] = mean
+        result[..., index] = mean
     return result

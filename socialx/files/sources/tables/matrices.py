@@ -12,7 +12,7 @@ from itertools import islice
 from socialx.core.errors import SocialxError
 from socialx.files.sources.contents import Clock, Contents, Format
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.sources.tables.sheets import Sheet, cells_of, check_ids
+from socialx.files.sources.tables.sheets import Sheet, check_ids, split_cells
 from socialx.files.sources.tables.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
 from socialx.files.store.head import LINE_BYTES, FileHead, separator_of
 from socialx.files.store.ids import match_key
@@ -25,7 +25,7 @@ ID_RATIO = 10  # ids without times are so many times as large as readings
 
 def two_lines(head: FileHead) -> tuple[list[str], list[str]]:
     """The cells of the first two lines that are not blank; none where there is no such line."""
-    lines = [cells_of(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
+    lines = [split_cells(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
     return (lines[0] if lines else []), (lines[1] if len(lines) > 1 else [])
 
 

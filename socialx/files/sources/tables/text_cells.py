@@ -79,19 +79,19 @@ class NumberFormat:
             self.grouped = self.grouped or cell.strip()
             self.large = self.large or abs(int(cell.split(sign)[0])) >= THOUSANDS
         if not self.whole:
-            found = cells.filter(pc.match_substring_regex(cells, r"^\s*[+]?(?:[2-9]|[1-9][0-9]+)\s*$"))
-            self.whole = found[0].as_py().strip() if len(found) else ""
+            integers = cells.filter(pc.match_substring_regex(cells, r"^\s*[+]?(?:[2-9]|[1-9][0-9]+)\s*$"))
+            self.whole = integers[0].as_py().strip() if len(integers) else ""
 
     def check(self, where: object) -> None:
         """Raise for cells that may be read in both ways."""
         never = self.large and (self.speeds or (self.speeds is None and not self.whole))  # thousands
         if self.grouped and not self.decimals and not never:
             beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
-            found = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
-            raise SocialxError(where, found, _either(self.grouped))
+            problem = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
+            raise SocialxError(where, problem, _decimal_choices(self.grouped))
 
 
-def number_in(cell: str, decimal: str, *, grouped: bool) -> str | None:
+def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
     """The number of a cell as Python writes it, None where it is none; grouped: it may have thousands."""
     if NUMBERS[decimal].fullmatch(cell):
         return cell.replace(",", ".")
@@ -106,9 +106,9 @@ def has_number(cells: list[str], decimal: str) -> bool:
     return any(form.fullmatch(cell) for cell in cells for form in forms)
 
 
-def _either(cell: str) -> str:
+def _decimal_choices(cell: str) -> str:
     """The decimal signs with which a cell is a number, and this number; empty where there is none."""
-    read = {sign: number_in(cell, sign, grouped=True) for sign in NUMBERS}
+    read = {sign: parse_number(cell, sign, grouped=True) for sign in NUMBERS}
     ways = [f"{Argument('decimal', sign)} reads {number}" for sign, number in read.items() if number]
     return " or ".join(ways)
 
@@ -121,20 +121,20 @@ class Texts:
     codes: np.ndarray
 
     @classmethod
-    def of(cls, cells: Sequence[str]) -> Texts:
+    def from_cells(cls, cells: Sequence[str]) -> Texts:
         """The cells of a column."""
-        place = {word: code for code, word in enumerate(dict.fromkeys(cells))}
-        return cls(list(place), np.array([place[cell] for cell in cells], np.int64))
+        codes = {word: code for code, word in enumerate(dict.fromkeys(cells))}
+        return cls(list(codes), np.array([codes[cell] for cell in cells], np.int64))
 
     @classmethod
-    def joined(cls, columns: Sequence[Texts], join: Callable[[list[str]], str]) -> Texts:
+    def join_columns(cls, columns: Sequence[Texts], join: Callable[[list[str]], str]) -> Texts:
         """The texts that ``join`` makes of the cells of each row of some columns."""
         if len(columns) == 1:
             return columns[0]
         numbers = np.zeros(len(columns[0].codes), np.int64)
         for column in columns:
             numbers = numbers * max(1, len(column.words)) + column.codes
-        rows, codes = _as_they_come(numbers)
+        rows, codes = _codes_by_appearance(numbers)
         return cls([join([column.words[column.codes[row]] for column in columns]) for row in rows], codes)
 
     def cells(self) -> list[str]:
@@ -145,24 +145,24 @@ class Texts:
         """The first row with a text; None where there is none."""
         return int((self.codes == self.words.index(word)).argmax()) if word in self.words else None
 
-    def repeated(self, times: int) -> Texts:
+    def repeat(self, times: int) -> Texts:
         """Each row so many times."""
         return Texts(self.words, self.codes.repeat(times))
 
     def __getitem__(self, rows: np.ndarray) -> Texts:
         """Some rows, with the texts that these have."""
         kept = self.codes[rows]
-        first, codes = _as_they_come(kept)
+        first, codes = _codes_by_appearance(kept)
         return Texts([self.words[code] for code in kept[first].tolist()], codes)
 
 
-def _as_they_come(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
+def _codes_by_appearance(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
     """The first row of each different number, in order, and which of them each row has, int64 [t]."""
     _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(rows)
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
-    return rows[order].tolist(), place[codes.ravel()]
+    rank = np.empty(len(rows), np.int64)
+    rank[order] = np.arange(len(rows))
+    return rows[order].tolist(), rank[codes.ravel()]
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Piece:
     lines: bytes | None = None
     kept: np.ndarray | None = None
 
-    def place(self, row: int) -> str:
+    def row_name(self, row: int) -> str:
         """How a message calls a row."""
         row = row if self.kept is None else int(self.kept[row])
         if self.lines is None:
@@ -211,19 +211,19 @@ class TextColumns:
     nested: tuple[str, ...] = ()
     suffix: str = ""
 
-    def read(self, what: str = "reading") -> Generator[Piece, None, None]:
+    def read(self, task: str = "reading") -> Generator[Piece, None, None]:
         """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent."""
         from pyarrow.lib import ArrowException
 
         self._look_at_signs()
-        with closing(self._blocks(what)) as blocks:
+        with closing(self._blocks(task)) as blocks:
             for line, lines in blocks:
                 if not lines:
                     continue
                 try:
-                    yield Piece(*self._parsed(lines), line, lines)
+                    yield Piece(*self._parse_lines(lines), line, lines)
                 except ArrowException:
-                    yield Piece(*self._careful(lines, line), line, lines)
+                    yield Piece(*self._parse_by_cell(lines, line), line, lines)
         self.signs.check(self.path)
 
     @cached_property
@@ -233,11 +233,11 @@ class TextColumns:
         from pyarrow import csv as arrow
 
         names = [str(number) for number in range(len(self.names))]
-        wanted = [names[place] for place in (*self.texts, *self.numbers)] or names[:1]
+        wanted = [names[column] for column in (*self.texts, *self.numbers)] or names[:1]
         parse = arrow.ParseOptions(delimiter=self.separator, quote_char=self.separator != UNQUOTED and '"')
         options = {}
         for as_text, number in ((False, pa.float32()), (True, pa.string())):
-            kinds = dict.fromkeys(names, pa.string()) | {names[place]: number for place in self.numbers}
+            kinds = dict.fromkeys(names, pa.string()) | {names[column]: number for column in self.numbers}
             options[as_text] = (
                 parse,
                 arrow.ConvertOptions(
@@ -259,14 +259,14 @@ class TextColumns:
         table = arrow.read_csv(pa.py_buffer(lines), read, *self._options[as_text])
         return table.combine_chunks().to_batches()[0]
 
-    def _parsed(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
+    def _parse_lines(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
         """The texts and the numbers, float32 [t,N], of some lines; raises ArrowException where one is odd."""
         import pyarrow as pa
 
-        if len(self.numbers or self.names) > MANY and (found := self._wide(lines)) is not None:
-            return found
+        if len(self.numbers or self.names) > MANY and (parsed := self._parse_wide(lines)) is not None:
+            return parsed
         batch = self._batch(lines)
-        texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
+        texts = [_trim(batch.column(index)) for index in range(len(self.texts))]
         if not self.numbers:
             return texts, np.empty((batch.num_rows, 0), np.float32)
         numbers = batch.select(range(len(self.texts), batch.num_columns)).to_tensor(null_to_nan=True).to_numpy()
@@ -274,7 +274,7 @@ class TextColumns:
             raise pa.ArrowInvalid("not finite")
         return texts, numbers
 
-    def _wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
+    def _parse_wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
         """The same where many columns of numbers stand side by side: parsed as one long column, if at all.
 
         None where that is not so, or a row has quotes, or more or fewer cells.
@@ -291,8 +291,10 @@ class TextColumns:
         cut = [row.split(mark, first) for row in rows]
         if count:
             cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
-        places = [column if column < first else column - count + 1 for column in self.texts]
-        texts = [Texts.of([cells[place].decode("utf-8", "replace").strip() for cells in cut]) for place in places]
+        indices = [column if column < first else column - count + 1 for column in self.texts]
+        texts = [
+            Texts.from_cells([cells[index].decode("utf-8", "replace").strip() for cells in cut]) for index in indices
+        ]
         if not count:
             return texts, np.empty((len(rows), 0), np.float32)
         column = b"\n".join([*(cells[first].replace(mark, b"\n") for cells in cut), b""])
@@ -310,7 +312,7 @@ class TextColumns:
         if not self.numbers or self.signs.said or self.signs.decimals:
             return
         if self.separator == UNQUOTED:
-            texts = [cells[place] for cells in self._objects() for place in self.numbers]
+            texts = [cells[column] for cells in self._objects() for column in self.numbers]
             self.signs.see(
                 pa.array([cell for cell in texts if not isinstance(cell, JsonNumber)], pa.string()), self.decimal
             )
@@ -325,22 +327,22 @@ class TextColumns:
 
     def _objects(self) -> Generator[list[str], None, None]:
         """The cells of each object of JSON."""
-        for place, cells in json_objects(self.path, self.encoding, self.decimal):
+        for row_name, cells in json_objects(self.path, self.encoding, self.decimal):
             if other := sorted({*cells} - {*self.names} - {*self.nested}):
-                found = f"{place} has the key {other[0][:40]!a}, which the first objects do not have"
-                raise SocialxError(self.path, found, "write null for it there, or remove it")
+                problem = f"{row_name} has the key {other[0][:40]!a}, which the first objects do not have"
+                raise SocialxError(self.path, problem, "write null for it there, or remove it")
             yield [cells.get(name, "") for name in self.names]
 
-    def _blocks(self, what: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
+    def _blocks(self, task: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
         """Whole lines of the table without those below it, and the number of the first.
 
         tell: a note names the rows below the table, such as totals, where numbers are read.
         """
-        lines = pieces(self.path, self.begin, self.encoding, what)
+        lines = pieces(self.path, self.begin, self.encoding, task)
         if self.separator == UNQUOTED:
-            lines = _of_objects(self._objects(), self.path, what)
+            lines = _object_lines(self._objects(), self.path, task)
         if self.suffix:
-            lines = self._bare(lines)
+            lines = self._without_suffix(lines)
         with closing(lines):
             held = next(lines, (0, b""))
             for line, block in lines:
@@ -356,14 +358,16 @@ class TextColumns:
                 if len(text) > FOOTER_LETTERS:
                     break
                 cells = next(csv.reader([text], delimiter=self.separator), [])
-                if cells and not is_below(cells[self.texts[0]] if self.texts[0] < len(cells) else cells[0]):
+                if cells and not is_footer(cells[self.texts[0]] if self.texts[0] < len(cells) else cells[0]):
                     break
                 below += [" ".join(cells).strip()]
             if self.numbers and any(below) and tell:
-                tell_below(self.path, below[::-1])
+                note_footer(self.path, below[::-1])
             yield line, b"".join(rows[: len(rows) - len(below)])
 
-    def _bare(self, lines: Generator[tuple[int, bytes], None, None]) -> Generator[tuple[int, bytes], None, None]:
+    def _without_suffix(
+        self, lines: Generator[tuple[int, bytes], None, None]
+    ) -> Generator[tuple[int, bytes], None, None]:
         """The same lines without the unit behind numbers."""
         ends = f'[{re.escape(self.separator)}"\r\n]'
         unit = re.compile(rf"(?<=[0-9.,])\s*{re.escape(self.suffix)}(?=\s*(?:{ends}|$))".encode())
@@ -371,46 +375,46 @@ class TextColumns:
             for line, block in lines:
                 yield line, unit.sub(b"", block)
 
-    def _careful(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
+    def _parse_by_cell(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
         """The same cell by cell, or a refusal with its place."""
         import pyarrow as pa
 
         texts: list[list[str]] = [[] for _ in self.texts]
         rows, written = [], []
-        for place, cells in walk(self.path, lines, line, len(self.names), self.separator):
-            for column, found in zip(self.texts, texts, strict=True):
-                found.append(cells[column])
-            rows.append([self._number(place, column, cells[column]) for column in self.numbers])
+        for row_name, cells in walk(self.path, lines, line, len(self.names), self.separator):
+            for column, column_texts in zip(self.texts, texts, strict=True):
+                column_texts.append(cells[column])
+            rows.append([self._number(row_name, column, cells[column]) for column in self.numbers])
             written += [cells[column] for column in self.numbers]
         if self.separator != UNQUOTED:
             self.signs.see(pa.array(written, pa.string()), self.decimal)
         with np.errstate(over="ignore"):
             numbers = np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
-        return list(map(Texts.of, texts)), numbers
+        return list(map(Texts.from_cells, texts)), numbers
 
-    def _number(self, place: str, column: int, cell: str) -> float:
+    def _number(self, row_name: str, column: int, cell: str) -> float:
         if cell in NO_READING:
             return float("nan")
-        number = number_in(cell, self.decimal, grouped=self.signs.said)
+        number = parse_number(cell, self.decimal, grouped=self.signs.said)
         if number is None:
-            refuse_cell(self.path, place, self.names[column] or column, cell, said=self.signs.said)
+            refuse_cell(self.path, row_name, self.names[column] or column, cell, said=self.signs.said)
         return float(number)
 
 
-def _texts(cells: pa.Array) -> Texts:
+def _trim(cells: pa.Array) -> Texts:
     """Texts without spaces around them."""
     import pyarrow.compute as pc
 
-    found = pc.utf8_trim_whitespace(cells).dictionary_encode()
-    return Texts(found.dictionary.to_pylist(), found.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+    encoded = pc.utf8_trim_whitespace(cells).dictionary_encode()
+    return Texts(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def _of_objects(
-    objects: Generator[list[str], None, None], path: Path, what: str
+def _object_lines(
+    objects: Generator[list[str], None, None], path: Path, task: str
 ) -> Generator[tuple[int, bytes], None, None]:
     """The cells of objects as lines of a text, many at once."""
     first = 1
-    with closing(objects), work(f"{what} {path.name}", whole(path).stat().st_size, "B") as bar:
+    with closing(objects), work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
         while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
             lines = "".join(rows).encode()
             yield first, lines
@@ -418,23 +422,23 @@ def _of_objects(
             bar.advance(len(lines))
 
 
-def is_below(cell: str) -> bool:
+def is_footer(cell: str) -> bool:
     """Whether a cell in a column of times, which begin with digits, is that of a row below the table: a word."""
     text = cell.strip().strip("\ufeff")
     return text not in NO_READING and not text[0].isdigit() and text[0] not in "+-.,:"
 
 
-def tell_below(where: object, rows: list[str]) -> None:
+def note_footer(where: object, rows: list[str]) -> None:
     """A note on the rows below a table."""
     note(Message(where, f"left out below the table: {sample([shortened(row, 40) for row in rows if row])}"))
 
 
 def pieces(
-    path: Path, begin: int = 1, encoding: str = "utf-8-sig", what: str = "reading"
+    path: Path, begin: int = 1, encoding: str = "utf-8-sig", task: str = "reading"
 ) -> Generator[tuple[int, bytes], None, None]:
     """The lines of a text after the first ``begin``, as UTF-8: pieces of whole lines with the number of the first."""
     try:
-        with unpacked(path) as stream, work(f"{what} {path.name}", whole(path).stat().st_size, "B") as bar:
+        with unpacked(path) as stream, work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
             lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
             for _ in range(begin):
                 lines.readline()
@@ -443,9 +447,9 @@ def pieces(
                 piece = piece if isinstance(piece, bytes) else piece.encode()
                 blank = blank + len(piece) if piece.isspace() else 0
                 if len(rest) == LINE_BYTES or blank > BLANK_BYTES:
-                    what = "blank lines" if blank else "without the end of a line"
+                    defect = "blank lines" if blank else "without the end of a line"
                     size = (BLANK_BYTES if blank else LINE_BYTES) >> 20
-                    raise SocialxError(path, f"{size} MiB {what} after line {line}", "correct it, or make it again")
+                    raise SocialxError(path, f"{size} MiB {defect} after line {line}", "correct it, or make it again")
                 if not blank:
                     yield line, piece.removeprefix(MARK) if line == 1 else piece
                 line += piece.count(b"\n")
@@ -460,23 +464,25 @@ def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") 
     reader = csv.reader(rows, delimiter=separator, quotechar=None if separator == UNQUOTED else '"')
     try:
         for cells in reader:
-            place = f"line {line + reader.line_num - 1}"
+            row_name = f"line {line + reader.line_num - 1}"
             if cells and len(cells) != width:
-                raise SocialxError(path, f"{place} has {len(cells)} cells, not {width}", "correct it")
+                raise SocialxError(path, f"{row_name} has {len(cells)} cells, not {width}", "correct it")
             if cells:
-                yield place, [cell.strip() for cell in cells]
+                yield row_name, [cell.strip() for cell in cells]
     except csv.Error as error:
         raise SocialxError(path, f"line {line + reader.line_num - 1}: {error}", "correct it") from None
 
 
-def refuse_cell(where: object, place: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
+def refuse_cell(where: object, row_name: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
     """Raise for a cell that is neither a number nor absent; a column without a name is called by its number from 0.
 
     said: whether the sign of the decimals is known; the refusal names the signs with which the cell is a number.
     """
     called = f"column {column + 1}" if isinstance(column, int) else f"column {column[:40]!a}"
-    found = f"{place}, {called} is {cell[:40]!a}, not a number"
-    raise SocialxError(where, found, (not said and _either(cell)) or "correct it, or leave it empty if missing")
+    problem = f"{row_name}, {called} is {cell[:40]!a}, not a number"
+    raise SocialxError(
+        where, problem, (not said and _decimal_choices(cell)) or "correct it, or leave it empty if missing"
+    )
 
 
 def decimal_sign(separator: str, columns: list[list[str]]) -> str:
