@@ -20,7 +20,7 @@ from socialx.files.sources.tables.clock_changes import (
     goes_back,
     in_utc,
     in_zone,
-    note_skipped_hours,
+    note_skipped,
     on_axis,
     repeated_hour,
     repeats,
@@ -188,9 +188,7 @@ def in_order(
             readings = replace(readings, timezone="UTC", local_zone=zone)
         readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path, refused))
     if readings.timezone not in (None, "UTC"):
-        readings = replace(
-            readings, blocks=note_skipped_hours(readings.blocks, path, readings.timezone, readings.missing)
-        )
+        readings = replace(readings, blocks=note_skipped(readings.blocks, path, readings.timezone, readings.missing))
     return readings, times, tuple(notes)
 
 

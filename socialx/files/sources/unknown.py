@@ -182,9 +182,7 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
         forms = [
-            form
-            for form, digits in DIGITS.items()
-            if digits.fullmatch(cell) and Times.from_format(form).match_all([cell])
+            form for form, shape in DIGITS.items() if shape.fullmatch(cell) and Times.from_format(form).fit([cell])
         ]
         if DAY.fullmatch(name) and forms:
             either = " or ".join(str(Argument("time_format", f"{form}{' %H' if hours else ''}")) for form in forms)

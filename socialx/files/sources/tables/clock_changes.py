@@ -164,7 +164,7 @@ def on_axis(
         note(Message(where, text, "read once"))
 
 
-def note_skipped_hours(
+def note_skipped(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
     """The blocks, and a note where rows with readings are at times that the clock of their zone skips."""

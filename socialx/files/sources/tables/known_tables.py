@@ -99,7 +99,7 @@ class KnownTable:
             values=values,
             encoding=head.encoding,
             begin=begin,
-            known=self,
+            table=self,
             units=tuple(self.readings.get(name, "") for name in names),
             signs=NumberFormat(decimals=True),  # a point is that of decimals
             first="" if self.form else first.get(self.time, ""),
@@ -122,7 +122,7 @@ class PublishedSheet(Sheet):
     beside it, by ``match_key``.
     """
 
-    known: KnownTable
+    table: KnownTable
     common: str = ""
     city: str = ""
     listed: Mapping[int | str, str] = field(default_factory=dict)

@@ -82,7 +82,7 @@ class Times:
         """Times of a format of strptime that the user gives."""
         return cls(form, zoned="%z" in form)
 
-    def match_all(self, texts: list[str]) -> bool:
+    def fit(self, texts: list[str]) -> bool:
         """Whether all texts are times that are written so."""
         return bool((self.seconds(Texts.from_cells(texts)) != UNKNOWN).all())
 
@@ -196,7 +196,7 @@ def _stated_time_columns(
     times, few = Times.from_format(request.time_format), [cells for cells in rows if any(cells)]
 
     def fits(*columns: int) -> bool:
-        return bool(few) and times.match_all([" ".join(cells[column] for column in columns) for cells in few])
+        return bool(few) and times.fit([" ".join(cells[column] for column in columns) for cells in few])
 
     single = [(column,) for column in range(len(names)) if fits(column)]
     if single:
