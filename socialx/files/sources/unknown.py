@@ -181,9 +181,7 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
     pairs = list(zip(header, row, strict=False))
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
-        forms = [
-            form for form, shape in DIGITS.items() if shape.fullmatch(cell) and Times.from_format(form).fit([cell])
-        ]
+        forms = [key for key, form in DIGITS.items() if form.fullmatch(cell) and Times.from_format(key).fit([cell])]
         if DAY.fullmatch(name) and forms:
             either = " or ".join(str(Argument("time_format", f"{form}{' %H' if hours else ''}")) for form in forms)
             found = f"a column of dates without signs ({name!r} is {cell})"

@@ -1,6 +1,6 @@
-"""The hour that comes twice at the end of daylight saving time: found in wall times, and written in UTC.
+"""Detect the repeated hour at the end of daylight saving time in wall times, and write times in UTC.
 
-T rows.  Such a wall time stands for two moments: ``fold`` 0 is Python's name for the first, 1 for the second.
+T rows.  A repeated wall time means two moments: ``fold`` 0 is Python's name for the first moment, 1 for the second.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ AGAIN = "convert it again"
 
 
 def goes_back(seconds: np.ndarray) -> bool:
-    """Whether a row of int64 [T] is not later than the one before it."""
+    """Whether a row of int64 [T] repeats or precedes the time of the row before."""
     return bool((np.diff(seconds) <= 0).any())
 
 
 def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Message]:
-    """Wall times int64 [T] of the zone ``name`` that go back -> the same in UTC, int64 [T], and a note for the user.
+    """Convert wall times int64 [T] in the zone ``name`` that go back to UTC, int64 [T], with a note for the user.
 
-    The clock may go back only where the zone puts it back, and by so much that the rows stay one step apart.  Raises
-    SocialxError for all other times that go back, for a time that the zone skips, and for one that may be either hour.
+    The clock may go back only where the zone does, with rows one step apart in UTC. Raises SocialxError for other times
+    that go back, for a time skipped by the zone, and for an ambiguous hour.
     """
     zone, step, texts = _zone(name), common_step(wall), [as_text(second) for second in wall.tolist()]
     first, second = (wall - _offsets(wall, zone, fold) for fold in (0, 1))
@@ -50,9 +50,7 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
             before = begin > 0 and _one_step(first[begin] - utc[begin - 1], step)
             after = end < len(wall) and _one_step(first[end] - second[end - 1], step)
             if before == after:
-                problem = (
-                    f"row {begin + 1} has the time {texts[begin]}, which comes twice in {name} and once in the file"
-                )
+                problem = f"row {begin + 1} has the time {texts[begin]} once in the file, but twice in {name}"
                 raise SocialxError(where, problem, REWRITE)
             utc[begin:end] = second[begin:end] if after else first[begin:end]
         else:
@@ -73,26 +71,26 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
 
 
 def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
-    """Times in UTC, int64 [T] -> wall times of the zone ``name``, int64 [T]."""
+    """Convert times in UTC, int64 [T], to wall times in the zone ``name``, int64 [T]."""
     return utc + shifts(_zone(name), utc)
 
 
 def free_step(seconds: np.ndarray) -> int:
-    """The common step of a clock that runs freely, int64 [T], in seconds: whole minutes, one at least."""
+    """Return the common step of a free-running clock, int64 [T], in seconds: whole minutes, at least one."""
     return max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
 
 
 def nearest_step(seconds: np.ndarray, step: int) -> np.ndarray:
-    """Seconds int64 [T] -> the nearest multiples of a step, int64 [T]."""
+    """Round seconds int64 [T] to multiples of a step, int64 [T]."""
     return step * np.rint(seconds / step).astype(np.int64)
 
 
 def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
-    """Times int64 [T] of a clock that runs freely -> the nearest whole steps after midnight, int64 [T], and a note.
+    """Round times int64 [T] of a free-running clock to whole steps after midnight, int64 [T], with a note.
 
-    step_s: seconds between two rows, None: the common step.
+    step_s: seconds between two rows; ``None``: the common step.
 
-    Raises SocialxError where two rows become one time.
+    Raises SocialxError where two rows get the same time.
     """
     step = step_s or free_step(seconds)
     whole = nearest_step(seconds, step)
@@ -109,7 +107,7 @@ def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> 
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
-    """Which rows have the time of an earlier one, but for those of an hour that comes twice: int64 [T] -> bool [T]."""
+    """Return the rows with the time of an earlier row, except in the repeated hour: int64 [T] -> bool [T]."""
     again = np.zeros(len(seconds), bool)
     if not goes_back(seconds):
         return again
@@ -132,12 +130,12 @@ def on_axis(
     where: Path,
     refused: tuple[int, SocialxError] | None = None,
 ) -> Generator[Block, None, None]:
-    """The blocks at their places on the axis of times.
+    """Yield the blocks on the time axis.
 
-    raw: the times of all rows, int64 [T].  again: which of these have the time of an earlier one, bool [T]; they are
-    left out, and a note says how many.  final: the times of the others, int64.  refused: the place of one of these that
-    is refused.  So is a row that has the time of an earlier one and other readings, and a source that changed since its
-    times were read.
+    raw: the times of all rows, int64 [T].  again: the rows with the time of an earlier row, bool [T], which are dropped
+    with a note.  final: the times of the remaining rows, int64.  refused: the index of a remaining row to refuse, and
+    the error.  Raises SocialxError also for duplicate rows with different observations, and for a source that changed
+    since the first pass.
     """
     row, written, first = 0, 0, dict[int, bytes]()
     several = {*raw[again].tolist()}
@@ -167,7 +165,7 @@ def on_axis(
 def note_skipped(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
-    """The blocks, and a note where rows with readings are at times that the clock of their zone skips."""
+    """Yield the blocks, then note the rows with observations at times skipped by the clock of the zone."""
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
@@ -182,13 +180,13 @@ def note_skipped(
 
 
 def is_put_back(seconds: np.ndarray) -> bool:
-    """Whether rows, int64 [T], go back only as a clock does at the end of daylight saving time, once at least."""
+    """Whether rows, int64 [T], go back at least once, and only as a clock does at the end of daylight saving time."""
     backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
     return len(backs) > 0 and all(_looks_repeated(seconds[max(row - 2, 0) : row + 1]) for row in backs)
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
-    """The first row of int64 [T] that goes back, and its refusal, where it looks like the hour that comes twice."""
+    """Return the first row of int64 [T] that goes back like the repeated hour, and the error; otherwise ``None``."""
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
             pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])
@@ -198,14 +196,14 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
 
 
 def _may_come_twice(wall: np.ndarray) -> bool:
-    """Whether the last of three times int64 may be in such an hour of some zone: it goes back, or is a step later."""
+    """Whether the last of three times int64 may lie in a repeated hour: the time goes back, or is a step later."""
     near = _put_back_near(int(wall[-1]) // DAY_S)
     twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
     return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
 
 
 def _looks_repeated(wall: np.ndarray) -> bool:
-    """Whether some zone puts its clock back between the last two of three int64, and they are one step apart then."""
+    """Whether some zone puts the clock back between the last two of three int64, one step apart in UTC."""
     if len(wall) < 3:
         return False
     step, back = (int(change) for change in np.diff(wall))
@@ -216,14 +214,14 @@ def _looks_repeated(wall: np.ndarray) -> bool:
 
 @lru_cache(maxsize=4096)
 def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
-    """The zones that put their clock back on a day since 1970, or on one beside it."""
+    """Return the zones that put the clock back on a day since 1970, or one day before or after."""
     moments = [datetime.fromtimestamp(DAY_S * date, UTC) for date in (day - 1, day + 2)]
     zones = map(ZoneInfo, sorted(available_timezones()))
     return tuple(zone for zone in zones if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1)
 
 
 def _is_put_back(zone: ZoneInfo, pair: np.ndarray, shift: int) -> bool:
-    """Whether both wall times, int64 [2], come twice in the zone, the second time ``shift`` seconds later."""
+    """Whether both wall times, int64 [2], repeat in the zone after ``shift`` seconds."""
     return bool((_offsets(pair, zone, 0) - _offsets(pair, zone, 1) == shift).all())
 
 
@@ -237,14 +235,14 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _offsets(wall: np.ndarray, zone: ZoneInfo, fold: int) -> np.ndarray:
-    """Wall times in seconds, int64 [T] -> wall time minus UTC in seconds, int64 [T]."""
+    """Return wall time minus UTC in seconds, int64 [T], for wall times in seconds, int64 [T]."""
     moments = (datetime.fromtimestamp(second, UTC).replace(tzinfo=zone, fold=fold) for second in wall.tolist())
     shifts = ((moment.utcoffset() or timedelta()).total_seconds() for moment in moments)
     return np.fromiter(shifts, np.int64, len(wall))
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:
-    """First row and end of each run of rows bool [T] that come twice by the same change of the clock."""
+    """Return the first row and the end of each run of rows, bool [T], repeated by the same clock change."""
     far = np.diff(wall, prepend=wall[:1]) > DAY_S
     edges = [*np.flatnonzero(np.diff(twice, prepend=False) | far).tolist(), len(wall)]
     return [(begin, end) for begin, end in pairwise(edges) if twice[begin]]

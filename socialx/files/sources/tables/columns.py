@@ -1,8 +1,8 @@
-"""What the name of a column says, in the languages of those who publish tables; and lanes combined to sensors.
+"""Interpret column names in the languages of data publishers, and combine lanes to sensors.
 
-A name may say a quantity, its unit, a lane, a sensor, or a part of a time.
+A name may state a quantity, a unit, a lane, a sensor, or a part of a time.
 
-t rows of one piece, M lanes, N sensors, F features.
+t rows per piece, M lanes, N sensors, F features.
 """
 
 from __future__ import annotations
@@ -139,18 +139,18 @@ MOST_ALIKE, PROVED = 2, 10  # lanes that may be alike by themselves; rows that p
 
 
 def names_rows(name: str) -> bool:
-    """Whether a column has a name of one that numbers rows, or names sensors."""
+    """Whether a column has the name of a row number or of a sensor column."""
     return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
 
 
 def may_be_sensors(name: str) -> bool:
-    """Whether a column has a name of one that names sensors."""
+    """Whether a column has the name of a sensor column."""
     return bool(SENSORS.fullmatch(name) or MAY_BE_SENSORS.fullmatch(name))
 
 
 @lru_cache(maxsize=NAMES)
 def parse_unit(text: str) -> tuple[str, str] | None:
-    """The quantity and the unit that a text names, in brackets or not; None where it names none."""
+    """Return the quantity and the unit in a text, with or without brackets; otherwise ``None``."""
     text = text.strip().strip("[]()").strip()
     if unit := SPEED_UNITS.get(text.lower().replace(" ", "")):
         return SPEED, unit
@@ -160,7 +160,7 @@ def parse_unit(text: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=NAMES)
 def split_unit(name: str) -> tuple[str, str]:
-    """A name without its unit, and the unit as it is written: ``S1 (km/h)``, ``S1 [mph]``, ``speed_kmh``."""
+    """Split a name such as ``S1 (km/h)``, ``S1 [mph]`` or ``speed_kmh`` into the name and the unit as written."""
     for form in (IN_BRACKETS, AT_THE_END):
         if (match := form.fullmatch(name)) and match[1] and parse_unit(match[2]):
             return match[1], match[2]
@@ -168,13 +168,13 @@ def split_unit(name: str) -> tuple[str, str]:
 
 
 def without_unit(name: str) -> str:
-    """A name without its unit."""
+    """Return a name without the unit."""
     return split_unit(name)[0]
 
 
 @lru_cache(maxsize=NAMES)
 def column_quantity(name: str, unit: str = "") -> str | None:
-    """What a column measures, by its unit or by its name."""
+    """Return the quantity measured by a column, from the unit or the name."""
     if measured := parse_unit(unit or split_unit(name)[1]):
         return measured[0]
     if OTHER.fullmatch(name):
@@ -186,7 +186,7 @@ def column_quantity(name: str, unit: str = "") -> str | None:
 class Lanes:
     """The sensors of M lanes.
 
-    ids: of the N sensors.  sensor: the number of the sensor of each lane, int64 [M].  names: the lanes of each sensor.
+    ids: the N sensor ids.  sensor: the sensor number of each lane, int64 [M].  names: the lane names of each sensor.
     """
 
     ids: tuple[str, ...]
@@ -194,28 +194,26 @@ class Lanes:
     names: tuple[str, ...]
 
     def description(self, names: Sequence[str]) -> str:
-        """The lanes of the first sensor that has several."""
+        """Return the lanes of the first sensor with several lanes."""
         count = np.bincount(self.sensor)
         first = int((count > 1).argmax()) if (count > 1).any() else 0
         mine = [
-            name.partition(BETWEEN)[2] or name
-            for name, number in zip(names, self.sensor, strict=True)
-            if number == first
+            name.partition(BETWEEN)[2] or name for name, index in zip(names, self.sensor, strict=True) if index == first
         ]
         return f"{self.ids[first]}: {', '.join(mine)}"
 
 
 def lanes_in_rows(names: Sequence[str]) -> Lanes:
-    """The sensors of names that are a sensor and a lane."""
+    """Return the sensors of names made from a sensor and a lane."""
     parts = [name.partition(BETWEEN) for name in names]
     return _group_lanes([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
 
 
 def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> Lanes | None:
-    """The sensors of columns such as ``S1_L1`` and ``S1_L2``; None where a column is a sensor.
+    """Return the sensors of columns such as ``S1_L1`` and ``S1_L2``; ``None`` for a column per sensor.
 
-    known: keys of the sensors that have a position.  One of these is never a lane.  ``S1.1`` is a lane where S1 is
-    known; ``S1_L1`` also where nothing is known, if a sensor has several.
+    located: keys of sensors with a location, which are never lanes.  ``S1.1`` is a lane where S1 is located; ``S1_L1``
+    also without locations, if a sensor has several lanes.
     """
     located_names, keys = {str(key).casefold() for key in located}, {match_key(name) for name in names}
     sensors, lanes = [], []
@@ -235,12 +233,12 @@ def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> La
 
 
 def lane_sensors(names: Sequence[str]) -> list[str]:
-    """What would be the sensors of names if each were that of a lane."""
+    """Return the sensor part of each name that has the form of a lane."""
     return [match[1] for name in names if (match := LANE.fullmatch(name))]
 
 
 def _group_lanes(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
-    """The sensors of lanes; a lane is called by the number at the end of its name, where it has one."""
+    """Group lanes by sensor; the trailing number of a lane name becomes the lane name."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
     labels: dict[str, set[str]] = {name: set() for name in numbers}
     for sensor, lane in zip(sensors, lanes, strict=True):
@@ -257,10 +255,10 @@ def combine_blocks(
     n_features: int,
     where: object = "",
 ) -> Generator[Block, None, None]:
-    """Blocks of M lanes [t,M] or [t,M,F] -> of N sensors, of the first ``kept`` features.
+    """Yield blocks of M lanes [t,M] or [t,M,F] as blocks of N sensors with the first ``n_features`` features.
 
-    features: the names of the F.  codes: numbers that stand for no reading, which is never a part of a mean or a sum.
-    where: what the note on numbers below 0 names.
+    features: the F names.  codes: numbers for a missing observation, excluded from means and sums.  where: the place
+    named in the note on negative numbers.
     """
     below, looked = 0, "flow" not in features
     with closing(blocks):
@@ -279,7 +277,7 @@ def combine_blocks(
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
-    """Raise where the first rows [t,M] show that one of the lanes of a sensor is the sum of its others."""
+    """Raise where the first rows [t,M] show that one lane is the sum of the other lanes."""
     for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
         sensor_flows = flows[:, lanes.sensor == number].astype(np.float64)
         complete = sensor_flows[np.isfinite(sensor_flows).all(axis=1) & (sensor_flows != 0).all(axis=1)]
@@ -289,17 +287,17 @@ def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
 
 
 def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
-    """Which of these values [..., F] are below 0 where their feature cannot be, bool of the same shape."""
+    """Return the mask of negative values [..., F] in features that must be positive or 0, bool [..., F]."""
     return (values < 0) & np.isin(features, NOT_NEGATIVE)
 
 
 def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
-    """Readings of lanes [t,M,F] -> of sensors, float32 [t,N,F]; NaN is no reading.
+    """Combine observations of lanes [t,M,F] to sensors, float32 [t,N,F]; NaN is a missing observation.
 
-    A number below 0 is no reading.  The flow of a sensor is the sum of its lanes, and no reading where a lane has none.
-    Its speed is the mean of the lanes that report, weighted by their flows; where these are unknown or all 0 it is the
-    plain mean.  Anything else is the plain mean of the lanes that report.  So do the stations of PeMS (Chen, Petty,
-    Skabardonis, Varaiya and Jia, Transportation Research Record 1748, 2001).
+    Negative numbers are missing.  The flow of a sensor is the sum over lanes, and missing where a lane is missing.  The
+    speed is the mean over reporting lanes, weighted by flow, or the plain mean where flows are unknown or all 0.  Other
+    features are plain means over reporting lanes.  PeMS stations use the same rules (Chen, Petty, Skabardonis, Varaiya
+    and Jia, Transportation Research Record 1748, 2001).
     """
     order = np.argsort(sensor, kind="stable")
     begins = np.flatnonzero(np.diff(sensor[order], prepend=-1))

@@ -1,6 +1,6 @@
-"""The readings of tables in their places: a row for each time, a column for each sensor.
+"""Place the observations of tables on a grid: a row per time, a column per sensor.
 
-The times and the sensors are known first.  T times, N sensors, F features, t rows of one piece.
+The times and the sensors come from a first pass.  T times, N sensors, F features, t rows per piece.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], number of the 
 
 
 def table_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """The rows of a table; columns: of its quantities in the first sheet, none where each column is a sensor."""
+    """Yield the rows of a table.  columns: the quantity columns in the first sheet; empty for a column per sensor."""
     return _wide_blocks(table) if table.in_turn and not table.sheets[0].sensors else _grid_blocks(table, columns)
 
 
 def _wide_blocks(table: Table) -> Generator[Block, None, None]:
-    """The rows of tables with a column per sensor, of which each begins where the one before it ends."""
+    """Yield the rows of tables with a column per sensor that follow one another in time."""
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
@@ -44,11 +44,11 @@ def _wide_blocks(table: Table) -> Generator[Block, None, None]:
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
-    """The readings of a table that has a row for each, or of tables that are joined.
+    """Yield the observations of a table with a row per observation, or of joined tables.
 
-    columns: of its quantities in the first sheet.
+    columns: the quantity columns in the first sheet.
     """
-    sensor_numbers = {name: number for number, name in enumerate(table.ids)}
+    index = {name: number for number, name in enumerate(table.ids)}
     keys = {match_key(name): number for number, name in enumerate(table.ids)}
     for sheet in table.sheets:
         if not sheet.sensors:
@@ -63,15 +63,11 @@ def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
                 texts, names = row_times(sheet, piece), row_sensors(sheet, piece)
                 seconds = table.times.seconds(texts)
                 refuse_times(sheet, piece, texts, seconds == UNKNOWN)
-                yield (
-                    seconds,
-                    np.array([sensor_numbers[name] for name in names.words], np.int64)[names.codes],
-                    piece.numbers,
-                )
+                yield seconds, np.array([index[name] for name in names.words], np.int64)[names.codes], piece.numbers
 
 
 def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """A row per time; a reading that stands twice is taken once, and two of one time and sensor are refused."""
+    """Yield a row per time; equal duplicates count once, and different values for one time and sensor raise."""
     moments, features, again = table.moments, max(1, len(columns)), 0
     count = len(moments) * len(table.ids)
     with _scratch_array((count, features), np.float32) as values, _scratch_array((count,), bool) as taken:
@@ -101,7 +97,7 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
 
 @contextmanager
 def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
-    """An array of zeros in memory, or in a file that is gone afterwards where it is large."""
+    """Yield an array of zeros, in memory or, if large, in a temporary file."""
     if np.prod(shape) * np.dtype(kind).itemsize <= MEMORY_BYTES:
         yield np.zeros(shape, kind)
         return
@@ -112,7 +108,7 @@ def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
 def _refuse_two(
     table: Table, other: np.ndarray, seconds: np.ndarray, numbers: np.ndarray, old: np.ndarray, new: np.ndarray
 ) -> None:
-    """Raise for the first of the rows ``other``, bool [t]: it has another reading than one of its time and sensor."""
+    """Raise for the first row in ``other``, bool [t], whose observation differs from the stored observation."""
     if not other.any():
         return
     row = int(other.argmax())

@@ -1,6 +1,6 @@
-"""Objects of JSON as rows of cells: one in each line, or those that arrays and objects in one another hold.
+"""Read JSON objects as rows of cells: an object per line, or the objects nested in arrays and objects.
 
-An object in a row is no cell: such keys are told apart and left out.
+Keys with an object in a cell are told apart and left out.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ NESTED = "{...}"  # stands for an object in a cell
 
 
 class JsonNumber(str):
-    """A number of JSON as it is written, whose sign of decimals is a point whatever the texts have."""
+    """A JSON number as written, always with a decimal point."""
 
     __slots__ = ()
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of JSON, its keys as often as they stand there."""
+    """A JSON object with repeated keys kept."""
 
 
 def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
-    """A text of JSON, its objects as pairs; refuses a text that is none."""
+    """Parse a JSON text with objects as pairs; raise SocialxError for invalid JSON."""
 
     def as_text(number: str) -> JsonNumber:
         return JsonNumber(number.replace(".", decimal))
@@ -49,7 +49,7 @@ def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
 
 
 def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
-    """The cells of an object by their keys; NESTED stands for an object or an array in it."""
+    """Return the cells of an object by key; NESTED replaces an object or an array."""
     cells: dict[str, str] = {}
     for key, value in pairs:
         if key in cells:
@@ -58,15 +58,13 @@ def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
         cell = str(cell).lower() if isinstance(cell, bool) else cell
         cell = cell if isinstance(cell, JsonNumber) or cell == NESTED else cell.strip()
         if cell != NESTED and not (key + cell).isprintable():
-            raise SocialxError(
-                where, f"{row_name}, {key[:40]!a} is no plain text", "write numbers and texts of one line"
-            )
+            raise SocialxError(where, f"{row_name}, {key[:40]!a} has a control character", "write texts of one line")
         cells[key] = cell
     return cells
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text that are not blank, with their numbers."""
+    """Yield the filled lines of a text with line numbers."""
     try:
         with unpacked(path) as stream:
             lines = io.TextIOWrapper(stream, encoding, errors="replace")
@@ -80,9 +78,9 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tuple[str, dict[str, str]], None, None]:
-    """The objects of a text of JSON, each with its place for a message and its cells by key.
+    """Yield the objects of a JSON text, each with a row name for messages and the cells by key.
 
-    Numbers are written with the sign of decimals that texts have.  Refuses all that is no table of objects.
+    Numbers take the decimal sign of the texts.  Raises SocialxError for anything except a table of objects.
     """
 
     def table_rows(document: Any) -> Iterator[_Pairs]:
@@ -92,7 +90,7 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 
 
 def objects_in(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of numbered lines that are not blank, which need no times, each with its place for a message."""
+    """Yield the objects in numbered filled lines, with or without times, each with a row name for messages."""
     return _objects(path, lines, ".", partial(_station_rows, path), lambda _, pairs: _as_dict(pairs))
 
 
@@ -103,7 +101,7 @@ def _objects(
     table_rows: Callable[[Any], Iterable[_Pairs]],
     cells: Callable[[str, _Pairs], dict[str, Any]],
 ) -> Generator[tuple[str, dict[str, Any]], None, None]:
-    """The cells of the object of each line, or of those that ``table_rows`` finds in the whole text, each with a place."""
+    """Yield the cells of the object in each line, or of the objects from ``table_rows``, each with a row name."""
     for row_name, document in _values(path, lines, decimal):
         try:
             for number, pairs in enumerate([document] if row_name else [*table_rows(document)], 1):
@@ -114,7 +112,7 @@ def _objects(
 
 
 def _values(path: Path, lines: Iterator[tuple[int, str]], decimal: str) -> Iterator[tuple[str, Any]]:
-    """The object of each line with its place, or all that the text holds with none."""
+    """Yield the object in each line with a row name, or the whole document with an empty row name."""
     first = list(islice(lines, 2))
     if len(first) > 1 and first[0][1].startswith("{") and first[0][1].endswith("}") and first[1][1].startswith("{"):
         for number, text in (*first, *lines):
@@ -148,9 +146,9 @@ def _are_objects(value: object) -> bool:
 
 
 def _station_rows(path: Path, document: Any) -> list[_Pairs]:
-    """The objects of an array, or inside of an object: its only array of them, or one, or an array, for each station.
+    """Return the objects in an array, in the only array inside an object, or in one object or array per station.
 
-    An object without any is the row.
+    An object without inner objects is the row.
     """
     if not isinstance(document, _Pairs):
         if not _are_objects(document):
@@ -173,22 +171,20 @@ def _station_rows(path: Path, document: Any) -> list[_Pairs]:
 
 
 def _inner_table(document: Any) -> Any:
-    """The only table inside of objects around it; what these say beside it is left out."""
+    """Return the only table inside nested objects; other keys of the outer objects are left out."""
     while isinstance(document, _Pairs):
         if rows := _column_rows(document):
             return rows
         tables = [value for _, value in document if _is_table(value)]
-        is_one_row = (
-            len(document) == 1 and tables and isinstance(tables[0], _Pairs) and not isinstance(tables[0][0][1], list)
-        )
-        if len(tables) != 1 or is_one_row:  # a reading for each time of one sensor
+        is_row = len(document) == 1 and tables and type(tables[0]) is _Pairs and not isinstance(tables[0][0][1], list)
+        if len(tables) != 1 or is_row:  # a reading for each time of one sensor
             break
         [document] = tables
     return document
 
 
 def _rows(path: Path, document: object, above: dict[str, object]) -> Iterator[_Pairs]:
-    """The rows that arrays and objects hold, each behind the cells of the objects around it."""
+    """Yield the rows in nested arrays and objects, each after the cells of the enclosing objects."""
     if not isinstance(document, _Pairs):
         if not isinstance(document, list):
             raise SocialxError(path, f"its JSON is no array of objects ({str(document)[:40]!a})", LINES)
@@ -219,7 +215,7 @@ def _is_table(value: object) -> bool:
 
 
 def _is_keyed(pairs: _Pairs) -> bool:
-    """Whether an object holds a table or a row for each sensor, or what was read at each time."""
+    """Whether an object holds a table or a row per sensor, or observations per time."""
     inside = all(isinstance(value, _Pairs) or _is_table(value) for _, value in pairs)
     return inside or all(DATE.match(key) for key, _ in pairs)
 
@@ -231,7 +227,7 @@ def _has_time(value: object) -> bool:
 
 
 def _column_rows(pairs: _Pairs) -> list[_Pairs]:
-    """The rows of an object whose arrays are columns, or that names the columns of its rows; none of another one."""
+    """Return the rows of an object with arrays as columns, or with column names for its rows; else an empty list."""
     columns: list[tuple[str, Any]] = [(key, value) for key, value in pairs if type(value) is list and value]
     for rows in [rows for _, rows in columns if all(type(row) is list for row in rows)][:1]:
         others = [(key, value) for key, value in columns if value is not rows]

@@ -1,6 +1,6 @@
-"""Published tables with a row per time and sensor, whose columns are known beforehand: a row of ``TABLES`` for each.
+"""Read published tables with a row per time and sensor and known columns: a row of ``TABLES`` for each.
 
-t rows of one piece, N sensors.
+t rows per piece, N sensors.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from socialx.files.store.time_axis import as_text, common_step
 
 ISO = "%Y-%m-%d %H:%M:%S"
 FEW = 6  # cities that an error names
-END_BYTES = 1 << 12
+END_BYTES, CORRECT = 1 << 12, "correct the cell"
 GEO, DYNA = ".geo", ".dyna"  # of LibCity
 
 
 @dataclass(frozen=True)
 class KnownTable:
-    """How a table is published; columns have the names of its header.
+    """A published table; columns have the names in the header.
 
-    advice: what helps where a file is another.  readings: their columns, with the unit of each or "" where its name
-    says it; without them all behind the sensor.  seconds: the column of the second of the day, where ``time`` is the
-    day alone.  form: of the times, as strptime takes it; "": as the first one.  zone: of the times.  step_s: between
-    them.  alike: a column with one text in all rows, ``text`` or that of the first.  city: a column of cities, of which
-    one is read.  mark: a column of numbers, of which ``marks`` marks a row; may_be: all numbers in it, where others are
-    refused.  marked: what is true of marked readings; drops: whether they are none.  instead: the channel that is read
-    where no row has a speed.  header: the names of all columns of a file without a header, none of another file.
-    file: finds the table of what a user names.  read: reads what is more than this table.
+    advice: the remedy for another file.  readings: the observation columns, with the unit of each or "" where the name
+    states the unit; empty: all columns after the sensor.  seconds: the column with the second of the day, where
+    ``time`` holds only the day.  form: the strptime format of the times; "": as in the first time.  zone: the time
+    zone.  step_s: seconds between rows.  alike: a column with one text in all rows: ``text`` or the first text.  city:
+    a column of cities; one city is read.  mark: a numeric column in which ``marks`` marks a row; may_be: all valid
+    numbers.  marked: the meaning of a mark; drops: marked observations are missing.  instead: the channel to read where
+    every speed is missing.  header: returns the columns of a file without a header.  file: returns the path of the
+    table for the path given by the user.  read: reads the table, in place of the common reader.
     """
 
     name: str
@@ -78,7 +78,7 @@ class KnownTable:
     read: Callable[[KnownTable, ConvertOptions], Contents] | None = None
 
     def sheet(self, head: FileHead) -> PublishedSheet | None:
-        """The rows of a file; None where it is another table."""
+        """Return the sheet of a file; ``None`` for another table."""
         names = self.header(head) if self.header else tuple(split_cells(head.lines[0][1], ",")) if head.lines else ()
         needed = {self.time, self.sensor, self.seconds, self.city, self.mark, *self.readings} - {""}
         if not needed <= {*names} or (len({*names}) < len(names) and not self.header):
@@ -107,7 +107,7 @@ class KnownTable:
         )
 
     def format(self) -> Format:
-        """What reads it."""
+        """Return the format entry."""
         takes = ["channel", *([] if self.read else ["more"]), *(["city"] if self.city else [])]
         takes += [] if self.form else ["quantity", "time_format"]
         ways = partial(_recognise, self), partial(self.read or _read, self)
@@ -118,8 +118,8 @@ class KnownTable:
 class PublishedSheet(Sheet):
     """A file of a published table.
 
-    common: the text that its rows have alike.  city: the one that is read.  listed: the ids of the sensors in a file
-    beside it, by ``match_key``.
+    common: the text shared by all rows.  city: the selected city.  listed: the sensor ids in the accompanying file, by
+    ``match_key``.
     """
 
     table: KnownTable
@@ -128,7 +128,7 @@ class PublishedSheet(Sheet):
     listed: Mapping[int | str, str] = field(default_factory=dict)
 
     def marked_rows(self, values: tuple[int, ...]) -> Generator[tuple[Piece, np.ndarray], None, None]:
-        """Times, sensors and these readings of the rows that are read, and which are marked, bool [t], by pieces."""
+        """Yield pieces with times, sensors and these observations, each with the mask of marked rows, bool [t]."""
         index, table = self.names.index, self.table
         texts = [name for name in (table.time, table.sensor, table.city, table.alike) if name and name in self.names]
         numbers = (*map(index, filter(None, (table.seconds, table.mark))), *values)
@@ -140,7 +140,7 @@ class PublishedSheet(Sheet):
                     yield rows, marked
 
     def _selected_rows(self, piece: Piece, texts: Mapping[str, Texts]) -> Piece:
-        """The rows that are read, with their times and sensors, which are spelt as in the file beside it."""
+        """Return the selected rows with times and sensors, spelt as in the accompanying file."""
         table, times, sensors = self.table, texts[self.table.time], texts[self.table.sensor]
         if alike := texts.get(table.alike):
             remedy = f"use a file of one {table.alike}"
@@ -158,7 +158,7 @@ class PublishedSheet(Sheet):
         return replace(piece, texts=[times, sensors])
 
     def _with_times(self, rows: Piece) -> Piece:
-        """The rows with the time of day behind their days."""
+        """Return the rows with the time of day joined to the day."""
         table, (times, sensors) = self.table, rows.texts
         if table.seconds:
             seconds = rows.numbers[:, 0]
@@ -174,7 +174,7 @@ class PublishedSheet(Sheet):
         return rows
 
     def _split_marks(self, rows: Piece) -> tuple[Piece, np.ndarray]:
-        """The rows without the column of marks, and which are marked."""
+        """Return the rows without the column of marks, and the mask of marked rows."""
         if not self.table.mark:
             return rows, np.zeros(len(rows.numbers), bool)
         marks, may_be = rows.numbers[:, 0], self.table.may_be
@@ -186,16 +186,14 @@ class PublishedSheet(Sheet):
     def _check(
         self, rows: Piece, name: str, cells: Texts | np.ndarray, right: np.ndarray, problem: str, remedy: str = ""
     ) -> None:
-        """Raise for the first row whose cell is not right, bool [t]."""
+        """Raise for the first row where ``right``, bool [t], is false."""
         if not right.all():
             row = int(right.argmin())
             cell = f"{cells[row]:g}" if isinstance(cells, np.ndarray) else ascii(cells.words[cells.codes[row]][:40])
-            raise SocialxError(
-                self.path, f"{rows.row_name(row)} has the {name} {cell}, {problem}", remedy or "correct it"
-            )
+            raise SocialxError(self.path, f"{rows.row_name(row)} has the {name} {cell}, {problem}", remedy or CORRECT)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Times and sensors, and these of the columns of readings, piece after piece."""
+        """Yield pieces with times, sensors and these columns of observations."""
         with closing(self.marked_rows(numbers)) as pieces:
             for rows, marked in pieces:
                 gone = marked[:, None] & self.table.drops
@@ -203,16 +201,16 @@ class PublishedSheet(Sheet):
 
 
 def _rows_where(texts: Texts, right: Callable[[str], bool]) -> np.ndarray:
-    """Whether the text of each row is right, bool [t]."""
+    """Return the rows whose text is right, bool [t]."""
     return np.array([right(word) for word in texts.words], bool)[texts.codes]
 
 
 @dataclass
 class Totals:
-    """What all rows tell of a quantity.
+    """The totals of a quantity over all rows.
 
-    sensors: those that have a reading.  largest: of the readings.  readings: how many there are, with those that the
-    source marks; marked: how many it marks.
+    sensors: the sensors with observations.  largest: the largest observation.  readings: the number of observations,
+    marked ones included; marked: the number of marked observations.
     """
 
     sensors: set[str] = field(default_factory=set)
@@ -222,7 +220,7 @@ class Totals:
 
 
 def _totals(sheets: Sequence[PublishedSheet]) -> defaultdict[str, Totals]:
-    """What all rows tell of each quantity."""
+    """Return the totals of each quantity."""
     totals = defaultdict[str, Totals](Totals)
     for sheet in sheets:
         with closing(sheet.marked_rows(sheet.values)) as pieces:
@@ -252,9 +250,9 @@ def _recognise(table: KnownTable, head: FileHead) -> str | None:
 
 
 def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
-    """A channel, where there are several and not one of speeds; the city, where those of the first row and last differ.
+    """Return "channel" for several quantities without a unique speed, and "city" where the first and last row differ.
 
-    A packed file does not say its cities.
+    The cities of a packed file stay unknown.
     """
     head = read_head(table.file(path))
     if not (rows := table.sheet(head)):
@@ -267,14 +265,12 @@ def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
         file.seek(-min(END_BYTES, path.stat().st_size), os.SEEK_END)
         last = file.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
     ends = [split_cells(line, ",") for line in (*[line for _, line in head.lines[1:2]], last)]
-    city_column = rows.names.index(table.city)
-    return (
-        (*channel, "city") if len({cells[city_column] for cells in ends if len(cells) > city_column}) > 1 else channel
-    )
+    city = rows.names.index(table.city)
+    return (*channel, "city") if len({cells[city] for cells in ends if len(cells) > city}) > 1 else channel
 
 
 def _read(table: KnownTable, request: ConvertOptions) -> Contents:
-    """The sensors that have a reading; a first walk over all rows tells which."""
+    """Read the sensors with observations; a first pass over all rows finds these sensors."""
     refuse_zone(request, table.zone)
     where, sheets, notes = request.data, _files(table, request), list[str]()
     if table.city:
@@ -287,9 +283,7 @@ def _read(table: KnownTable, request: ConvertOptions) -> Contents:
         notes += [f"{where}: no row has a speed: its {table.instead} is read"]
     largest = totals["occupancy"].largest
     if no_share := "share" in table.readings.values() and largest > 1:
-        sheets = [
-            replace(sheet, units=tuple("" if unit == "share" else unit for unit in sheet.units)) for sheet in sheets
-        ]
+        sheets = [replace(s, units=tuple("" if unit == "share" else unit for unit in s.units)) for s in sheets]
     by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # other files may hold positions
     request = replace(request, time_format=table.form or request.time_format)
     contents = read_tables(request, lambda head, _: by_path.get(head.path, []))
@@ -306,13 +300,13 @@ def _read(table: KnownTable, request: ConvertOptions) -> Contents:
 
 
 def refuse_zone(request: ConvertOptions, zone: str) -> None:
-    """Raise where a user says another zone than that of the published times."""
+    """Raise where the user gives a zone other than the published zone."""
     if zone and request.timezone not in (None, zone):
         raise SettingsError(Argument("timezone", request.timezone), f"its times are written in {zone}", "drop it")
 
 
 def _files(table: KnownTable, request: ConvertOptions) -> list[PublishedSheet]:
-    """The files of the table; refuses others, but for positions beside them."""
+    """Return the sheets of the table; raise for other files, except locations next to the table."""
     heads, sheets = (request.head, *map(read_head, request.more)), list[PublishedSheet]()
     paths = [(path, head) for head in heads for path in table_files(head)]
     for path, container in paths:
@@ -329,7 +323,7 @@ def _files(table: KnownTable, request: ConvertOptions) -> list[PublishedSheet]:
 
 
 def _choose_city(sheets: Sequence[PublishedSheet], request: ConvertOptions) -> str:
-    """The city that is read: the only one of all rows, or the one that the user names."""
+    """Return the selected city: the only city in all rows, or the city named by the user."""
     names = dict[str, None]()
     for sheet in sheets:
         with closing(Sheet.rows(sheet, (sheet.names.index(sheet.table.city),))) as pieces:
@@ -348,14 +342,14 @@ def _choose_city(sheets: Sequence[PublishedSheet], request: ConvertOptions) -> s
 
 
 def _storable(vdid: str) -> str:
-    """An id without the signs that no file of ours has in one."""
+    """Return an id without signs that are forbidden in ids."""
     return vdid.replace(" ", "_").replace("/", "_")
 
 
 def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where: Path, meaning: str) -> Contents:
-    """The contents without the sensors that have no reading, with a note on these; refuses what has none at all.
+    """Return the contents without silent sensors, with a note; raise where all sensors are silent.
 
-    where: what the user named.  what: is true of the readings that the source marks, which a note counts.
+    where: the path given by the user.  meaning: the meaning of a mark, for the note on marked observations.
     """
     features, ids = (contents.feature, *contents.others), contents.ids or ()
     read_frames = {feature: name for name, feature in QUANTITIES.items()}
@@ -376,7 +370,7 @@ def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where:
 
 
 def _select_sensors(contents: Contents, vdids: Sequence[str]) -> Contents:
-    """The contents of these sensors alone, in this order."""
+    """Return the contents of these sensors, in this order."""
     column_by_id = {vdid: column for column, vdid in enumerate(contents.ids or ())}
     columns = [column_by_id[vdid] for vdid in vdids]
 
@@ -399,7 +393,7 @@ LANE_COLUMNS = 5  # samples, flow, occupancy, speed, observed
 
 
 def _station_columns(head: FileHead) -> tuple[str, ...]:
-    """The columns of stations of PeMS, and behind them five for each lane."""
+    """Return the columns of PeMS stations, followed by five columns per lane."""
     first = head.lines[0][1].strip() if head.lines else ""
     behind = len(split_cells(first, ",")) - len(STATION_COLUMNS)
     right = STATION.fullmatch(first) and behind > 0 and behind % LANE_COLUMNS == 0
@@ -407,7 +401,7 @@ def _station_columns(head: FileHead) -> tuple[str, ...]:
 
 
 def _dyna_path(path: Path) -> Path:
-    """The .dyna file that a user means with it, with the .geo file beside it, or with their folder."""
+    """Return the .dyna file named by the user, by the .geo file or by the folder."""
     paths = sorted(path.glob(f"*{DYNA}")) if path.is_dir() else [path]
     if len(paths) > 1:
         names = sample([file.name for file in paths])
@@ -419,7 +413,7 @@ def _dyna_path(path: Path) -> Path:
 
 
 def _read_geo(path: Path) -> dict[int | str, Location]:
-    """The sensors in the order of their file, by ``match_key``; one at 0, 0 or ``[]`` has no known position."""
+    """Return the sensors in file order, by ``match_key``; a location of 0, 0 or ``[]`` is unknown."""
     first, needed = next(iter(read_head(path, LIBCITY).lines), (1, "")), ("geo_id", "type", "coordinates")
     names = tuple(split_cells(first[1], ","))
     if not {*needed} <= {*names}:
@@ -447,7 +441,7 @@ def _read_geo(path: Path) -> dict[int | str, Location]:
 
 
 def _read_libcity(table: KnownTable, request: ConvertOptions) -> Contents:
-    """The readings of NAME.dyna of the sensors of NAME.geo, in the order of that."""
+    """Read the observations in NAME.dyna for the sensors in NAME.geo, in the order of NAME.geo."""
     dyna = table.file(request.data)
     geo, dyna_request = dyna.with_suffix(GEO), replace(request, data=dyna, meta_csv=None, sensor_column=(table.sensor,))
     locations = _read_geo(geo)

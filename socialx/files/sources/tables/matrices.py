@@ -1,6 +1,6 @@
-"""Texts of numbers without times: a line of sensor ids over them, or no header at all.
+"""Read texts of numbers without times: a line of sensor ids above the numbers, or rows without a header.
 
-t rows of one piece.
+t rows per piece.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ ID_RATIO = 10  # ids without times are so many times as large as readings
 
 
 def two_lines(head: FileHead) -> tuple[list[str], list[str]]:
-    """The cells of the first two lines that are not blank; none where there is no such line."""
+    """Return the cells of the first two filled lines; an empty list for a missing line."""
     lines = [split_cells(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
     return (lines[0] if lines else []), (lines[1] if len(lines) > 1 else [])
 
 
 def is_matrix(head: FileHead) -> bool:
-    """Whether line 1 is a row of numbers like the one that follows, and cannot be sensor ids."""
+    """Whether line 1 is a row of numbers like line 2, and therefore holds observations rather than sensor ids."""
     header, row = two_lines(head)
     return _are_numbers(header, row) and not _could_be_ids(header, row)
 
 
 def refuse_numbers(head: FileHead) -> None:
-    """Raise for rows of numbers that may be more than one thing, or whose rows are counted; return for all else."""
+    """Raise for ambiguous rows of numbers and for counted rows; return for other files."""
     header, row = two_lines(head)
     if not header or not row:
         return
@@ -61,7 +61,7 @@ def refuse_numbers(head: FileHead) -> None:
 
 
 def _recognise_ids(head: FileHead) -> str | None:
-    """Ids are far larger than any reading, or line 1 may itself be a row of readings."""
+    """Recognise ids by size: far larger than any observation."""
     header, row = two_lines(head)
     if len(header) < 2 or not _could_be_ids(header, row):
         return None
@@ -72,7 +72,7 @@ def _recognise_ids(head: FileHead) -> str | None:
 
 
 def _recognise_numbers(head: FileHead) -> str | None:
-    """Line 1 may be ids instead; three columns may also be id,lat,lon or from,to,cost without a header."""
+    """Recognise rows of numbers, except ids in line 1, and three columns such as id,lat,lon or from,to,cost."""
     header, row = two_lines(head)
     if len(header) < 2 or not _are_numbers(header, row) or all(map(_is_id, header)):
         return None
@@ -86,7 +86,7 @@ def _is_id(cell: str) -> bool:
 
 
 def _are_numbers(header: list[str], row: list[str]) -> bool:
-    """Whether both lines are as many numbers; a cell may be absent, but an empty one over the rest is a corner."""
+    """Whether both lines have the same count of numbers; cells may be absent, except the first cell of line 1."""
     if not header or len(header) != len(row) or not header[0]:
         return False
     cells = [cell for cell in (*header, *row) if cell not in NO_READING]
@@ -95,14 +95,14 @@ def _are_numbers(header: list[str], row: list[str]) -> bool:
 
 
 def _could_be_ids(header: list[str], row: list[str]) -> bool:
-    """Ids are distinct, which the first row of a matrix of distances is not."""
+    """Whether line 1 holds distinct integers, unlike the first row of a distance matrix."""
     keys = set(map(match_key, header))
     integers = len(keys) == len(header) == len(row) and all(map(_is_id, header))
     return integers and row[0] not in NO_READING and all(cell in NO_READING or NUMBER.fullmatch(cell) for cell in row)
 
 
 def _is_square(head: FileHead, width: int) -> bool:
-    """Whether a file has ``width`` lines that are not blank; reads one more at most."""
+    """Whether a file has ``width`` filled lines; reads at most one line more."""
     if len(head.lines) > width:
         return False
     with head.path.open("rb") as file:

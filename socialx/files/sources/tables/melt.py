@@ -1,6 +1,6 @@
-"""Columns that become rows: times of day behind a date, and quantities of lanes behind a sensor.
+"""Turn columns into rows: times of day next to a date, and lane quantities next to a sensor.
 
-t rows, K columns that become rows, V columns of readings.
+t rows, K labels, V columns of observations.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ DIRECTION = re.compile(r"(?:.*[ _-])?(?:r|dir|direction|richtung|sens|sentido)[ 
 
 @dataclass(frozen=True)
 class Melt:
-    """How a row becomes K rows, each with a label and V readings.
+    """The plan to turn a row into K rows, each with a label and V observations.
 
-    labels: the K texts, such as 00:15, or the name of a lane.  groups: the V columns of each label.  label: the number
-    that the column of labels gets, behind all others; those of the readings follow, ``values``.  names: of these.
+    labels: the K texts, such as 00:15 or a lane name.  groups: the V columns of each label.  label: the number of the
+    new label column, after all other columns; ``values`` follow.  names: the names of ``values``.
     """
 
     labels: tuple[str, ...]
@@ -50,27 +50,27 @@ class Melt:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The numbers that the columns of readings get."""
+        """The numbers of the new columns of observations."""
         return tuple(range(self.label + 1, self.label + 1 + len(self.groups[0])))
 
     def columns(self, numbers: tuple[int, ...]) -> list[int]:
-        """The columns of the table behind these, for each label in turn."""
+        """Return the table columns behind these new columns, label by label."""
         return [group[number - self.label - 1] for group in self.groups for number in numbers]
 
     def texts(self, texts: dict[int, Texts], rows: int) -> dict[int, Texts]:
-        """Columns of texts by their number, each row as often as it is needed, with that of the labels."""
+        """Repeat columns of texts for each label, and add the column of labels."""
         labels = Texts([*self.labels], np.tile(np.arange(len(self.labels)), rows))
         return {number: column.repeat(len(self.labels)) for number, column in texts.items()} | {self.label: labels}
 
     def numbers(self, numbers: np.ndarray) -> np.ndarray:
-        """Readings [t, K V] -> [t K, V]."""
+        """Reshape observations [t, K V] to [t K, V]."""
         return numbers.reshape(len(numbers) * len(self.labels), numbers.shape[1] // len(self.labels))
 
 
 def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
-    """Columns such as V00 to V95, 01 to 24, or 00:15 as the times of a day; None where there are none.
+    """Return columns such as V00 to V95, 01 to 24, or 00:15 as times of day; otherwise ``None``.
 
-    A name with the numbers of a whole day from 0 on stands for the beginning of its interval; from 1 on, for its end.
+    Names numbered from 0 are the begin of an interval; names numbered from 1 are the end.
     """
     clocks = {column: match for column in columns if (match := CLOCK.fullmatch(names[column]))}
     if len(clocks) > 2:
@@ -96,16 +96,14 @@ def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
 
 
 def say_times(names: list[str], melt: Melt) -> bool:
-    """Whether names of columns say themselves that they are times of day, as 00:15 and H01 do."""
+    """Whether the column names state times of day, as 00:15 and H01 do."""
     melted = [names[column] for group in melt.groups for column in group]
     matches = [NUMBERED.fullmatch(name) for name in melted]
-    return all(CLOCK.fullmatch(name) for name in melted) or all(
-        match and HOURS.fullmatch(match[1]) for match in matches
-    )
+    return all(map(CLOCK.fullmatch, melted)) or all(match and HOURS.fullmatch(match[1]) for match in matches)
 
 
 def part_of_day(names: list[str], columns: list[int]) -> list[str]:
-    """The names of many columns such as H00 to H22 or 00:00 to 22:00, which are fewer or more than those of a day."""
+    """Return the names of many columns such as H00 to H22 or 00:00 to 22:00 that make an incomplete day."""
     stems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in (names[column] for column in columns):
         if CLOCK.fullmatch(name):
@@ -117,7 +115,7 @@ def part_of_day(names: list[str], columns: list[int]) -> list[str]:
 
 
 def hours_twice(names: list[str], melt: Melt) -> list[str]:
-    """The columns of times of day that a day has only with an hour more."""
+    """Return the columns for the extra hour of a day with 25 hours."""
     melted = [names[column] for group in melt.groups for column in group]
     more = melted[COUNTS[LONGER.index(len(melted))] :] if len(melted) in LONGER else []
     again = {hour: name for name in names for hour in melted if name.startswith(hour) and name not in melted}
@@ -125,19 +123,19 @@ def hours_twice(names: list[str], melt: Melt) -> list[str]:
 
 
 def is_label(name: str) -> bool:
-    """Whether a name of a column is a time."""
+    """Whether a column name is a time."""
     return bool(MOMENT.fullmatch(name) or EPOCH.fullmatch(name))
 
 
 def times_in_names(names: list[str]) -> Melt | None:
-    """The columns whose names are times, of a table with a row for each sensor; None where there is one at most."""
+    """Return the columns named by times in a table with a row per sensor; ``None`` for fewer than two."""
     columns = [column for column, name in enumerate(names) if is_label(name)]
     labels = tuple(names[column] for column in columns)
     return Melt(labels, tuple((column,) for column in columns), len(names), ("value",)) if len(columns) > 1 else None
 
 
 def lanes_behind(names: list[str], columns: list[int]) -> Melt | None:
-    """Columns such as flow1, speed1, flow2, speed2 as the lanes of a sensor; None where they are no such ones."""
+    """Return columns such as flow1, speed1, flow2, speed2 as the lanes of a sensor; otherwise ``None``."""
     lanes: dict[str, dict[str, int]] = defaultdict(dict)
     for column in columns:
         match = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[column])
@@ -153,9 +151,9 @@ def lanes_behind(names: list[str], columns: list[int]) -> Melt | None:
 
 
 def sensors_in_names(names: list[str], values: list[int]) -> Melt | None:
-    """Columns such as S1_speed and S1_flow, or S1_L1_vol, as quantities of sensors or of their lanes; else None.
+    """Return columns such as S1_speed and S1_flow, or S1_L1_vol, as quantities of sensors or lanes; otherwise ``None``.
 
-    One quantity without lanes is that of all columns, which are sensors then.
+    A single quantity without lanes means a column per sensor.
     """
     columns: dict[str, dict[str, int]] = defaultdict(dict)
     lanes = False

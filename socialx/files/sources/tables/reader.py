@@ -1,7 +1,7 @@
-"""Tables with times: METR-LA and PEMS-BAY as published, and those of any city, office or database.
+"""Read tables with times: METR-LA and PEMS-BAY as published, and tables from any city, office or database.
 
-T times, N sensors, t rows of one piece.  sheets.py finds out how a table is written; here its rows become readings, of
-a column per sensor or of a row each.
+T times, N sensors, t rows per piece.  sheets.py detects how a table is written; this module turns the rows into
+observations, with a column per sensor or a row per observation.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def table_files(head: FileHead) -> list[Path]:
-    """The files of a folder or a zip that are neither hidden nor prose; of any other file itself."""
+    """Return the data files in a folder or a zip, without hidden files and prose; else the file itself."""
     if head.kind != "folder":
         paths = inside(head.path) if head.kind == "zip" else []
         return [path for path in paths if not PROSE.fullmatch(path.name)] or [head.path]
@@ -96,7 +96,7 @@ def table_files(head: FileHead) -> list[Path]:
 
 
 def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """A CSV as METR-LA and PEMS-BAY are published; refuses any other header."""
+    """Return the sheet of a CSV with the header of METR-LA and PEMS-BAY; raise SocialxError for another header."""
     names, _ = two_lines(head)
     if not names or names[0]:
         problem = f"line 1 has a header that begins {','.join(names)[:40]!a}" if names else "no CSV text"
@@ -110,8 +110,8 @@ def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
-    """The readings of tables; ``look_at`` says of each file what its columns hold."""
-    sheets, location_files = _sheets(request, look_at)
+    """Read the observations in tables; ``look_at`` returns the sheets with times in a file."""
+    sheets, aside = _sheets(request, look_at)
     first = sheets[0]
     features, channel_notes = _choose_features(sheets, request)
     feature, *others = features
@@ -128,7 +128,7 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
     if rest := [first.names[column] for column in first.values if chosen and column not in chosen]:
         taken = ", ".join(first.names[column] for column in chosen)
         notes.append(f"{request.data}: the readings are those of {taken}, not of {', '.join(rest)}")
-    locations, located, location_notes = _locations(table, request, location_files)
+    locations, located, location_notes = _locations(table, request, aside)
     lanes = _lanes(table, located)
     if lanes is None:
         ids, blocks, names = table.ids, table_blocks(table, chosen), None
@@ -157,7 +157,7 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
 
 
 def _omission_notes(sheets: list[Sheet]) -> list[str]:
-    """What of tables is not read: a line for each kind, which names the first table of which it is true."""
+    """Return a line for each kind of omitted content; the line names the first table with such content."""
     sheets_by_omission: dict[str, list[Sheet]] = {}
     for sheet in sheets:
         for omission in sheet.omissions():
@@ -170,7 +170,7 @@ def _omission_notes(sheets: list[Sheet]) -> list[str]:
 
 
 def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Message]:
-    """A note on how times are read that are not copied as they stand there."""
+    """Return a note that explains how the times are read, where they are converted."""
     if ends := [first.names[column] for column in first.times if ENDS.fullmatch(first.names[column])]:
         return [Message(request.data, f"times are those of {ends[0]!r}, the ends of intervals, as they stand there")]
     if first.day:
@@ -187,11 +187,11 @@ def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Mes
 
 
 def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
-    """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
+    """Return the sheets of all files, which share their columns, and the files set aside as locations."""
     heads = [request.head, *map(read_head, request.more)]
     paths = [(path, head) for head in heads for path in table_files(head)]
     sheets: list[Sheet] = []
-    location_files = []
+    aside = []
     for path, container in paths:
         head = head_in(container, path)
         if head.encoding == "cp1252":  # which nearly every text may be
@@ -200,7 +200,7 @@ def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[P
         if len(file_sheets) == 1 and file_sheets[0].unclear and (column := _located_column(file_sheets[0], request)):
             file_sheets = look_at(head, replace(request, sensor_column=(column,)))
         if not file_sheets and len(paths) > 1 and are_locations(path):
-            location_files.append(path)
+            aside.append(path)
         else:
             sheets += file_sheets or _refuse(head, request)
     if not sheets:
@@ -218,13 +218,11 @@ def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[P
         if other := sorted(set(sheet.names) ^ set(first.names)) if not wide else []:
             differ = f"other columns than {first.where} ({sample(other)})"
             raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
-    return [
-        replace(sheet, signs=first.signs) if sheet.decimal == first.decimal else sheet for sheet in sheets
-    ], location_files
+    return [replace(sheet, signs=first.signs) if sheet.decimal == first.decimal else sheet for sheet in sheets], aside
 
 
 def _located_column(sheet: Sheet, request: ConvertOptions) -> str | None:
-    """The column of a table whose values are sensors of the locations; None where no column is one, or several are."""
+    """Return the only column whose values are sensors in the locations file; otherwise ``None``."""
     if request.meta_csv is None or request.sensor_column:
         return None
     names = sheet.names[: sheet.melt.label if sheet.melt else None]
@@ -240,7 +238,7 @@ def _located_column(sheet: Sheet, request: ConvertOptions) -> str | None:
 
 
 def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
-    """Raise for a file in which no times were found."""
+    """Raise for a file without times."""
     if request.transposed:
         names, _ = two_lines(head)
         if 1 < sum(map(is_label, names)) < len(names):
@@ -258,7 +256,7 @@ def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
 
 
 def are_locations(path: Path) -> bool:
-    """Whether a file is a table of positions."""
+    """Whether a file is a table of locations."""
     try:
         return bool(read_locations(path))
     except SocialxError:
@@ -266,7 +264,7 @@ def are_locations(path: Path) -> bool:
 
 
 def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """The features that are read and the column of each, None where each column is a sensor; and notes on them."""
+    """Return the column of each feature to read (``None`` for a column per sensor), and notes on the features."""
     sheet = sheets[0]
     if not sheet.sensors and not sheet.one:
         return _wide_feature(sheets, request)
@@ -292,7 +290,7 @@ def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict
 
 
 def _wide_feature(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """The feature of tables in which each column is a sensor, and a note where their file says it."""
+    """Return the feature of tables with a column per sensor, and a note where the file name tells the feature."""
     path = sheets[0].path
     if request.channel is not None and "," in request.channel:
         per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
@@ -310,14 +308,14 @@ def _wide_feature(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[st
 
 
 def _refuse_shares(sheets: list[Sheet]) -> None:
-    """Raise where all readings are shares, of which nothing says a quantity."""
+    """Raise where all observations are fractions and the quantity is unstated."""
     if all(sheet.shares for sheet in sheets):
         remedy = f"say what they are: {Argument('quantity', 'occupancy')}, or {Argument('quantity', 'speed')}"
         raise SocialxError(sheets[0].path, "no reading of its first rows is above 1, so they are hardly speeds", remedy)
 
 
 def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -> tuple[str | None, list[str]]:
-    """What a column of readings is whose name says no quantity, and a note where its file says it."""
+    """Return the quantity of a column whose name states none, and a note where the file name states the quantity."""
     sheet = sheets[0]
     name = sheet.names[column]
     if request.quantity is not None:
@@ -335,9 +333,9 @@ def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -
 
 
 def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str | None, where: str) -> None:
-    """Raise for a table that says itself that it is another quantity than the user says, or than the file holds.
+    """Raise for a table whose ``quantity`` differs from the quantity requested by the user or stored in the file.
 
-    own: the quantity that it says, ``where`` the columns that say it.
+    where: the subject of the error sentence, such as "its columns are".
     """
     if quantity is None or request.quantity in (None, quantity):
         return
@@ -349,7 +347,7 @@ def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str 
 
 
 def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[str]]:
-    """What readings are by the name of their file, or of its folder where there are several, with a note on it."""
+    """Return the quantity stated by a file name (or by a folder name, for several files), with a note."""
     paths = {}
     for sheet in sheets:
         folder = sheet.path.parent.name if len(sheets) > 1 else ""
@@ -364,7 +362,7 @@ def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[
 
 
 def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
-    """The column of readings that a user asks for by its name or its quantity; None: that of ``quantity``."""
+    """Return the column requested by name or quantity; ``asked`` ``None`` means the column of ``quantity``."""
     names = [sheet.names[column] for column in sheet.values]
     wanted = (asked or quantity).strip()
     columns = [column for column in sheet.values if wanted in (sheet.names[column], without_unit(sheet.names[column]))]
@@ -384,34 +382,27 @@ def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
 
 
 def _units(sheets: list[Sheet], features: dict[str, int | None], request: ConvertOptions) -> dict[str, str | None]:
-    """The unit of each feature as the table says it; the one that a user gives is that of the speed, if it is read."""
+    """Return the unit of each feature.  The unit given by the user applies to the speed, or to the only feature."""
     meant = SPEED if SPEED in features else next(iter(features))
     asked = {meant: request.units}
     return {name: _unit(sheets, column, name, asked.get(name)) for name, column in features.items()}
 
 
 def _locations(
-    table: Table, request: ConvertOptions, location_files: list[Path]
+    table: Table, request: ConvertOptions, aside: list[Path]
 ) -> tuple[dict[int | str, Location] | None, set[int | str], list[str]]:
-    """The positions of a file beside the data, the keys of sensors that are known, and notes on files set aside."""
-    source, candidates = (
-        request.meta_csv or (location_files[0] if len(location_files) == 1 else None),
-        lane_sensors(table.ids),
-    )
-    locations = (
-        read_locations(source, (*table.ids, *candidates), request.city)
-        if source and (candidates or source in location_files)
-        else None
-    )
+    """Return the locations next to the data, the keys of located sensors, and notes on files set aside."""
+    file, more = request.meta_csv or (aside[0] if len(aside) == 1 else None), lane_sensors(table.ids)
+    locations = read_locations(file, (*table.ids, *more), request.city) if file and (more or file in aside) else None
     located = {match_key(vdid) for vdid in request.known} if locations is None else set(locations)
-    role = "the positions of the sensors" if source in location_files else "positions of sensors, set aside"
-    return locations if source in location_files else None, located, [f"{path}: {role}" for path in location_files]
+    role = "the positions of the sensors" if file in aside else "positions of sensors, set aside"
+    return locations if file in aside else None, located, [f"{path}: {role}" for path in aside]
 
 
 def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: str | None) -> str | None:
-    """The unit of a feature as the columns of all sheets say it; refuses two units, and another one than asked for.
+    """Return the unit of a feature as stated by the columns; raise for two units, or for a unit other than ``asked``.
 
-    place: its column in the first sheet; None: a column for each sensor.  asked: the unit that the user gives.
+    first_column: the column in the first sheet; ``None``: a column per sensor.  asked: the unit given by the user.
     """
     first = sheets[0]
     stated: dict[tuple[str, str], str] = {}
@@ -433,7 +424,7 @@ def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: st
 
 
 def _lanes(table: Table, located: set[int | str]) -> Lanes | None:
-    """The sensors of a table whose columns or rows are those of lanes; None where it has none."""
+    """Return the sensors of a table whose columns or rows are lanes; ``None`` for a table without lanes."""
     if any(BETWEEN in vdid for vdid in table.ids):
         return lanes_in_rows(table.ids)
     if table.sheets[0].sensors:
@@ -444,16 +435,14 @@ def _lanes(table: Table, located: set[int | str]) -> Lanes | None:
 def _sensor_blocks(
     table: Table, lanes: Lanes, features: dict[str, int | None], request: ConvertOptions
 ) -> tuple[tuple[str, ...], Generator[Block, None, None], str]:
-    """The ids and readings of the sensors of a table of lanes, and how these were combined, for a note."""
-    first, names = table.sheets[0], list(features)
+    """Return the sensor ids, the blocks combined from lanes, and a note on the combination."""
+    first, names, codes = table.sheets[0], list(features), request.codes(features)
     chosen = [column for column in features.values() if column is not None]
     measured = zip(table.values, map(first.quantity, first.values), strict=False) if chosen else ()
     flows = [column for column, quantity in measured if quantity == "flow"]
     if len(flows) == 1 and SPEED in features and "flow" not in features:
         chosen, names = [*chosen, *flows], [*names, "flow"]  # the weights of the speeds
-    blocks = combine_blocks(
-        table_blocks(table, chosen), lanes, names, request.codes(features), len(features), request.data
-    )
+    blocks = combine_blocks(table_blocks(table, chosen), lanes, names, codes, len(features), request.data)
     weighted = " weighted by flow" if "flow" in names else ""
     ways = {"flow": "flows are sums of lanes", SPEED: f"speeds are means of lanes{weighted}"}
     text = "; ".join(ways.get(feature, f"{feature} is a mean of lanes") for feature in features)

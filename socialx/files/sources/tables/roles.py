@@ -1,7 +1,7 @@
-"""What each column of a table is: a time, a sensor, a lane, readings, or left out.
+"""Detect the role of each table column: time, sensor, lane, observations, or left out.
 
-What the user says comes first, then what the rows show, and the names of the columns last.  Where two answers are
-possible there is none: the table is asked.
+The user's options come first, then the evidence in the rows, then the column names.  Two possible answers raise a
+question to the user.
 """
 
 from __future__ import annotations
@@ -68,14 +68,13 @@ SCALES = 20  # of two medians, from which on columns hold no readings of one qua
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """What the columns of a table are, by their numbers from 0.
+    """The roles of the table columns, numbered from 0.
 
-    times: the column of the times, or those of the dates and of the times of day.  sensors: the columns that name the
-    sensor of a row, where each row is a reading; lanes: that of the lanes there.  values: the columns of readings.
-    one: whether the table is that of one sensor, and its columns are quantities; else, without ``sensors``, each
-    column is a sensor.  left: columns that are left out.  decimal: the sign of decimals.  unclear: what was found and
-    the remedy, where there are two answers.  melt: columns that become rows.  shares: whether no reading of the rows
-    is above 1.
+    times: the time column, or the columns of date and time of day.  sensors: the columns that name the sensor in each
+    row, for a row per observation.  lanes: the column of lanes.  values: the columns of observations.  one: the table
+    holds one sensor and each column is a quantity; otherwise, with ``sensors`` empty, each column is a sensor.  left:
+    columns left out.  decimal: the decimal sign.  unclear: the question and the remedy, where two answers are
+    possible.  melt: columns that become rows.  shares: all observations are fractions.
     """
 
     times: tuple[int, ...]
@@ -93,9 +92,9 @@ class ColumnRoles:
 def find_roles(
     names: list[str], rows: Rows, separator: str, request: ConvertOptions, more: Callable[[], Rows] | None = None
 ) -> ColumnRoles | None:
-    """The roles of columns with these names and first rows; None where none holds times, or ``names`` is no header.
+    """Return the roles of columns, or ``None`` where every column lacks times or ``names`` is a row of data.
 
-    more: gives many rows of the table, the first ones among them.
+    more: returns a larger sample that includes ``rows``.
     """
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
     if request.transposed:
@@ -103,7 +102,7 @@ def find_roles(
     times, unclear = time_columns(names, rows, columns, request)
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[column]) for column in times):
         return None
-    wide = _candidate_columns(names, columns, times, request)
+    wide = _select(names, columns, times, request)
     rest = [column for column in wide if not PLACES.fullmatch(names[column])]
     decimal = request.decimal or decimal_sign(separator, [columns[column] for column in rest])
     # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
@@ -119,7 +118,7 @@ def find_roles(
 
 
 def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """The roles of a table whose dates an hour may join, or times of day.  wide: all columns but the times."""
+    """Return the roles of a table, with hours and times of day.  wide: all columns except the times."""
     unclear = None
     if not table.request.time_column and (hour := table.hour()) is not None:
         rest = [column for column in table.rest if column != hour]
@@ -128,13 +127,13 @@ def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
         table = table if unclear else timed
     unclear = unclear or table.slot_or_sensor() or table.units()
     numbers = [column for column in table.rest if column not in table.texts]
-    days = times_of_day(table.names, numbers) if table.has_only_dates() else None
+    days = times_of_day(table.names, numbers) if table.is_dated() else None
     roles = (_day_roles(table, days) if days else None) or _row_roles(table, wide)
     return replace(roles, unclear=unclear or roles.unclear)
 
 
 def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """The roles of a table with a row for each time, or for each time and sensor.  wide: all columns but the times."""
+    """Return the roles of a table with a row per time, or per time and sensor.  wide: all columns except the times."""
     rest, texts, roles = table.rest, table.texts, ColumnRoles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
     lanes = next((column for column in table.lanes if column not in sensors), None)
@@ -142,7 +141,7 @@ def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
     values = sorted({*rest} - {*texts, *sensors, lanes} - numbers)
     if unclear:
         return replace(roles, values=tuple(values or rest), unclear=unclear)
-    if sensors and values and table.has_only_dates() and (part := part_of_day(table.names, values)):
+    if sensors and values and table.is_dated() and (part := part_of_day(table.names, values)):
         roles = replace(roles, unclear=(f"columns {part[0]!r} to {part[-1]!r}, which are no whole day", AS_CLOCKS))
     if sensors and values:
         values = table.read(values)
@@ -165,9 +164,9 @@ def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
 
 
 def _transposed_roles(names: list[str], columns: Rows, separator: str, request: ConvertOptions) -> ColumnRoles | None:
-    """The roles of a table with a row for each sensor, and a column for each time; None for all else.
+    """Return the roles of a table with a row per sensor and a column per time; ``None`` for other tables.
 
-    The sensors are in the column with the name of one, else in the first that holds no times.
+    The sensor column is the column with a sensor name, or the first column without times.
     """
     melt = times_in_names(names)
     others = [column for column, name in enumerate(names) if not is_label(name) and name not in request.drop]
@@ -181,9 +180,9 @@ def _transposed_roles(names: list[str], columns: Rows, separator: str, request: 
 
 
 def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
-    """The roles of a table with a row for each sensor and day, and a column for each time of day.
+    """Return the roles of a table with a row per sensor and day, and a column per time of day.
 
-    None for columns with the numbers of a day of 25 hours where nothing names sensors: they are sensors.
+    Returns ``None`` for columns numbered like a day of 25 hours where sensors stay unnamed: such columns are sensors.
     """
     melted = {column for group in melt.groups for column in group}
     shares = table.shares(tuple(melted))
@@ -210,10 +209,8 @@ def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
     )
 
 
-def _candidate_columns(
-    names: list[str], columns: list[list[str]], times: tuple[int, ...], request: ConvertOptions
-) -> list[int]:
-    """The columns beside the times that are neither empty nor dropped, nor a part of a time that nobody asked for."""
+def _select(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: ConvertOptions) -> list[int]:
+    """Return the columns outside the times, except empty and dropped columns and parts of a time."""
     asked = {*request.sensor_column, *request.channels}
     kept = []
     for column, name in enumerate(names):
@@ -237,7 +234,7 @@ def _is_calendar(name: str, cells: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class _SampledTable:
-    """Rows of a table.  rest: the columns that may be sensors or readings; texts: those without a number."""
+    """The first rows of a table.  rest: candidates for sensors or observations; texts: the columns without numbers."""
 
     names: list[str]
     rows: Rows
@@ -249,11 +246,11 @@ class _SampledTable:
 
     @cached_property
     def lanes(self) -> list[int]:
-        """The columns that may be sensors or readings and are named like lanes."""
+        """The candidate columns with the name of a lane."""
         return [column for column in self.rest if LANES.fullmatch(self.names[column])]
 
     def may_be_long(self) -> bool:
-        """Whether its first rows leave open if there is a row for each sensor, so that more of them must be seen."""
+        """Whether the first rows leave open a row per sensor, so that a larger sample is needed."""
         if len(self.names) > MANY:
             return False
         constant = any(len({cells[column] for cells in self.rows}) == 1 for column in self.rest)
@@ -264,18 +261,18 @@ class _SampledTable:
         return {}
 
     def cells(self, *columns: int | None) -> list[tuple[str, ...]]:
-        """The cells of each row in these columns and in those of the times."""
+        """Return the cells of each row in the time columns and in these columns."""
         every = (*self.times, *(column for column in columns if column is not None))
         if every not in self._cells_by_columns:
             self._cells_by_columns[every] = [tuple(cells[column] for column in every) for cells in self.rows]
         return self._cells_by_columns[every]
 
     def repeats(self, *columns: int | None) -> bool:
-        """Whether a third of the rows is not told apart by these columns: more than an hour that comes twice."""
+        """Whether these columns repeat in a third of the rows: more than the repeated hour of a clock change."""
         return 3 * len({*self.cells(*columns)}) <= 2 * len(self.rows)
 
-    def has_only_dates(self) -> bool:
-        """Whether the times are dates alone."""
+    def is_dated(self) -> bool:
+        """Whether the times are dates without a time of day."""
         if len(self.times) > 1:
             return False
         if self.request.time_format:
@@ -284,12 +281,12 @@ class _SampledTable:
         return all(ONLY_DATE.fullmatch(cell) or AT_MIDNIGHT.fullmatch(cell) for cell in cells)
 
     def numbers(self, column: int) -> set[int]:
-        """The whole numbers of a column."""
+        """Return the distinct integers in a column."""
         return {int(cells[column]) for cells in self.rows}
 
     def hour(self) -> int | None:
-        """The column beside dates that may be the hour, whatever its name; None where there is none, or several."""
-        if not self.has_only_dates() or not self.repeats():
+        """Return the only column of hours next to dates, under any name; otherwise ``None``."""
+        if not self.is_dated() or not self.repeats():
             return None
         called = [column for column, name in enumerate(self.names) if HOUR.fullmatch(name) and column not in self.times]
         called = [column for column in called if self.holds_integers(column) and self.numbers(column) <= {*range(25)}]
@@ -301,22 +298,20 @@ class _SampledTable:
         return hours[0] if len(hours) == 1 and not may_be_sensors(self.names[hours[0]]) else None
 
     def hour_or_sensor(self, hour: int) -> tuple[str, str] | None:
-        """What is unclear where the last of the times, ``hour``, may be a number of sensors; None: it is the hour."""
+        """Return the question and remedy where the column ``hour`` may hold sensor numbers; otherwise ``None``."""
         sensors, unclear = self.sensors()
-        has_names = bool(self.request.sensor_column) or any(
-            may_be_sensors(name) for name in self._column_names(sensors)
-        )
-        certain = HOUR.fullmatch(self.names[hour]) or (sensors and (has_names or 0 in self.numbers(hour)))
-        if certain or unclear:
+        has_names = bool(self.request.sensor_column) or any(may_be_sensors(name) for name in self._names(sensors))
+        sure = HOUR.fullmatch(self.names[hour]) or (sensors and (has_names or 0 in self.numbers(hour)))
+        if sure or unclear:
             return None
-        date, name = self._column_names(self.times)
+        date, name = self._names(self.times)
         problem = f"its column {name!r} holds whole numbers to 24, which may be hours or sensors"
         hours = f"{Argument('time_column', date)} {Argument('time_column', name)}"
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
     def counts_times(self, column: int) -> bool:
-        """Whether a column beside dates counts more than hours, from 0 or 1, and may be that of times of day."""
-        if may_be_sensors(self.names[column]) or not (self.has_only_dates() and self.holds_integers(column)):
+        """Whether a column next to dates counts times of day from 0 or 1, more than the hours."""
+        if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
         numbers = self.numbers(column)
         return len(numbers) > MOST_HOURS and sorted(numbers) in (
@@ -325,7 +320,7 @@ class _SampledTable:
         )
 
     def slot_or_sensor(self) -> tuple[str, str] | None:
-        """What is unclear where a column counts as many numbers on each date as a day has times."""
+        """Return the question and remedy where a column counts the times of a day on each date; otherwise ``None``."""
         last = self.times[-1]
         if len(self.times) > 1 and self.holds_integers(last) and max(self.numbers(last)) >= MOST_HOURS:
             name = self.names[last]
@@ -339,7 +334,7 @@ class _SampledTable:
         return None
 
     def units(self) -> tuple[str, str] | None:
-        """What is unclear where a column names several units of the readings beside it."""
+        """Return the question and remedy where a column names several units; otherwise ``None``."""
         for column in self.texts:
             units = {cells[column] for cells in self.rows}
             if len(units) > 1 and all(map(parse_unit, units)):
@@ -354,7 +349,7 @@ class _SampledTable:
         return f"write times such as 00:05 into {name!r} if it counts them"
 
     def values(self, *columns: int) -> int:
-        """How many different cells, or pairs of cells, columns hold."""
+        """Return the number of distinct cells, or pairs of cells, in columns."""
         return len({tuple(cells[column] for column in columns) for cells in self.rows})
 
     @cached_property
@@ -362,23 +357,23 @@ class _SampledTable:
         return len({tuple(cells) for cells in self.rows})
 
     def tells_apart(self, *columns: int) -> bool:
-        """Whether columns tell the rows of each time apart, but for few."""
+        """Whether columns distinguish nearly all rows with the same time."""
         lanes = [column for column in self.lanes if column not in columns]
         return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
-    def identifies_sensors(self, *columns: int, covered: float = COVERED) -> bool:
-        """Whether the rows show that columns name sensors: they tell rows apart, and come again at other times."""
+    def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
+        """Whether columns name sensors: the values distinguish rows with the same time and repeat at later times."""
         values = self.values(*columns)
         pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
         return self.tells_apart(*columns) and again
 
     def holds_integers(self, column: int) -> bool:
-        """Whether a column holds whole numbers that its name does not call a quantity."""
+        """Whether a column holds integers and lacks the name of a quantity."""
         return not column_quantity(self.names[column]) and all(cells[column].isdigit() for cells in self.rows)
 
     def is_row_number(self, column: int) -> bool:
-        """Whether a column counts the rows, though no time has several of them, or another column names sensors."""
+        """Whether a column counts rows, where each time has one row or another column names the sensors."""
         name = self.names[column]
         if not (MAY_BE_SENSORS.fullmatch(name) or ROW_NUMBER.fullmatch(name)):
             return False
@@ -387,20 +382,18 @@ class _SampledTable:
         numbers = [int(cells[column]) for cells in self.rows]
         counts = all(later == number + 1 for number, later in pairwise(numbers))
         if not counts and len(numbers) >= PROVED and len({*numbers}) == len(numbers):
-            return not self.identifies_sensors(column)
+            return not self.name_sensors(column)
         others = [other for other in self.rest if other != column and may_be_sensors(self.names[other])]
         return counts and (bool(others) or self.values(*self.times) > 1)  # a sensor would come again
 
     def read(self, values: list[int]) -> list[int]:
-        """Columns of numbers without those whose names say that they hold no readings, where others are left."""
+        """Return the columns of observations, without columns named as auxiliary (unless all columns are)."""
         asked = self.request.channels
-        kept = [
-            column for column in values if self.names[column] in asked or not NO_SENSOR.fullmatch(self.names[column])
-        ]
+        kept = [at for at in values if self.names[at] in asked or not NO_SENSOR.fullmatch(self.names[at])]
         return kept or values
 
     def auxiliary_columns(self, columns: list[int]) -> set[int]:
-        """Those of the columns that stand beside sensors: row numbers, sums of them, the weather, flags of one."""
+        """Return the columns next to sensors: row numbers, totals, weather, quality flags."""
         names = {self.names[column].lower() for column in columns}
 
         def is_flag(name: str) -> bool:
@@ -417,12 +410,13 @@ class _SampledTable:
         }
 
     def sensors(self, *, readings_beside: bool = False) -> tuple[tuple[int, ...], tuple[str, str] | None]:
-        """The columns that name the sensor of a row, none where each column is a sensor; and what is unclear.
+        """Return the columns that name the sensor in each row (none for a column per sensor), and a question or
+        ``None``.
 
-        A column of sensors repeats: its values tell the rows of each time apart, and come again at other times.  Of
-        several that do, and that are not names of the same sensors, none is taken.
+        The values in a sensor column distinguish the rows at each time and repeat at other times.  Several such columns
+        raise a question, unless all name the same sensors.
 
-        readings_beside: none of the columns holds readings; else the only one does.
+        readings_beside: the observations are outside these columns; otherwise the only column holds observations.
         """
         if asked := self.request.sensor_column:
             given = tuple(self.names.index(name) for name in asked if name in self.names)
@@ -431,9 +425,9 @@ class _SampledTable:
         free = [column for column in self.rest if column not in self.lanes and self.names[column] not in channels]
         free = [column for column in free if not NO_SENSOR.fullmatch(self.names[column])]
         candidates = self._candidates(free, readings_beside=readings_beside)
-        named, certain = self._sensor_named(free)
+        named, sure = self._sensor_named(free)
         best = min(named, key=self._rank, default=None)
-        if best is not None and (certain or not candidates) and (self.tells_apart(best) or not self.repeats()):
+        if best is not None and (sure or not candidates) and (self.tells_apart(best) or not self.repeats()):
             return (best,), None
         if not self.repeats():  # not the hour that comes twice
             return (), None
@@ -444,38 +438,32 @@ class _SampledTable:
             apart = self._key_pair(words) if best is None else self._third_key((best,))
             return ((named[0],) if named and not apart else ()), apart
         first = min(candidates, key=lambda column: (not may_be_sensors(self.names[column]), self.rest.index(column)))
-        others = [
-            column for column in candidates if self.values(first, column) > max(self.values(first), self.values(column))
-        ]
+        others = [at for at in candidates if self.values(first, at) > max(self.values(first), self.values(at))]
         if others:
             either = " or ".join(str(Argument("sensor_column", self.names[column])) for column in (first, *others[:2]))
-            return (), (f"several columns that may name the sensors ({sample(self._column_names(candidates))})", either)
+            return (), (f"several columns that may name the sensors ({sample(self._names(candidates))})", either)
         if PART_OF_DAY.fullmatch(name := self.names[first]):
             return (), (f"its column {name!r} may be a part of the times", self._times_or_sensors(name))
         return (first,), None
 
     def _sensor_named(self, free: list[int]) -> tuple[list[int], bool]:
-        """Those of the columns that have a name of sensors, the ones that the rows prove where there are any."""
+        """Return the columns with a sensor name, and whether the rows confirm a name."""
         named = [column for column in free if may_be_sensors(self.names[column]) and not self.is_row_number(column)]
-        certain = [column for column in named if self.identifies_sensors(column, covered=0) or len(self.rows) < PROVED]
-        return certain or named, bool(certain)
+        sure = [column for column in named if self.name_sensors(column, covered=0) or len(self.rows) < PROVED]
+        return sure or named, bool(sure)
 
     def _word_columns(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Those of the columns that hold words or whole numbers, and no points."""
+        """Return the columns of words or integers, without columns of points."""
         integers = [column for column in free if column not in self.texts and self.holds_integers(column)]
         integers = integers if len(self.rest) > 1 or readings_beside else []
         words = [column for column in (*self.texts, *integers) if column in free]
         return [column for column in words if not any(POINT.fullmatch(cells[column]) for cells in self.rows)]
 
     def _candidates(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Those of the columns that name sensors as the rows show."""
-        return [
-            column
-            for column in self._word_columns(free, readings_beside=readings_beside)
-            if self.identifies_sensors(column)
-        ]
+        """Return the columns that name sensors according to the rows."""
+        return list(filter(self.name_sensors, self._word_columns(free, readings_beside=readings_beside)))
 
-    def _column_names(self, columns: list[int] | tuple[int, ...]) -> list[str]:
+    def _names(self, columns: list[int] | tuple[int, ...]) -> list[str]:
         return [self.names[column] for column in columns]
 
     def _rank(self, column: int) -> tuple[bool, bool, int, int]:
@@ -483,11 +471,11 @@ class _SampledTable:
         return not apart, not SENSORS.fullmatch(self.names[column]), self.values(column), column
 
     def _third_key(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
-        """What is unclear where one more column, such as that of a direction, tells rows of a sensor apart."""
+        """Return the question and remedy where a column such as a direction splits the rows of a sensor."""
         lanes = [column for column in self.lanes if column not in sensors]
         if not sensors or not self.repeats(*sensors, *lanes):
             return None
-        first = " and ".join(self._column_names(sensors))
+        first = " and ".join(self._names(sensors))
         for column in self.rest:
             kind = column in self.texts or self.holds_integers(column)
             if (
@@ -500,38 +488,36 @@ class _SampledTable:
         return None
 
     def _key_pair(self, words: list[int]) -> tuple[str, str] | None:
-        """What is unclear where two columns together name the sensors."""
+        """Return the question and remedy where only two columns together name the sensors."""
         for pair in combinations(words, 2):
-            if self.identifies_sensors(*pair):
-                one, other = self._column_names(pair)
+            if self.name_sensors(*pair):
+                one, other = self._names(pair)
                 return f"rows that {one!r} and {other!r} tell apart, and neither of them alone", self._key_remedy(pair)
         return None
 
     def _key_remedy(self, columns: tuple[int, ...]) -> str:
         last = columns[-1]
-        if self.has_only_dates() and self.holds_integers(last) and self.numbers(last) <= {*range(25)}:
+        if self.is_dated() and self.holds_integers(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
             return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
-        if parts := [
-            column for column in columns if self.counts_times(column) or PART_OF_DAY.fullmatch(self.names[column])
-        ]:
+        if parts := [at for at in columns if self.counts_times(at) or PART_OF_DAY.fullmatch(self.names[at])]:
             return self._as_times(self.names[parts[0]])
         if all(column_quantity(cells[last]) for cells in self.rows):
             return f"write a column for each {self.names[last]!r}"
-        both = " ".join(str(Argument("sensor_column", name)) for name in self._column_names(columns))
+        both = " ".join(str(Argument("sensor_column", name)) for name in self._names(columns))
         return f"{both} names a sensor by {'all' if len(columns) > 2 else 'both'} of them"
 
     def quantities(self, values: list[int]) -> list[str | None]:
-        """What columns say without their units that they are; a letter says it only beside one of another quantity."""
+        """Return the quantity in each column name without its unit; one letter counts only next to another quantity."""
         names = [without_unit(self.names[column]) for column in values]
         stated = [column_quantity(name) for name in names]
         several = len({*stated} - {None}) > 1
         return [quantity if several or len(name) > 1 else None for name, quantity in zip(names, stated, strict=True)]
 
     def one_sensor(self, values: list[int]) -> list[int] | None:
-        """The columns of readings of a table that is one sensor's; None: there is a column for each sensor.
+        """Return the columns of observations in a table of one sensor; ``None`` for a column per sensor.
 
-        Its columns are quantities, each of them once; with two of them others may stand beside, which are left out.
+        Each quantity occurs once.  With two or more quantities, further columns are left out.
         """
         names, stated = [without_unit(self.names[column]) for column in values], self.quantities(values)
         measured = [quantity for quantity in stated if quantity]
@@ -550,18 +536,14 @@ class _SampledTable:
         return values if len(measured) > 1 or not unknown else None
 
     def mixed_columns(self, values: list[int]) -> tuple[str, str] | None:
-        """What is unclear where each column is a sensor, and some are another quantity than others, or no reading."""
+        """Return the question and remedy where columns per sensor differ in quantity or statistic; else ``None``."""
         names, stated = [self.names[column] for column in values], self.quantities(values)
         statistics = {name: match[1].lower() for name in names if (match := STATISTIC.fullmatch(without_unit(name)))}
-        bare = [
-            name for name in names if any(name in SEPARATED.split(longer) for longer in statistics if longer != name)
-        ]
+        bare = [name for name in names if any(name in SEPARATED.split(more) for more in statistics if more != name)]
         statistics = dict.fromkeys(bare, "column without one") | statistics
         if len({*statistics.values()}) > 1:
             first = next(iter(statistics.values()))
-            drops = " ".join(
-                str(Argument("drop", name)) for name, statistic in statistics.items() if statistic != first
-            )
+            drops = " ".join(str(Argument("drop", name)) for name, kind in statistics.items() if kind != first)
             return f"columns of several statistics ({sample(list(statistics))})", f"{drops} reads the {first} alone"
         hinted = {column_quantity(BEHIND.sub("", without_unit(name))) for name in names} - {None}
         letters = {match[1].lower() for match in map(LETTER.fullmatch, names) if match}
@@ -577,7 +559,7 @@ class _SampledTable:
         )
 
     def _other_scale(self, values: list[int]) -> tuple[str, str] | None:
-        """What is unclear where a column holds a number that never changes, or readings of another scale."""
+        """Return the question and remedy where a column is constant, or differs in scale; otherwise ``None``."""
         if len(self.rows) < PROVED or len(values) > MANY or len(values) < 2:
             return None
         medians = {}
@@ -589,10 +571,7 @@ class _SampledTable:
             if is_integer and len({*numbers}) == 1 and numbers[0] >= LONG_ID:
                 name = self.names[column]
                 problem = f"its column {name!r} is {self.rows[0][column]} in every row, no reading"
-                return (
-                    problem,
-                    f"{Argument('sensor_column', name)} if that names the sensor, or {Argument('drop', name)}",
-                )
+                return problem, f"{Argument('sensor_column', name)} if it names the sensor, or {Argument('drop', name)}"
         stems = {BEHIND.sub("", self.names[column]) for column in values}
         large = max(medians, key=lambda column: medians[column])
         small = min(medians, key=lambda column: medians[column] or np.inf)
@@ -608,7 +587,7 @@ class _SampledTable:
         return problem, remedy
 
     def shares(self, values: tuple[int, ...]) -> bool:
-        """Whether all readings are between 0 and 1, and some neither of them."""
+        """Whether all observations lie within 0 and 1, and some strictly between."""
         between = False
         for cell in (cells[column] for cells in self.rows for column in values):
             number = parse_number(cell, self.decimal, grouped=False)
@@ -618,7 +597,7 @@ class _SampledTable:
         return between and len(self.rows) >= PROVED
 
     def words(self, texts: list[int]) -> tuple[str, str] | None:
-        """What is unclear where a column of words stands beside few columns of readings, and no channel is named."""
+        """Return the question and remedy where a column of words stands among few columns of observations."""
         for column in texts if len(texts) < len(self.rest) and not self.request.channel else ():
             first = next(cells[column] for cells in self.rows if cells[column] not in NO_READING)
             if is_footer(first):

@@ -1,7 +1,7 @@
-"""A table with times: how it is written, and which of its columns hold times, sensors and readings.
+"""Detect how a table with times is written, and which columns hold times, sensors and observations.
 
-A sheet may be text with any separator and decimal sign, packed or not, a Parquet file or a sheet of a workbook.  Its
-first rows tell what its columns hold; reader.py says what the rows mean.
+A sheet is a text with any separator and decimal sign (packed or plain), a Parquet file, or a sheet in a workbook.  The
+first rows tell the roles of the columns; reader.py interprets the rows.
 """
 
 from __future__ import annotations
@@ -60,16 +60,15 @@ CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, an
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet(ColumnRoles):
-    """How a table is written, and the roles of its columns; there are no times where rows are counted.
+    """A table: how the cells are written, and the column roles.  ``times`` is empty where rows are counted.
 
-    kind: text, json, parquet, or excel.  units: what a line of units below the header says of each column.
-    first: the time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before
-    the first row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.
-    others: sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no
-    text.  signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only
-    one, where its column has another.  nested: keys of JSON that hold objects, which are left out.  The labels and the
-    readings of ``melt`` have names behind those of the columns.  suffix: a unit behind the numbers.
-    day: the date in the name of a file that has times of day alone.
+    kind: text, json, parquet, or excel.  units: the unit of each column in a line below the header.  first: the first
+    time, as written.  sheet: the name in a workbook with several sheets.  begin: lines before the first row.  skipped:
+    texts in lines around the header.  dropped: names of columns left out.  others: sheets without times, listed in the
+    first sheet with times.  frame: the cells, unless ``kind`` is text.  signs: the number format seen in the cells,
+    shared by all sheets of a table.  sensor: the name of the only sensor, where the column has another name.  nested:
+    JSON keys with objects, left out.  Names of the melted labels and observations follow the column names.  suffix: a
+    unit after each number.  day: the date in the file name, for a file with times of day only.
     """
 
     path: Path
@@ -93,15 +92,15 @@ class Sheet(ColumnRoles):
 
     @property
     def where(self) -> Path | str:
-        """How a message calls it."""
+        """The name of the sheet in a message."""
         return f"{self.path}, sheet {self.sheet}" if self.sheet else self.path
 
     def ids(self) -> tuple[str, ...]:
-        """The names of the sensors of the columns of readings."""
+        """Return the sensor names of the columns of observations."""
         return (self.sensor,) if self.sensor else tuple(without_unit(self.names[column]) for column in self.values)
 
     def omissions(self) -> list[str]:
-        """What of it, and of the workbook around it, is not read: a text each."""
+        """Return a text for each kind of content left out in the sheet and in the workbook."""
         parts = {
             "left out beside the header": self.skipped,
             "columns left out": self.dropped,
@@ -111,33 +110,31 @@ class Sheet(ColumnRoles):
         return [f"{label}: {sample(names)}" for label, names in parts.items() if names]
 
     def unit_texts(self, column: int) -> list[str]:
-        """The units of a column as its name and the line of units say them."""
+        """Return the units of a column, from the name and from the line of units."""
         return list(filter(None, (split_unit(self.names[column])[1], self.units[column] if self.units else "")))
 
     def unit(self, column: int) -> str:
-        """The unit of a column, empty where nothing says it."""
+        """Return the unit of a column, or "" where the unit is unstated."""
         return next(iter(self.unit_texts(column)), "")
 
     @property
     def key_columns(self) -> tuple[int, ...]:
-        """The columns that name the sensor of a row, and its lane."""
+        """The columns that name the sensor and the lane in each row."""
         return (*self.sensors, *(() if self.lanes is None else (self.lanes,)))
 
     def common_quantity(self) -> str | None:
-        """What the columns of sensors measure, where the unit of one says it, or all names."""
-        if quantity := next(
-            (measured[0] for column in self.values if (measured := parse_unit(self.unit(column)))), None
-        ):
-            return quantity
+        """Return the quantity measured by all sensor columns, from a unit or from all names."""
+        if units := list(filter(None, (parse_unit(self.unit(column)) for column in self.values))):
+            return units[0][0]
         named = {self.quantity(column) for column in self.values}
         return named.pop() if len(named) == 1 else None
 
     def quantity(self, column: int) -> str | None:
-        """What a column measures, by its unit or its name."""
+        """Return the quantity measured by a column, from the unit or the name."""
         return column_quantity(self.names[column], self.unit(column))
 
     def description(self) -> str:
-        """How it is written, for a note."""
+        """Return a description of the format for a note."""
         kinds = {"parquet": "Parquet", "excel": "an Excel workbook", "json": "objects of JSON"}
         how = kinds.get(self.kind) or f"{SEPARATORS[self.separator]} between cells"
         decimal = ", decimal commas" if self.decimal == "," else ""
@@ -148,7 +145,7 @@ class Sheet(ColumnRoles):
         return f"{how}{decimal}, {rows}, times in {times}"
 
     def reordered_like(self, other: Sheet) -> Sheet:
-        """The same sheet, its columns found by the names that they have in another one of the same columns."""
+        """Return the sheet with the columns matched by name to another sheet."""
         columns = {name: number for number, name in enumerate(self.names)}
         times, values = (tuple(columns[other.names[column]] for column in part) for part in (other.times, other.values))
         sensors = tuple(columns[other.names[column]] for column in other.sensors)
@@ -156,7 +153,7 @@ class Sheet(ColumnRoles):
         return replace(self, times=times, values=values, sensors=sensors, lanes=lanes)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """These columns of texts and of readings, piece after piece."""
+        """Yield pieces with these columns of texts and of observations."""
         melt = self.melt
         if melt is None:
             yield from self._rows(texts, numbers)
@@ -167,15 +164,11 @@ class Sheet(ColumnRoles):
                 count = len(piece.numbers)
                 texts_by_column = melt.texts(dict(zip(real, piece.texts, strict=True)), count)
                 kept = np.arange(count).repeat(len(melt.labels))
-                yield replace(
-                    piece,
-                    texts=[texts_by_column[column] for column in texts],
-                    numbers=melt.numbers(piece.numbers),
-                    kept=kept,
-                )
+                columns = [texts_by_column[column] for column in texts]
+                yield replace(piece, texts=columns, numbers=melt.numbers(piece.numbers), kept=kept)
 
     def _rows(self, texts: tuple[int, ...], numbers: tuple[int, ...]) -> Generator[Piece, None, None]:
-        """These columns as they stand in the table."""
+        """Yield pieces with these columns as written in the table, before the melt."""
         labelled = self.melt is not None and self.times[:1] == (self.melt.label,)
         timed = bool(self.times) and not labelled and self.first[:1].isdigit()
         if self.frame is None:
@@ -198,7 +191,7 @@ class Sheet(ColumnRoles):
         self.signs.check(self.where)
 
     def _readings(self, column: pd.Series[Any], number: int) -> np.ndarray:
-        """A column of a typed table as float64 [t], NaN where there is no reading."""
+        """Return a column of a typed table as float64 [t], NaN for a missing observation."""
         import pandas as pd
         import pyarrow as pa
 
@@ -220,9 +213,9 @@ class Sheet(ColumnRoles):
 
 
 def look(head: FileHead, request: ConvertOptions | None = None) -> list[Sheet]:
-    """The sheets of a file that have times, several of a workbook; raises nothing for other kinds of files.
+    """Return the sheets with times in a file (several for a workbook); an empty list for other kinds of files.
 
-    request: which columns hold times or sensors, and which are left out.
+    request: states which columns hold times or sensors, and which are left out.
     """
     options = request or ConvertOptions(head.path)
     asked = tuple(getattr(options, option) for option in ASKED)
@@ -232,7 +225,7 @@ def look(head: FileHead, request: ConvertOptions | None = None) -> list[Sheet]:
 
 
 def _find_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """The sheets of a file at which nobody has looked."""
+    """Return the sheets with times, from the content."""
     if is_json(head):
         return _objects(head, request)
     for separator in (mark for mark in SEPARATORS if any(mark in line for _, line in head.lines)):
@@ -262,12 +255,12 @@ def _find_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def is_json(head: FileHead) -> bool:
-    """Whether a text begins as JSON does: with an object, or an array of objects."""
+    """Whether a text begins like JSON: with an object, or an array of objects."""
     return bool(head.lines) and "".join(line.strip() for _, line in head.lines[:3]).startswith(("{", "[{"))
 
 
 def _objects(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """The sheet of objects of JSON, whose columns are the keys of the first ones."""
+    """Return the sheet of JSON objects; the columns are the keys of the first objects."""
     try:
         with closing(json_objects(head.path, head.encoding, request.decimal or ".")) as objects:
             first_objects = [cells for _, cells in islice(objects, HEAD_ROWS + TITLE_ROWS)]
@@ -283,7 +276,7 @@ def _objects(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def split_cells(line: str, separator: str) -> list[str]:
-    """The cells of a line of text, without spaces around them; none where one is longer than any name."""
+    """Return the stripped cells of a line, or an empty list where a cell exceeds the csv field limit."""
     try:
         return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
     except csv.Error:
@@ -291,7 +284,7 @@ def split_cells(line: str, separator: str) -> list[str]:
 
 
 def _parse_sheet(sheet: Sheet, rows: list[tuple[int, list[str]]], request: ConvertOptions) -> Sheet | None:
-    """The sheet that its first rows show; a unit behind its numbers is none of them, and its file may name its day."""
+    """Return the sheet in the first rows, with the unit after the numbers and the date in the file name, if any."""
     units = [""] * max((len(cells) for _, cells in rows), default=0)
     for column, cell in (pair for _, cells in rows[-3:] for pair in enumerate(cells)):
         if (match := WITH_UNIT.fullmatch(cell)) and parse_unit(match[1]):
@@ -309,10 +302,10 @@ def _parse_sheet(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Conve
 
 
 def _parse_header(sheet: Sheet, rows: list[tuple[int, list[str]]], request: ConvertOptions) -> Sheet | None:
-    """The sheet with everything that its first rows say; None where none of them is a header with times below it.
+    """Return the sheet read from the header row, or ``None`` without a header above rows with times.
 
-    Lines above the header have fewer cells with a text.  One line below it may hold no times and no number, such as
-    that of the units.
+    Lines above the header have fewer filled cells.  One line below the header may lack times and numbers, such as a
+    line of units.
     """
     filled = [sum(map(bool, cells)) for _, cells in rows]
     for header, (_, names) in enumerate(rows[: TITLE_ROWS + 1]):
@@ -338,12 +331,12 @@ def _parse_header(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Conv
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: ConvertOptions) -> Sheet | None:
-    """The sheet with what each column holds.  None where no column holds times, or ``names`` is no header."""
+    """Return the sheet with the column roles, or ``None`` where no column holds times or ``names`` is a row of data."""
 
     import pyarrow as pa
 
     def more() -> list[list[str]]:
-        """Many rows; none where one of them is wrong, which the reader says."""
+        """Return a large sample of rows, or an empty list where a row is malformed; the reader names the row."""
         try:
             with closing(replace(sheet, names=tuple(names)).rows(tuple(range(len(names))))) as pieces:
                 piece = next(pieces, None)
@@ -382,12 +375,12 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Con
 
 
 def join_time(cells: list[str]) -> str:
-    """A time of several cells as one text: of the first of them the date alone."""
+    """Join the cells of a time into one text: the date from the first cell, then the times of day."""
     return " ".join([re.split("[ T]", cells[0])[0], *map(interval_begin, cells[1:])]) if len(cells) > 1 else cells[0]
 
 
 def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) -> None:
-    """Refuse names of sensors of which one is empty, is no integer where all must be, or stands twice."""
+    """Raise for sensor names that are empty, duplicated, or (with ``integers``) anything except integers."""
     wrong = [ascii(name[:40]) for name in ids if not (isinstance(match_key(name), int) if integers else name)]
     if wrong:
         raise SocialxError(where, f"line 1 has sensor ids like {sample(wrong)}", "name each column, or remove it")
@@ -399,9 +392,9 @@ def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) ->
 
 
 def read_frames(head: FileHead) -> dict[str, pd.DataFrame]:
-    """The cells of a Parquet file, or of each sheet of a workbook by its name; the name of the only one is empty.
+    """Return the cells of a Parquet file, or of each workbook sheet by name; the only sheet has the name "".
 
-    The index of a Parquet file is a column if it has a name or holds times or texts.
+    The index of a Parquet file becomes a column if the index has a name or holds times or texts.
     """
     import pandas as pd
 
@@ -428,9 +421,9 @@ def read_frames(head: FileHead) -> dict[str, pd.DataFrame]:
 
 
 def _check_columns(path: Path) -> list[str]:
-    """The columns of a Parquet file that are lists of times and readings.
+    """Return the columns of a Parquet file that hold lists of times and observations.
 
-    Refuses objects in cells, a file of which each byte stands for hundreds of cells, and one too large for memory.
+    Raises SocialxError for objects in cells, for hundreds of cells per byte, and for more than half the free memory.
     """
     from pyarrow.parquet import ParquetFile
     from pyarrow.types import is_list, is_nested, is_struct, is_temporal
@@ -465,7 +458,7 @@ def _check_columns(path: Path) -> list[str]:
 
 
 def cell_texts(column: pd.Series[Any]) -> pd.Series[str]:
-    """A column of a typed table as texts: times in ISO form, whole numbers without a point."""
+    """Return a typed column as texts: times in ISO format, integers without a decimal point."""
     import pandas as pd
 
     if isinstance(column.dtype, pd.DatetimeTZDtype):

@@ -1,7 +1,7 @@
-"""Cells of texts: which stand for a number or for no reading, and the columns of a text as arrays.
+"""Parse text cells as numbers or missing observations, and text columns as arrays.
 
-pyarrow parses the rows; those that it does not take are read again cell by cell, so that an error names its place.
-t rows of one piece, N columns of numbers.
+pyarrow parses the rows; the reader parses rows refused by pyarrow cell by cell, so that an error names the row.  t rows
+per piece, N columns of numbers.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ UNQUOTED = "\x1f"  # stands between the cells of rows of JSON
 
 @dataclass
 class NumberFormat:
-    """What tells whether a sign before three digits is that of the decimals or of the thousands.
+    """The evidence whether a sign before three digits separates decimals or thousands.
 
-    said: whether the user named the sign of the decimals; the other one is then that of the thousands.  grouped: a
-    number from 1 on with three digits after the sign; whole: one above 1 without it.  large: whether one of the grouped
-    has more thousands than any reading.  decimals: whether a number has the sign and cannot be grouped.  speeds:
-    whether the table says that these are speeds, which are never large; None: it does not say what they are.
+    said: the user named the decimal sign; the other sign then separates thousands.  grouped: a number from 1 up with
+    three digits after the sign; whole: an integer above 1.  large: a grouped number has more thousands than any
+    observation.  decimals: a number has the sign and cannot be grouped.  speeds: the table states speeds, which are
+    never large; ``None``: the quantity is unstated.
     """
 
     said: bool = False
@@ -66,7 +66,7 @@ class NumberFormat:
     speeds: bool | None = None
 
     def see(self, cells: pa.Array, sign: str) -> None:
-        """Look at the texts of some cells."""
+        """Update the evidence with cells."""
         import pyarrow.compute as pc
 
         if self.said or self.decimals or not len(cells):
@@ -83,16 +83,16 @@ class NumberFormat:
             self.whole = integers[0].as_py().strip() if len(integers) else ""
 
     def check(self, where: object) -> None:
-        """Raise for cells that may be read in both ways."""
+        """Raise for cells that can be read in both ways."""
         never = self.large and (self.speeds or (self.speeds is None and not self.whole))  # thousands
         if self.grouped and not self.decimals and not never:
             beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
             problem = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
-            raise SocialxError(where, problem, _decimal_choices(self.grouped))
+            raise SocialxError(where, problem, _choices(self.grouped))
 
 
 def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
-    """The number of a cell as Python writes it, None where it is none; grouped: it may have thousands."""
+    """Return the number in a cell as Python writes numbers, or ``None``.  grouped: thousands are allowed."""
     if NUMBERS[decimal].fullmatch(cell):
         return cell.replace(",", ".")
     if grouped and GROUPED[decimal].fullmatch(cell):
@@ -101,13 +101,13 @@ def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
 
 
 def has_number(cells: list[str], decimal: str) -> bool:
-    """Whether one of some cells is a number, with thousands or without."""
+    """Whether a cell is a number, with or without thousands."""
     forms = (NUMBERS[decimal], *GROUPED.values())
     return any(form.fullmatch(cell) for cell in cells for form in forms)
 
 
-def _decimal_choices(cell: str) -> str:
-    """The decimal signs with which a cell is a number, and this number; empty where there is none."""
+def _choices(cell: str) -> str:
+    """Return the decimal signs with which a cell is a number, and the numbers; "" for other cells."""
     read = {sign: parse_number(cell, sign, grouped=True) for sign in NUMBERS}
     ways = [f"{Argument('decimal', sign)} reads {number}" for sign, number in read.items() if number]
     return " or ".join(ways)
@@ -115,20 +115,20 @@ def _decimal_choices(cell: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """A column of texts: the different ones as they come, and which of them each row has, int64 [t]."""
+    """A column of texts: the distinct texts in order of appearance, and the text index of each row, int64 [t]."""
 
     words: list[str]
     codes: np.ndarray
 
     @classmethod
     def from_cells(cls, cells: Sequence[str]) -> Texts:
-        """The cells of a column."""
+        """Return the column of these cells."""
         codes = {word: code for code, word in enumerate(dict.fromkeys(cells))}
         return cls(list(codes), np.array([codes[cell] for cell in cells], np.int64))
 
     @classmethod
     def join_columns(cls, columns: Sequence[Texts], join: Callable[[list[str]], str]) -> Texts:
-        """The texts that ``join`` makes of the cells of each row of some columns."""
+        """Join the cells in each row of several columns with ``join``."""
         if len(columns) == 1:
             return columns[0]
         numbers = np.zeros(len(columns[0].codes), np.int64)
@@ -138,26 +138,26 @@ class Texts:
         return cls([join([column.words[column.codes[row]] for column in columns]) for row in rows], codes)
 
     def cells(self) -> list[str]:
-        """The text of each row."""
+        """Return the text of each row."""
         return [self.words[code] for code in self.codes.tolist()]
 
     def first(self, word: str) -> int | None:
-        """The first row with a text; None where there is none."""
+        """Return the first row with a text, or ``None``."""
         return int((self.codes == self.words.index(word)).argmax()) if word in self.words else None
 
     def repeat(self, times: int) -> Texts:
-        """Each row so many times."""
+        """Repeat each row ``times`` times."""
         return Texts(self.words, self.codes.repeat(times))
 
     def __getitem__(self, rows: np.ndarray) -> Texts:
-        """Some rows, with the texts that these have."""
+        """Return some rows, with the texts in these rows."""
         kept = self.codes[rows]
         first, codes = _codes_by_appearance(kept)
         return Texts([self.words[code] for code in kept[first].tolist()], codes)
 
 
 def _codes_by_appearance(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """The first row of each different number, in order, and which of them each row has, int64 [t]."""
+    """Return the first row of each distinct number in order, and the index of the number in each row, int64 [t]."""
     _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(rows)
     rank = np.empty(len(rows), np.int64)
@@ -167,10 +167,10 @@ def _codes_by_appearance(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows: the cells of each column of texts, and the numbers float32 [t,N], NaN where there is none.
+    """Rows: the cells of each text column, and the numbers float32 [t,N], NaN for a missing number.
 
-    lines: the rows as they stand in the file, the first of them in line ``line``; None where it is no text.  kept: the
-    numbers of those that are here, int64 [t]; None: all are.
+    lines: the rows as written, from line ``line`` on; ``None`` outside text files.  kept: the numbers of the rows kept,
+    int64 [t]; ``None``: all rows.
     """
 
     texts: list[Texts]
@@ -180,7 +180,7 @@ class Piece:
     kept: np.ndarray | None = None
 
     def row_name(self, row: int) -> str:
-        """How a message calls a row."""
+        """Return the name of a row in a message."""
         row = row if self.kept is None else int(self.kept[row])
         if self.lines is None:
             return f"line {self.line + row}"
@@ -190,12 +190,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class TextColumns:
-    """The columns of a text that are read, by their numbers from 0, and how its cells are written.
+    """The columns to read in a text, numbered from 0, and how the cells are written.
 
-    names: of all columns; an empty one is called by its number.  begin: lines before the first row.  encoding: as of
-    ``FileHead``.  signs: what the cells tell of their decimals, of these columns and perhaps of others.
-    timed: whether the first column of texts holds times that begin with a digit.  nested: keys of JSON that are left
-    out.  suffix: a unit that stands behind numbers.
+    names: all column names; a column with an empty name is called by number.  begin: lines before the first row.
+    encoding: see ``FileHead``.  signs: the number format seen in the cells, perhaps shared with other columns.  timed:
+    the first text column holds times that begin with a digit.  nested: JSON keys left out.  suffix: a unit after each
+    number.
     """
 
     path: Path
@@ -212,7 +212,7 @@ class TextColumns:
     suffix: str = ""
 
     def read(self, task: str = "reading") -> Generator[Piece, None, None]:
-        """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent."""
+        """Yield all rows; raise for a row with more or fewer cells, and for a cell other than a number or absent."""
         from pyarrow.lib import ArrowException
 
         self._look_at_signs()
@@ -228,7 +228,7 @@ class TextColumns:
 
     @cached_property
     def _options(self) -> dict[bool, tuple[Any, Any]]:
-        """How pyarrow parses and converts cells, by whether numbers are taken as texts."""
+        """The parse and convert options for pyarrow, keyed by whether numbers are kept as texts."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
@@ -247,7 +247,7 @@ class TextColumns:
         return options
 
     def _batch(self, lines: bytes, *, as_text: bool = False) -> pa.RecordBatch:
-        """The columns of texts of some lines, then those of numbers; as_text: the numbers as they stand."""
+        """Return the text columns of some lines, then the number columns.  as_text: keep the numbers as written."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
@@ -260,7 +260,7 @@ class TextColumns:
         return table.combine_chunks().to_batches()[0]
 
     def _parse_lines(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
-        """The texts and the numbers, float32 [t,N], of some lines; raises ArrowException where one is odd."""
+        """Return the texts and the numbers, float32 [t,N], of some lines; raise ArrowException for an odd line."""
         import pyarrow as pa
 
         if len(self.numbers or self.names) > MANY and (parsed := self._parse_wide(lines)) is not None:
@@ -275,9 +275,9 @@ class TextColumns:
         return texts, numbers
 
     def _parse_wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
-        """The same where many columns of numbers stand side by side: parsed as one long column, if at all.
+        """Parse many adjacent columns of numbers as one long column; return texts and numbers as ``_parse_lines`` does.
 
-        None where that is not so, or a row has quotes, or more or fewer cells.
+        Returns ``None`` for columns apart, quotes, or a row with more or fewer cells.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow
@@ -291,10 +291,8 @@ class TextColumns:
         cut = [row.split(mark, first) for row in rows]
         if count:
             cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
-        indices = [column if column < first else column - count + 1 for column in self.texts]
-        texts = [
-            Texts.from_cells([cells[index].decode("utf-8", "replace").strip() for cells in cut]) for index in indices
-        ]
+        cuts = [column if column < first else column - count + 1 for column in self.texts]
+        texts = [Texts.from_cells([cells[index].decode("utf-8", "replace").strip() for cells in cut]) for index in cuts]
         if not count:
             return texts, np.empty((len(rows), 0), np.float32)
         column = b"\n".join([*(cells[first].replace(mark, b"\n") for cells in cut), b""])
@@ -306,7 +304,7 @@ class TextColumns:
         return None if np.isinf(numbers).any() else (texts, numbers)
 
     def _look_at_signs(self) -> None:
-        """See the numbers as they are written, until one tells which sign its decimals have."""
+        """Look at the numbers as written, until a number tells the decimal sign."""
         import pyarrow as pa
 
         if not self.numbers or self.signs.said or self.signs.decimals:
@@ -326,7 +324,7 @@ class TextColumns:
                     return
 
     def _objects(self) -> Generator[list[str], None, None]:
-        """The cells of each object of JSON."""
+        """Yield the cells of each JSON object."""
         for row_name, cells in json_objects(self.path, self.encoding, self.decimal):
             if other := sorted({*cells} - {*self.names} - {*self.nested}):
                 problem = f"{row_name} has the key {other[0][:40]!a}, which the first objects do not have"
@@ -334,15 +332,15 @@ class TextColumns:
             yield [cells.get(name, "") for name in self.names]
 
     def _blocks(self, task: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
-        """Whole lines of the table without those below it, and the number of the first.
+        """Yield whole lines of the table, without the footer, and the number of the first line.
 
-        tell: a note names the rows below the table, such as totals, where numbers are read.
+        tell: name the footer rows, such as totals, in a note where numbers are read.
         """
         lines = pieces(self.path, self.begin, self.encoding, task)
         if self.separator == UNQUOTED:
             lines = _object_lines(self._objects(), self.path, task)
         if self.suffix:
-            lines = self._without_suffix(lines)
+            lines = self._strip_unit(lines)
         with closing(lines):
             held = next(lines, (0, b""))
             for line, block in lines:
@@ -365,10 +363,8 @@ class TextColumns:
                 note_footer(self.path, below[::-1])
             yield line, b"".join(rows[: len(rows) - len(below)])
 
-    def _without_suffix(
-        self, lines: Generator[tuple[int, bytes], None, None]
-    ) -> Generator[tuple[int, bytes], None, None]:
-        """The same lines without the unit behind numbers."""
+    def _strip_unit(self, lines: Generator[tuple[int, bytes], None, None]) -> Generator[tuple[int, bytes], None, None]:
+        """Yield the lines without the unit after each number."""
         ends = f'[{re.escape(self.separator)}"\r\n]'
         unit = re.compile(rf"(?<=[0-9.,])\s*{re.escape(self.suffix)}(?=\s*(?:{ends}|$))".encode())
         with closing(lines):
@@ -376,7 +372,7 @@ class TextColumns:
                 yield line, unit.sub(b"", block)
 
     def _parse_by_cell(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
-        """The same cell by cell, or a refusal with its place."""
+        """Parse lines cell by cell; raise with the row name for a wrong cell."""
         import pyarrow as pa
 
         texts: list[list[str]] = [[] for _ in self.texts]
@@ -402,17 +398,17 @@ class TextColumns:
 
 
 def _trim(cells: pa.Array) -> Texts:
-    """Texts without spaces around them."""
+    """Return texts without surrounding spaces."""
     import pyarrow.compute as pc
 
     encoded = pc.utf8_trim_whitespace(cells).dictionary_encode()
-    return Texts(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+    return Texts(encoded.dictionary.to_pylist(), encoded.cuts.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _object_lines(
     objects: Generator[list[str], None, None], path: Path, task: str
 ) -> Generator[tuple[int, bytes], None, None]:
-    """The cells of objects as lines of a text, many at once."""
+    """Yield the cells of objects as lines of text, many at once."""
     first = 1
     with closing(objects), work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
         while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
@@ -423,20 +419,20 @@ def _object_lines(
 
 
 def is_footer(cell: str) -> bool:
-    """Whether a cell in a column of times, which begin with digits, is that of a row below the table: a word."""
+    """Whether a cell in a time column is a word, as in a row below the table; times begin with a digit."""
     text = cell.strip().strip("\ufeff")
     return text not in NO_READING and not text[0].isdigit() and text[0] not in "+-.,:"
 
 
 def note_footer(where: object, rows: list[str]) -> None:
-    """A note on the rows below a table."""
+    """Note the rows below a table."""
     note(Message(where, f"left out below the table: {sample([shortened(row, 40) for row in rows if row])}"))
 
 
 def pieces(
     path: Path, begin: int = 1, encoding: str = "utf-8-sig", task: str = "reading"
 ) -> Generator[tuple[int, bytes], None, None]:
-    """The lines of a text after the first ``begin``, as UTF-8: pieces of whole lines with the number of the first."""
+    """Yield the lines of a text after the first ``begin`` as UTF-8: whole lines, with the number of the first line."""
     try:
         with unpacked(path) as stream, work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
             lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
@@ -459,7 +455,7 @@ def pieces(
 
 
 def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") -> Iterator[tuple[str, list[str]]]:
-    """``line 7`` of each row, and its cells without spaces around; refuses a row that has not ``width`` of them."""
+    """Yield ``line 7`` and the stripped cells of each row; raise for a row with other than ``width`` cells."""
     rows = ("" if row.isspace() else row.decode("utf-8", "replace") for row in lines.splitlines())
     reader = csv.reader(rows, delimiter=separator, quotechar=None if separator == UNQUOTED else '"')
     try:
@@ -474,21 +470,19 @@ def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") 
 
 
 def refuse_cell(where: object, row_name: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
-    """Raise for a cell that is neither a number nor absent; a column without a name is called by its number from 0.
+    """Raise for a cell that is neither a number nor absent; an unnamed column is called by its number from 0.
 
-    said: whether the sign of the decimals is known; the refusal names the signs with which the cell is a number.
+    said: the decimal sign is known; otherwise the error lists the signs with which the cell is a number.
     """
     called = f"column {column + 1}" if isinstance(column, int) else f"column {column[:40]!a}"
     problem = f"{row_name}, {called} is {cell[:40]!a}, not a number"
-    raise SocialxError(
-        where, problem, (not said and _decimal_choices(cell)) or "correct it, or leave it empty if missing"
-    )
+    raise SocialxError(where, problem, (not said and _choices(cell)) or "correct it, or leave it empty if missing")
 
 
 def decimal_sign(separator: str, columns: list[list[str]]) -> str:
-    """The sign before the decimals: a comma where a number has one, and no column needs a point.
+    """Return the decimal sign: a comma where a number has one, and every column can do without a point.
 
-    Between cells that are separated by commas, one before three digits may be that of the thousands.
+    Between cells separated by commas, a comma before three digits may separate thousands.
     """
     form = re.compile(r"[+-]?[0-9]*,(?![0-9]{3}$)[0-9]+") if separator == "," else COMMA
     commas = any("," in cell and form.fullmatch(cell) for column in columns for cell in column)

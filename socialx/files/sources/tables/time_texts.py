@@ -1,4 +1,4 @@
-"""How times are written in texts, the moment that each text stands for, and which columns of a table hold times."""
+"""Parse times in texts, and find the time columns of a table."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ COPIED = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a moment, a date, or seconds since 1970."""
+    """Whether a text is a date and time, a date, or seconds since 1970."""
     return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
 
 
 def interval_begin(text: str) -> str:
-    """The beginning of an interval; another text as it is, such as a time with an offset from UTC.
+    """Return the begin of an interval; any other text, such as a time with an offset from UTC, unchanged.
 
-    One without a date at its end lasts an hour at most, and both of its times are written alike.
+    An interval without a second date lasts at most an hour, and both times have the same form.
     """
     match = INTERVAL.fullmatch(text)
     if match is None or match[3]:
@@ -59,17 +59,17 @@ def interval_begin(text: str) -> str:
 
 
 def unit_since_1970(text: str) -> str:
-    """Of what a number of a time since 1970 is."""
+    """Return the unit of a time counted since 1970."""
     thousands = sum(float(text) >= MILLISECONDS * 1000**more for more in range(3))
     return ("seconds", "milliseconds", "microseconds", "nanoseconds")[thousands]
 
 
 @dataclass(frozen=True)
 class Times:
-    """How times are written: a format of strptime, or None for seconds or milliseconds since 1970.
+    """A time format: a format of strptime, or ``None`` for seconds or finer units since 1970.
 
-    zoned: they carry an offset from UTC, or count from 1970; they are then written in UTC.  step: seconds to whose
-    multiples they are rounded.  start: of texts that count seconds from it, in seconds since 1970.
+    zoned: the times have an offset from UTC or count from 1970, and are written in UTC. step: times are rounded to
+    multiples of ``step`` seconds.  start: texts count seconds from ``start``, in seconds since 1970.
     """
 
     form: str | None
@@ -79,26 +79,24 @@ class Times:
 
     @classmethod
     def from_format(cls, form: str) -> Times:
-        """Times of a format of strptime that the user gives."""
+        """Return the times of a strptime format given by the user."""
         return cls(form, zoned="%z" in form)
 
     def fit(self, texts: list[str]) -> bool:
-        """Whether all texts are times that are written so."""
+        """Whether all texts have this format."""
         return bool((self.seconds(Texts.from_cells(texts)) != UNKNOWN).all())
 
     def seconds(self, texts: Texts) -> np.ndarray:
-        """Texts [t] -> seconds since 1970 int64 [t], UNKNOWN for a text that is written otherwise.
+        """Convert texts [t] to seconds since 1970 int64 [t]; UNKNOWN for a text in another format.
 
-        Times without an offset count as if they were UTC.
+        Times without an offset are taken as UTC.
         """
         import pandas as pd
 
-        seconds = self._parse_seconds(pd.Series(texts.words, dtype="str"))[
-            texts.codes
-        ]  # rows of many sensors repeat them
+        seconds = self._parse(pd.Series(texts.words, dtype="str"))[texts.codes]  # rows of many sensors repeat them
         return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
 
-    def _parse_seconds(self, texts: pd.Series[str]) -> np.ndarray:
+    def _parse(self, texts: pd.Series[str]) -> np.ndarray:
         import pandas as pd
 
         if self.start is not None:
@@ -130,7 +128,7 @@ class Times:
 
 
 def candidates(text: str) -> list[Times]:
-    """The ways in which a time can be read; two where day and month could change places."""
+    """Return the possible formats of a time; two where day and month may be swapped."""
     if EPOCH.fullmatch(text):
         return [Times(None, zoned=True)]
     if re.fullmatch(COMPACT, text):
@@ -166,14 +164,14 @@ def candidates(text: str) -> list[Times]:
 def time_columns(
     names: list[str], rows: Rows, columns: list[list[str]], request: ConvertOptions
 ) -> tuple[tuple[int, ...], tuple[str, str] | None]:
-    """The column of the times, or those of dates and of times of day, none where there is none; and what is unclear.
+    """Return the time column, or the columns of date and time of day (or none), and a question or ``None``.
 
-    columns: the filled cells of each.
+    columns: the filled cells of each column.
     """
     times, unclear = _stated_time_columns(names, rows, request)
     if times is not None:
         return times, unclear
-    ways = _likely_time_columns(names, columns, rows) or _likely_time_columns(names, columns, rows, mostly=True)
+    ways = _guess(names, columns, rows) or _guess(names, columns, rows, mostly=True)
     if len(ways) > 1:
         called = [" ".join(str(Argument("time_column", names[column])) for column in way) for way in ways[:2]]
         problem = f"several columns of times ({sample([names[way[0]] for way in ways])})"
@@ -184,9 +182,9 @@ def time_columns(
 def _stated_time_columns(
     names: list[str], rows: Rows, request: ConvertOptions
 ) -> tuple[tuple[int, ...] | None, tuple[str, str] | None]:
-    """The columns of times as the user names them, or the one or two that are written as the user says.
+    """Return the time columns named by the user, or the one or two columns in the format given by the user.
 
-    None where the user says nothing of them; with what is unclear where several pairs are written so.
+    Returns ``None`` where the user names neither, and a question where several pairs fit.
     """
     if request.time_column:
         given = [names.index(name) for name in request.time_column if name in names]
@@ -214,23 +212,17 @@ def _stated_time_columns(
     return pairs[0], (f"several pairs of columns that are written as {request.time_format}", either)
 
 
-def _likely_time_columns(
-    names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False
-) -> list[tuple[int, ...]]:
-    """The column of the times, or those of dates and of times of day; several where no name says which.
+def _guess(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
+    """Return the possible time columns; several where the names leave the choice open.
 
-    columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
-    which are wrong.
+    columns: the filled cells of each column.  mostly: the first cell and half of all cells suffice; the reader reports
+    the wrong cells.
     """
 
     def holding(form: re.Pattern[str]) -> list[int]:
         if mostly:
             first = [column for column, cell in enumerate(rows[0]) if form.fullmatch(cell)]
-            full = [
-                column
-                for column in first
-                if 2 * sum(1 for cell in columns[column] if form.fullmatch(cell)) >= len(rows)
-            ]
+            full = [column for column in first if 2 * len([*filter(form.fullmatch, columns[column])]) >= len(rows)]
         else:
             full = [column for column, cells in enumerate(columns) if len(cells) == len(rows)]
             full = [column for column in full if all(map(form.fullmatch, columns[column]))]

@@ -1,6 +1,6 @@
-"""The times of tables: how they are written, which sensors they have, and how several tables are joined.
+"""Parse the times of tables, list the sensors, and join several tables.
 
-T times, N sensors, t rows of one piece.
+T times, N sensors, t rows per piece.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ SCATTERED = 0.1  # of these pairs: a table has rows for more
 
 @dataclass(frozen=True)
 class Table:
-    """Sheets of the same columns in order of time, and what is known of their times and sensors.
+    """Sheets with the same columns in order of time, and the times and sensors from a first pass.
 
-    ids: of the columns of readings, or of the column of sensors.  moments: the times of all rows, seconds int64 [T],
-    each once in a table that has a row for each reading.  in_turn: whether the sheets follow one another.  told: what
-    else a note must say about the times; joined: and about the sheets, where they do not follow one another.  by_file:
-    each sheet is one sensor.  values: the columns of its quantities, as they are numbered in the first file that was
-    named.
+    ids: sensor names, from the observation columns or the sensor column.  moments: the times of all rows, seconds int64
+    [T], distinct for a row per observation.  in_turn: the sheets follow one another.  told: an addition to the note on
+    times; joined: the note on overlapping sheets.  by_file: each sheet is one sensor.  values: the quantity columns,
+    numbered as in the first file.
     """
 
     sheets: tuple[Sheet, ...]
@@ -55,9 +54,9 @@ class Table:
 
 
 def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int]) -> Table:
-    """The sheets with what a walk over their times tells.
+    """Join the sheets after a pass over all times.
 
-    chosen: the columns of readings, where a row has several quantities.
+    chosen: the columns of observations, where a row has several quantities.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -71,10 +70,7 @@ def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int])
     gathered = wide and (not alike or _is_joined(in_turn))
     if request.round_times and (gathered or not wide):
         step = request.step_s or free_step(np.concatenate(scan.one_sensor[times] or moments[:1]))
-        times, moments = (
-            replace(times, step=step),
-            [_without_repeats(nearest_step(seconds, step)) for seconds in moments],
-        )
+        times, moments = replace(times, step=step), [_run_starts(nearest_step(part, step)) for part in moments]
         told += f", each sensor's rounded to whole {step // 60} min"
     ordered, every = tuple(sheets[index] for index in order), np.concatenate([moments[index] for index in order])
     if gathered:
@@ -97,9 +93,9 @@ def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int])
 
 
 def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
-    """The sheets with their columns in the order of the first, where all have the same; and whether they have.
+    """Return the sheets with the columns ordered as in the first sheet, and whether all sheets share their columns.
 
-    Those of one sensor keep the columns that are read; sensors that stand twice, and positions among them, are refused.
+    Sheets of one sensor keep the requested columns.  Raises for duplicated sensors and for columns of locations.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -115,7 +111,7 @@ def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet],
 
 
 def _refuse_positions(sheet: Sheet) -> None:
-    """Raise for a table with a column per sensor that has one of positions among them."""
+    """Raise for a table with a column of locations among a column per sensor."""
     if at := next((name for name in sheet.ids() if name.lower() in LATITUDE), None):
         raise SocialxError(
             sheet.where, f"its column {at} is that of positions", f"leave it out: {Argument('drop', at)}"
@@ -123,7 +119,7 @@ def _refuse_positions(sheet: Sheet) -> None:
 
 
 def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
-    """How the times may be written, by the first of them."""
+    """Return the possible formats of the first time."""
     if form := request.time_format:
         if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
             clock = first.first.rpartition(" ")[2]
@@ -144,9 +140,9 @@ def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
 
 
 def _is_joined(moments: list[np.ndarray]) -> bool:
-    """Whether tables stand beside one another: one begins before another one ends.
+    """Whether tables overlap: a table begins before an earlier table ends.
 
-    moments: their times int64 [T], in the order of their first.
+    moments: the times int64 [T] of each table, ordered by first time.
     """
     ends = np.maximum.accumulate([seconds.max() for seconds in moments])
     overlap = any(seconds.min() <= end for seconds, end in zip(moments[1:], ends[:-1], strict=True))
@@ -154,10 +150,10 @@ def _is_joined(moments: list[np.ndarray]) -> bool:
 
 
 def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
-    """The name of the one sensor of each sheet, and a note on it.
+    """Return the sensor name of each sheet, and a note.
 
-    A sensor has the name of the sheet, of its file, or of the folder of the file.  Files that follow one another are
-    one sensor, with the name of its column.  known: ids of the file that is appended to.
+    The name comes from the sheet, the file or the folder.  Files that follow one another are one sensor, named like the
+    column.  file_ids: sensor ids in the file to extend.
     """
     names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
     if not joined:
@@ -171,7 +167,7 @@ def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, j
 
 
 def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str) -> Table:
-    """Sheets that overlap in time, or have columns of other sensors, with a note on how they are joined."""
+    """Join sheets that overlap in time or hold different sensors, with a note."""
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
@@ -185,10 +181,10 @@ def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, 
 
 @dataclass
 class TimeScan:
-    """What the times of all sheets tell, for each way to read them.
+    """The times and sensors of all sheets, for each possible time format.
 
-    moments: seconds of the rows of each sheet, int64 [T]; of a table with a row for each reading without those of the
-    row above.  one_sensor: those of the first sensor, in pieces.  sensors: the names of all, in order.
+    moments: seconds of the rows in each sheet, int64 [T], without consecutive repeats for a row per observation.
+    one_sensor: seconds of the first sensor, by piece.  sensors: all names, in order.
     """
 
     moments: dict[Times, list[np.ndarray]]
@@ -198,7 +194,7 @@ class TimeScan:
 
 
 def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
-    """The times of all rows, and the sensors where they are cells; a way in which one is no time is given up."""
+    """Read all times, and the sensors stored in cells; drop a format at the first text that does not match."""
     scan = TimeScan({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
         parts: dict[Times, list[np.ndarray]] = {way: [] for way in scan.moments}
@@ -220,24 +216,24 @@ def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
                         one = next(iter(scan.sensors))
                         code = names.words.index(one) if one in names.words else -1
                         scan.one_sensor[way].append(seconds[names.codes == code])
-                        seconds = _without_repeats(seconds)
+                        seconds = _run_starts(seconds)
                     parts[way].append(seconds)
         for way in scan.moments:
             if not parts[way]:
                 raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
             seconds = np.concatenate(parts[way])  # a time may go on in the next piece
-            scan.moments[way].append(_without_repeats(seconds) if sheet.sensors else seconds)
+            scan.moments[way].append(_run_starts(seconds) if sheet.sensors else seconds)
     _refuse_names(sheets[0], scan)
     return scan
 
 
-def _without_repeats(seconds: np.ndarray) -> np.ndarray:
-    """Times without those of the row above, int64 [t]."""
+def _run_starts(seconds: np.ndarray) -> np.ndarray:
+    """Drop times equal to the time of the row above, int64 [t]."""
     return seconds[np.append(True, np.diff(seconds) != 0)]
 
 
 def _refuse_names(first: Sheet, scan: TimeScan) -> None:
-    """Raise for rows without a sensor, and for those of all lanes beside those of each lane."""
+    """Raise for rows without a sensor, and for totals over lanes among single lanes."""
     part = 0 if first.lanes is None else 2
     totals = [name for name in scan.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[part])]
     if totals and first.lanes is None and len(scan.sensors) > 1:
@@ -255,7 +251,7 @@ def _refuse_names(first: Sheet, scan: TimeScan) -> None:
 
 
 def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: ConvertOptions) -> None:
-    """Raise where a column cannot be that of the sensors: few of them have a row at most of ``count`` times."""
+    """Raise where a column is unlikely to name sensors: most values lack a row at most of ``count`` times."""
     share = scan.rows / max(1, count * len(scan.sensors))
     if request.sensor_column or request.resample or len(scan.sensors) < FEW or count < FEW:
         return
@@ -271,18 +267,16 @@ def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: Convert
 
 
 def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
-    """How the times are written.
+    """Return the only time format that fits.
 
-    Day and month are told apart by a number above 12, else by the order of the rows, which must be that of time, and
-    by their steps: the wrong reading jumps by months.
+    Day and month differ by a number above 12, else by the order of rows (increasing), and by the steps: the wrong
+    format jumps by months.
     """
     good = list(scan.moments)
     if len(good) > 1:
         steps = {way: [np.diff(seconds) for seconds in scan.moments[way]] for way in good}
         increasing = [way for way in good if all((seconds >= 0).all() for seconds in steps[way])]
-        steady = [
-            way for way in increasing if all(len(set(seconds[seconds != 0].tolist())) == 1 for seconds in steps[way])
-        ]
+        steady = [way for way in increasing if all(len({*part[part != 0].tolist()}) == 1 for part in steps[way])]
         good = steady if len(steady) == 1 else increasing if len(increasing) == 1 else good
     if len(good) > 1:
         problem = f"times like {sheet.first!r}, which may be day/month or month/day"
@@ -293,7 +287,7 @@ def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
 
 
 def row_times(sheet: Sheet, piece: Piece) -> Texts:
-    """The times of a piece as they are written; of dates and times of day the two with a space between."""
+    """Return the times in a piece as written; date and time of day are joined by a space."""
     columns = piece.texts[: len(sheet.times)]
     for column, texts in zip(sheet.times, columns, strict=True):
         if (row := texts.first("")) is not None:
@@ -304,14 +298,14 @@ def row_times(sheet: Sheet, piece: Piece) -> Texts:
 
 
 def row_sensors(sheet: Sheet, piece: Piece) -> Texts:
-    """The sensor of each row of a piece, with its lane where there is a column of lanes."""
+    """Return the sensor in each row of a piece, with the lane where a lane column exists."""
     columns = piece.texts[len(sheet.times) :]
     named = Texts.join_columns(columns[: len(sheet.sensors)], AND.join)
     return named if sheet.lanes is None else Texts.join_columns([named, columns[-1]], BETWEEN.join)
 
 
 def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) -> None:
-    """Raise for the first of some rows whose texts are no times; return where there is none."""
+    """Raise for the first row marked in ``wrong``, bool [t]; return where all rows are right."""
     if wrong.any():
         row = int(wrong.argmax())
         like = f"its first one, {sheet.first!r}" if sheet.first else PLAIN
@@ -321,7 +315,7 @@ def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) ->
 
 
 def refuse_repeated_times(table: Table) -> None:
-    """Raise for a table with a column per sensor in which most times stand often."""
+    """Raise for a table with a column per sensor in which most times repeat."""
     first, times = table.sheets[0], len(np.unique(table.moments))
     if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # but for those as published
         problem = f"{len(table.moments):,} rows of {times:,} times, as of a table with a row per reading"
