@@ -66,8 +66,8 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
         problem = f"rows {row + 1} and {row + 2} ({texts[row]}, {texts[row + 1]}) are not in order of time"
         remedy = f"{SORT}, or say the right {Argument('timezone')}"
         raise SocialxError(where, f"{problem}, also with the hours that come twice in {name}", remedy)
-    text = f"times that come twice at the end of daylight saving time in {name}"
-    return utc, Message(where, text, "all times are written in UTC", returns)
+    text = f"times come twice at the end of daylight saving time in {name}, so all times are written in UTC"
+    return utc, Message(where, text, "", returns)
 
 
 def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
@@ -100,10 +100,8 @@ def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> 
         problem = f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_text(int(whole[row]))}"
         raise SocialxError(where, problem, "remove one of them")
     moved = np.abs(whole - seconds)
-    text = (
-        f"{np.count_nonzero(moved):,} of {len(moved):,} times moved to whole {step // 60} min, by up to {moved.max()} s"
-    )
-    return whole, Message(where, text)
+    count = f"{np.count_nonzero(moved):,} of {len(moved):,} times"
+    return whole, Message(where, f"{count} moved to whole {step // 60} min, by up to {moved.max()} s")
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
@@ -143,11 +141,11 @@ def on_axis(
         for block in blocks:
             times, twice = block.seconds, again[row : row + len(block.seconds)]
             if not np.array_equal(times, raw[row : row + len(times)]):
-                raise SocialxError(where, "it changed while it was read", AGAIN)
+                raise SocialxError(where, "the file changed while it was read", AGAIN)
             for index, time in enumerate(times.tolist()) if several else ():
                 readings = block.speeds[index].tobytes() if time in several else b""
                 if time in several and first.setdefault(time, readings) != readings and twice[index]:
-                    problem = f"two rows at {as_text(time)} with other readings"
+                    problem = f"two rows at {as_text(time)} with different observations"
                     raise SocialxError(where, problem, "remove one of them")
             kept = len(times) - int(twice.sum())
             if refused and refused[0] < written + kept:
@@ -156,10 +154,10 @@ def on_axis(
                 yield Block(final[written : written + kept], block.speeds[~twice] if twice.any() else block.speeds)
             row, written = row + len(times), written + kept
     if row < len(raw):
-        raise SocialxError(where, "it changed while it was read", AGAIN)
+        raise SocialxError(where, "the file changed while it was read", AGAIN)
     if again.any():
-        text = f"{counted(int(again.sum()), 'row stands', 'rows stand')} twice with the same readings"
-        note(Message(where, text, "read once"))
+        text = f"{counted(int(again.sum()), 'row repeats', 'rows repeat')} an earlier row and count once"
+        note(Message(where, text))
 
 
 def note_skipped(
@@ -229,9 +227,8 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise SettingsError(
-            Argument("timezone", name), "not in this machine's time zone data", "install the package tzdata"
-        ) from None
+        text = f"{Argument('timezone', name)} is missing from the time zone data of this machine"
+        raise SettingsError("", text, "install the package tzdata") from None
 
 
 def _offsets(wall: np.ndarray, zone: ZoneInfo, fold: int) -> np.ndarray:

@@ -273,7 +273,7 @@ def combine_blocks(
             yield replace(block, speeds=sensor_values[..., 0] if n_features == 1 else sensor_values)
     if below:
         text = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
-        note(Message(where, text, "no readings, left out of sums and means"))
+        note(Message(where, f"{text}, and left out of sums and means"))
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
@@ -283,7 +283,7 @@ def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
         complete = sensor_flows[np.isfinite(sensor_flows).all(axis=1) & (sensor_flows != 0).all(axis=1)]
         if len(complete) >= PROVED and (2 * complete == complete.sum(axis=1, keepdims=True)).all(axis=0).any():
             problem = f"one of the lanes {lanes.names[number]} of {lanes.ids[number]} is the sum of the others"
-            raise SocialxError(where, problem, "leave it out, so that nothing is counted twice")
+            raise SocialxError(where, problem, "leave the sum out, so that nothing is counted twice")
 
 
 def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:

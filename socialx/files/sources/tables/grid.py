@@ -84,8 +84,8 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
                 _refuse_two(table, other, seconds, numbers, stored, readings)
                 again += len(cells) - len(first)
         if again:
-            noun = "readings" if table.joined else "rows"
-            note(Message(table.sheets[0].path, f"{again:,} {noun} stand twice with the same reading", "read once"))
+            noun = "observations" if table.joined else "rows"
+            note(Message(table.sheets[0].path, f"{again:,} {noun} repeat an earlier one and count once"))
         shape = (len(moments), len(table.ids), features)
         grid, step = (
             values.reshape(shape[: 3 if features > 1 else 2]),
@@ -118,8 +118,8 @@ def _refuse_two(
     if (step := table.times.step) is not None:
         many = counted(int(other.sum()), "row comes", "rows come")
         problem = (
-            f"rounded to whole {step // 60} min, {many} to the time of another one, first of {vdid} at {when} {pair}"
+            f"{many} to the time of another row when rounded to {step // 60} min, first of {vdid} at {when} {pair}"
         )
         either = f"{Argument('resample', f'{2 * step // 60}min')} averages the rows of longer steps"
         raise SocialxError(table.sheets[0].path, problem, f"{either}, in place of {Argument('round_times', True)}")
-    raise SocialxError(table.sheets[0].path, f"two readings of {vdid} at {when} {pair}", "remove one of them")
+    raise SocialxError(table.sheets[0].path, f"{vdid} has two observations at {when} {pair}", "remove one of them")

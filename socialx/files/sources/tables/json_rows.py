@@ -44,7 +44,7 @@ def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_Pairs, parse_float=as_text, parse_int=as_text, parse_constant=str)
     except (ValueError, RecursionError):
-        problem = f"{row_name} is no object of JSON ({text[:40]!a})"
+        problem = f"{row_name} is not a JSON object ({text[:40]!a})"
         raise SocialxError(where, problem, "write one object in each line, or one array of objects") from None
 
 
@@ -70,11 +70,11 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
             lines = io.TextIOWrapper(stream, encoding, errors="replace")
             for number, line in enumerate(iter(lambda: lines.readline(LINE_BYTES), ""), 1):
                 if len(line) == LINE_BYTES:
-                    raise SocialxError(path, f"{LINE_BYTES >> 20} MiB without the end of line {number}", LINES)
+                    raise SocialxError(path, f"line {number} is longer than {LINE_BYTES >> 20} MiB", LINES)
                 if not line.isspace():
                     yield number, line.strip()
     except UNREADABLE as error:
-        raise SocialxError(path, f"cannot be read to its end ({error})", "make or download it again") from None
+        raise SocialxError(path, f"the file cannot be read to its end ({error})", "make or download it again") from None
 
 
 def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tuple[str, dict[str, str]], None, None]:
@@ -108,7 +108,7 @@ def _objects(
                 called = row_name or f"object {number}"
                 yield called, cells(called, pairs)
         except RecursionError:
-            raise SocialxError(path, "its JSON is nested too deep to be a table", LINES) from None
+            raise SocialxError(path, "the JSON is nested too deep for a table", LINES) from None
 
 
 def _values(path: Path, lines: Iterator[tuple[int, str]], decimal: str) -> Iterator[tuple[str, Any]]:
@@ -120,7 +120,7 @@ def _values(path: Path, lines: Iterator[tuple[int, str]], decimal: str) -> Itera
             pairs = _parse(path, row_name, text, decimal)
             if not isinstance(pairs, _Pairs):
                 raise SocialxError(
-                    path, f"{row_name} is no object of JSON ({text[:40]!a})", "write one object in each line"
+                    path, f"{row_name} is not a JSON object ({text[:40]!a})", "write one object in each line"
                 )
             yield row_name, pairs
         return
@@ -128,10 +128,10 @@ def _values(path: Path, lines: Iterator[tuple[int, str]], decimal: str) -> Itera
     for _, line in lines:
         text += f"\n{line}"
         if len(text) > WHOLE_BYTES:
-            raise SocialxError(path, f"more than {WHOLE_BYTES >> 20} MiB of JSON that is not in lines", LINES)
-    document = _parse(path, "it", text, decimal)
+            raise SocialxError(path, f"the text holds more than {WHOLE_BYTES >> 20} MiB of JSON in one document", LINES)
+    document = _parse(path, "the text", text, decimal)
     if not document:
-        raise SocialxError(path, f"its JSON is no array of objects ({text[:40]!a})", LINES)
+        raise SocialxError(path, f"the JSON is not an array of objects ({text[:40]!a})", LINES)
     yield "", document
 
 
@@ -152,7 +152,7 @@ def _station_rows(path: Path, document: Any) -> list[_Pairs]:
     """
     if not isinstance(document, _Pairs):
         if not _are_objects(document):
-            raise SocialxError(path, f"its JSON is no array of objects ({str(_as_dict(document))[:40]!a})", LINES)
+            raise SocialxError(path, f"the JSON is not an array of objects ({str(_as_dict(document))[:40]!a})", LINES)
         return list(document)
     inside = dict(document)
     tables = [value for value in inside.values() if value and _are_objects(value)]
@@ -164,7 +164,7 @@ def _station_rows(path: Path, document: Any) -> list[_Pairs]:
     for key, value in inside.items():
         station_rows = [value] if isinstance(value, _Pairs) else value
         if not _are_objects(station_rows):
-            problem = f"an object of {counted(len(inside), 'key')} that holds no table of objects ({key[:40]!a})"
+            problem = f"the object with {counted(len(inside), 'key')} holds no table of objects ({key[:40]!a})"
             raise SocialxError(path, problem, LINES)
         rows += [row if KEY in dict(row) else _Pairs([(KEY, key), *row]) for row in station_rows]
     return rows
@@ -187,7 +187,7 @@ def _rows(path: Path, document: object, above: dict[str, object]) -> Iterator[_P
     """Yield the rows in nested arrays and objects, each after the cells of the enclosing objects."""
     if not isinstance(document, _Pairs):
         if not isinstance(document, list):
-            raise SocialxError(path, f"its JSON is no array of objects ({str(document)[:40]!a})", LINES)
+            raise SocialxError(path, f"the JSON is not an array of objects ({str(document)[:40]!a})", LINES)
         for item in document:
             yield from _rows(path, item, above)
     elif _is_keyed(document):

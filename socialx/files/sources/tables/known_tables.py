@@ -152,7 +152,7 @@ class PublishedSheet(Sheet):
         self._check(piece, table.sensor, sensors, _rows_where(sensors, bool), "no id")
         if self.listed:
             listed = _rows_where(sensors, lambda vdid: match_key(vdid) in self.listed)
-            self._check(piece, table.sensor, sensors, listed, f"no sensor of {self.path.with_suffix(GEO).name}")
+            self._check(piece, table.sensor, sensors, listed, f"which {self.path.with_suffix(GEO).name} lacks")
             spelt = Texts.from_cells([self.listed[match_key(vdid)] for vdid in sensors.words])
             sensors = Texts(spelt.words, spelt.codes[sensors.codes])
         return replace(piece, texts=[times, sensors])
@@ -280,7 +280,7 @@ def _read(table: KnownTable, request: ConvertOptions) -> Contents:
     totals = _totals(sheets)
     if request.channel is None and table.instead and not totals[SPEED].sensors:
         request = replace(request, channel=table.instead)
-        notes += [f"{where}: no row has a speed: its {table.instead} is read"]
+        notes += [f"{where}: all speeds are missing, so the {table.instead} is read"]
     largest = totals["occupancy"].largest
     if no_share := "share" in table.readings.values() and largest > 1:
         sheets = [replace(s, units=tuple("" if unit == "share" else unit for unit in s.units)) for s in sheets]
@@ -290,11 +290,11 @@ def _read(table: KnownTable, request: ConvertOptions) -> Contents:
     if table.step_s and contents.times is not None:
         step = common_step(contents.times)
         if step not in (0, table.step_s):
-            raise SocialxError(where, f"its rows are {step // 60} min apart, not {table.step_s // 60}", table.advice)
+            raise SocialxError(where, f"the rows are {step // 60} min apart, not {table.step_s // 60}", table.advice)
     if no_share and "occupancy" in (contents.feature, *contents.others):
-        notes += [f"{where}: occupancies up to {largest:g}, which are no parts of 1: their unit is left open"]
+        notes += [f"{where}: occupancies reach {largest:g}, above 1, so their unit is left open"]
     if odd := [vdid for vdid in contents.ids or () if _storable(vdid) != vdid]:
-        notes += [f"{where}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _"]
+        notes += [f"{where}: {counted(len(odd), 'id has', 'ids have')} a space or / ({sample(odd)}), written as _"]
     contents = replace(contents, notes=(*notes, *contents.notes), stored=_storable)
     return _without_silent(replace(contents, timezone=table.zone or contents.timezone), totals, where, table.marked)
 
@@ -302,7 +302,9 @@ def _read(table: KnownTable, request: ConvertOptions) -> Contents:
 def refuse_zone(request: ConvertOptions, zone: str) -> None:
     """Raise where the user gives a zone other than the published zone."""
     if zone and request.timezone not in (None, zone):
-        raise SettingsError(Argument("timezone", request.timezone), f"its times are written in {zone}", "drop it")
+        raise SettingsError(
+            "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {zone}", "drop it"
+        )
 
 
 def _files(table: KnownTable, request: ConvertOptions) -> list[PublishedSheet]:
@@ -314,9 +316,9 @@ def _files(table: KnownTable, request: ConvertOptions) -> list[PublishedSheet]:
         rows = table.sheet(head)
         if rows is None and not (len(paths) > 1 and are_locations(path)):
             first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"
-            raise SocialxError(path, f"no rows of {table.name}, {first}", table.advice)
+            raise SocialxError(path, f"the file holds no rows of {table.name} ({first})", table.advice)
         if rows and sheets and rows.common != sheets[0].common:
-            alike = f"its {table.alike} is {rows.common}, and that of {sheets[0].path} is {sheets[0].common}"
+            alike = f"the {table.alike} is {rows.common}, but {sheets[0].common} in {sheets[0].path}"
             raise SocialxError(path, alike, f"convert the files of each {table.alike} alone")
         sheets += [rows] if rows else []
     return sheets
@@ -330,14 +332,14 @@ def _choose_city(sheets: Sequence[PublishedSheet], request: ConvertOptions) -> s
             for piece in pieces:
                 names.update(dict.fromkeys(piece.texts[0].words))
     if not (cities := [*names]):
-        raise SocialxError(request.data, "no row after line 1", "use a file with rows")
+        raise SocialxError(request.data, "the file ends after line 1", "use a file with rows")
     wanted, choose = request.city, Argument("city", cities[0])
     matches = [city for city in cities if wanted is None or city.lower() == wanted.lower()]
     listed = f"{len(cities)} cities ({sample(cities, FEW)})"
     if wanted is not None and not matches:
-        raise SettingsError(Argument("city", wanted), f"no city of {request.data}, which has {listed}", choose)
+        raise SettingsError("", f"{Argument('city', wanted)} is not in {request.data}, which has {listed}", choose)
     if len(matches) > 1:
-        raise SocialxError(request.data, f"it has the detectors of {listed}", f"choose one of them: {choose}")
+        raise SocialxError(request.data, f"the file has the detectors of {listed}", f"choose a city: {choose}")
     return matches[0]
 
 
@@ -358,14 +360,14 @@ def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where:
     if not sensors:
         others = [read_frames[feature] for feature, total in totals.items() if total.sensors and feature in read_frames]
         remedy = str(Argument("channel", others[0])) if others else "use a file with readings"
-        raise SocialxError(where, f"no reading of {names} of its {len(ids)} sensors", remedy)
+        raise SocialxError(where, f"all {len(ids)} sensors lack observations of {names}", remedy)
     notes = list(contents.notes)
     if count := sum(total.marked for total in read):
         every = sum(total.readings for total in read)
         notes.append(f"{where}: {count:,} of {every:,} readings ({count / every:.1%}) are {meaning}")
     if silent := [vdid for vdid in ids if vdid not in sensors]:
-        listed = f"{len(silent)} of {len(ids)} sensors have no reading of {names} ({sample(silent)})"
-        notes.append(f"{where}: {listed}: left out")
+        listed = f"{len(silent)} of {len(ids)} sensors lack observations of {names} and are left out"
+        notes.append(f"{where}: {listed} ({sample(silent)})")
     return _select_sensors(replace(contents, notes=tuple(notes)), [vdid for vdid in ids if vdid in sensors])
 
 
@@ -405,9 +407,9 @@ def _dyna_path(path: Path) -> Path:
     paths = sorted(path.glob(f"*{DYNA}")) if path.is_dir() else [path]
     if len(paths) > 1:
         names = sample([file.name for file in paths])
-        raise SocialxError(path, f"a folder with {len(paths)} files {DYNA} ({names})", "name one of them")
+        raise SocialxError(path, f"the folder holds {len(paths)} files {DYNA} ({names})", "name one of them")
     if not paths or paths[0].suffix not in (GEO, DYNA):
-        raise SocialxError(path, f"neither a file {GEO} or {DYNA} nor a folder with a file {DYNA}", LIBCITY)
+        raise SocialxError(path, f"the path is neither a file {GEO} or {DYNA} nor a folder with a file {DYNA}", LIBCITY)
     first_bytes(paths[0].with_suffix(GEO), LIBCITY)  # which is there
     return paths[0].with_suffix(DYNA)
 
@@ -433,10 +435,10 @@ def _read_geo(path: Path) -> dict[int | str, Location]:
                     f"coordinates {text[:40]!a}, not [longitude, latitude]": not within_degrees(latitude, longitude),
                 }
                 if problems := [problem for problem, is_wrong in wrong.items() if is_wrong]:
-                    raise SocialxError(path, f"{piece.row_name(row)} has the {problems[0]}", "correct it")
+                    raise SocialxError(path, f"{piece.row_name(row)} has the {problems[0]}", CORRECT)
                 sensors[match_key(vdid)] = Location(vdid, latitude, longitude, math.nan, math.nan, "")
     if not sensors:
-        raise SocialxError(path, "it has no sensors", LIBCITY)
+        raise SocialxError(path, "the file holds no sensors", LIBCITY)
     return sensors
 
 
@@ -455,8 +457,8 @@ def _read_libcity(table: KnownTable, request: ConvertOptions) -> Contents:
     notes += contents.notes
     present = {*(contents.ids or ())}
     if silent := [vdid for vdid in ids.values() if vdid not in present]:
-        listed = f"{len(silent)} of {len(ids)} sensors have no rows in {dyna.name} ({sample(silent)})"
-        notes += [f"{geo}: {listed}: they are left out"]
+        listed = f"{len(silent)} of {len(ids)} sensors lack rows in {dyna.name} and are left out"
+        notes += [f"{geo}: {listed} ({sample(silent)})"]
     placed = {key: location for key, location in locations.items() if on_earth(location.latitude, location.longitude)}
     contents = replace(_select_sensors(contents, [vdid for vdid in ids.values() if vdid in present]), paths=(geo, dyna))
     return replace(contents, locations=(placed or None) if request.meta_csv is None else None, notes=tuple(notes))

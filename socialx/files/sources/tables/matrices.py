@@ -43,19 +43,19 @@ def refuse_numbers(head: FileHead) -> None:
     if _could_be_ids(header, row):
         raise SocialxError(
             head.path,
-            "rows of numbers, and line 1 may be such a row or sensor ids",
+            "the file holds rows of numbers, and line 1 may be such a row or sensor ids",
             f"name the format {UNTIMED} if it holds ids, {MATRIX} if it is a row",
         )
     if len(header) == len(row) and not header[0] and _is_id(row[0]):
         raise SocialxError(
             head.path,
-            f"its first row begins with the number {row[0][:40]}, not with a time",
+            f"the first row begins with the number {row[0][:40]}, not with a time",
             "write a time there, YYYY-MM-DD HH:MM:SS, or leave out a column that only counts the rows",
         )
     if len(header) > 1 and _are_numbers(header, row) and _is_square(head, len(header)):
         raise SocialxError(
             head.path,
-            f"a square matrix, {len(header)} x {len(header)}, as of distances between sensors",
+            f"the file holds a square matrix, {len(header)} x {len(header)}, as of distances between sensors",
             f"name the format {MATRIX} if its rows are times",
         )
 
@@ -114,7 +114,7 @@ def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
     head, clock = request.head, Clock(request)
     header, row = two_lines(head)
     if not header:
-        raise SocialxError(head.path, "no text of numbers", "write a row per time and a column per sensor")
+        raise SocialxError(head.path, "the file holds no numbers", "write a row per time and a column per sensor")
     mark, columns = separator_of(head.lines[0][1]), tuple(range(len(header)))
     names = tuple(header) if has_ids else ("",) * len(header)
     if has_ids:
@@ -129,7 +129,7 @@ def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
         len(names),
         (Block(clock.seconds(len(piece.numbers)), piece.numbers) for piece in sheet.rows((), columns)),
         feature,
-        notes=(f"{head.path}: its rows have no times, so they are counted on from {request.first_time}",),
+        notes=(f"{head.path}: the rows lack times and are counted from {request.first_time}",),
         missing=0.0 if feature == SPEED else None,
     )
 

@@ -99,7 +99,7 @@ def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
     """Return the sheet of a CSV with the header of METR-LA and PEMS-BAY; raise SocialxError for another header."""
     names, _ = two_lines(head)
     if not names or names[0]:
-        problem = f"line 1 has a header that begins {','.join(names)[:40]!a}" if names else "no CSV text"
+        problem = f"line 1 has a header that begins {','.join(names)[:40]!a}" if names else "the file is not a CSV text"
         raise SocialxError(head.path, problem, "use the CSV as published: an empty header cell, then sensor ids")
     refuse_numbers(head)
     check_ids(head.path, tuple(names[1:]), integers=True)
@@ -172,9 +172,9 @@ def _omission_notes(sheets: list[Sheet]) -> list[str]:
 def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Message]:
     """Return a note that explains how the times are read, where they are converted."""
     if ends := [first.names[column] for column in first.times if ENDS.fullmatch(first.names[column])]:
-        return [Message(request.data, f"times are those of {ends[0]!r}, the ends of intervals, as they stand there")]
+        return [Message(request.data, f"times are those of {ends[0]!r}, the ends of intervals")]
     if first.day:
-        return [Message(request.data, f"its times of day are of the date in the name of the file ({first.day})")]
+        return [Message(request.data, f"the times of day are of the date in the name of the file ({first.day})")]
     if not table.told and table.times.form in COPIED:
         return []
     if table.times.start is not None:
@@ -204,20 +204,20 @@ def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[P
         else:
             sheets += file_sheets or _refuse(head, request)
     if not sheets:
-        raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
+        raise SocialxError(request.data, "the folder is empty", "name a folder of tables, or a file")
     first = sheets[0]
     wide = not any(sheet.sensors or sheet.one for sheet in sheets)
     columns = {"time_column": request.time_column, "sensor_column": request.sensor_column, "drop": request.drop}
     for argument, name in ((argument, name) for argument, names in columns.items() for name in names):
         if name not in {*first.names, *map(without_unit, first.names)}:
             names = sample([header for header in first.names if header], 12)
-            raise SettingsError(Argument(argument, name), f"no column of {first.where} ({names})", "name one of them")
+            raise SettingsError("", f"{Argument(argument, name)} is no column of {first.where}", f"choose of {names}")
     for sheet in sheets:
         if sheet.unclear:
             raise SocialxError(sheet.where, *sheet.unclear)
         if other := sorted(set(sheet.names) ^ set(first.names)) if not wide else []:
-            differ = f"other columns than {first.where} ({sample(other)})"
-            raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
+            differ = f"the columns differ from {first.where} ({sample(other)})"
+            raise SocialxError(sheet.where, differ, "convert the table alone, or give all tables the same columns")
     return [replace(sheet, signs=first.signs) if sheet.decimal == first.decimal else sheet for sheet in sheets], aside
 
 
@@ -250,7 +250,7 @@ def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
         refuse_bytes(head)
     if request.time_column:
         argument = Argument("time_column", request.time_column[0])
-        raise SettingsError(argument, f"no column of times of {head.path}", "name one")
+        raise SettingsError("", f"{argument} names no column of times in {head.path}", "name one")
     refuse_numbers(head)
     refuse_table(head)
 
@@ -271,7 +271,7 @@ def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict
     whole = request.channel is None or request.channel in sheet.names
     asked = [request.channel] if whole else request.channels
     if len(asked) > 1 and request.quantity:
-        raise SettingsError(Argument("quantity"), f"{request.channel} are several quantities", "drop it")
+        raise SettingsError("", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it")
     columns: dict[str, int | None] = {}
     notes: list[str] = []
     for channel in asked:
@@ -280,11 +280,11 @@ def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict
         if quantity is None and len(asked) == 1:
             quantity, notes = _column_feature(sheets, column, request)
         if request.known or request.channel is None:
-            _refuse_other_quantity(sheet, request, quantity, f"its column {sheet.names[column]} is")
+            _refuse_other_quantity(sheet, request, quantity, f"column {sheet.names[column]} is")
         feature = request.quantity or quantity
         if feature is None or feature in columns:
-            problem = f"{channel} is {'no quantity' if feature is None else f'a second column of {feature}'}"
-            raise SettingsError(Argument("channel", request.channel), problem, f"choose of {', '.join(QUANTITIES)}")
+            problem = f"{channel} is {'an unknown quantity' if feature is None else f'a second column of {feature}'}"
+            raise SettingsError(sheet.where, problem, f"choose of {', '.join(QUANTITIES)}")
         columns[feature] = column
     return columns, notes
 
@@ -293,15 +293,15 @@ def _wide_feature(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[st
     """Return the feature of tables with a column per sensor, and a note where the file name tells the feature."""
     path = sheets[0].path
     if request.channel is not None and "," in request.channel:
-        per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
+        per_sensor = f"the table has a column per sensor, not one for each of {request.channel}"
         raise SocialxError(path, per_sensor, "write a row per time and sensor, with a column for each")
     if request.channel is not None:
-        raise SettingsError(Argument("channel"), f"{path} has a column per sensor", "drop it")
+        raise SettingsError("", f"{Argument('channel')} is for other tables: {path} has a column per sensor", "drop it")
     for sheet in sheets:
-        _refuse_other_quantity(sheet, request, sheet.common_quantity(), "its columns are")
+        _refuse_other_quantity(sheet, request, sheet.common_quantity(), "the columns are")
     if quantity := request.quantity or sheets[0].common_quantity():
         return {quantity: None}, []
-    by_file, notes = _file_quantity(sheets, "its readings")
+    by_file, notes = _file_quantity(sheets, "the table")
     if by_file is None and not request.known:
         _refuse_shares(sheets)
     return {by_file or SPEED: None}, notes
@@ -311,7 +311,7 @@ def _refuse_shares(sheets: list[Sheet]) -> None:
     """Raise where all observations are fractions and the quantity is unstated."""
     if all(sheet.shares for sheet in sheets):
         remedy = f"say what they are: {Argument('quantity', 'occupancy')}, or {Argument('quantity', 'speed')}"
-        raise SocialxError(sheets[0].path, "no reading of its first rows is above 1, so they are hardly speeds", remedy)
+        raise SocialxError(sheets[0].path, "all values in the first rows are at most 1, so hardly speeds", remedy)
 
 
 def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -> tuple[str | None, list[str]]:
@@ -322,9 +322,9 @@ def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -
         return None, []
     if not READING.fullmatch(without_unit(name)):
         choices = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
-        problem = f"the name of its column {name!r} says no quantity"
+        problem = f"the name of column {name!r} says no quantity"
         if sheet.melt and column in sheet.melt.values:
-            problem = "nothing in it says what its readings are"
+            problem = "the table does not say what it measures"
         raise SocialxError(sheet.where, problem, f"say it: {choices}")
     by_file, notes = _file_quantity(sheets, name) if sheet.one or sheet.melt else (None, [])
     if by_file is None and not request.known:
@@ -343,7 +343,8 @@ def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str 
         differ = f"{where} {quantity}, and the file holds {request.quantity}"
         raise SocialxError(sheet.where, differ, "append a table of the same quantity")
     asked = next(name for name, feature in QUANTITIES.items() if feature == request.quantity)
-    raise SettingsError(Argument("quantity", asked), f"{sheet.where}: {where} {quantity} by name or unit", "drop it")
+    text = f"{Argument('quantity', asked)} contradicts {sheet.where}: {where} {quantity} by name or unit"
+    raise SettingsError("", text, f"drop {Argument('quantity')}")
 
 
 def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[str]]:
@@ -355,7 +356,7 @@ def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[
         paths[column_quantity(stem) or column_quantity(folder)] = sheet.path
     if len(paths) > 1:
         listed = ", ".join(f"{path} of {quantity or 'no quantity'}" for quantity, path in paths.items())
-        raise SocialxError(sheets[0].where, f"files of several quantities ({listed})", "convert those of each alone")
+        raise SocialxError(sheets[0].where, f"files hold several quantities ({listed})", "convert those of each alone")
     [quantity] = paths
     notes = [f"{sheets[0].path}: {subject}: {quantity}, as the name of the file says"] if quantity else []
     return quantity, notes
@@ -374,11 +375,11 @@ def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
     if len(columns) == 1:
         return columns[0]
     if asked is None or columns:
-        several = f"several columns of {wanted if asked else 'readings'} ({', '.join(names)})"
+        several = f"the table has several columns of {wanted if asked else 'readings'} ({', '.join(names)})"
         likely = next((sheet.names[column] for column in sheet.values if sheet.quantity(column)), names[0])
         raise SocialxError(sheet.path, several, f"{Argument('channel', likely)} chooses one")
-    listed = f"for example {Argument('channel', names[0])}, of {', '.join(names)}"
-    raise SettingsError(Argument("channel", asked), "no column of readings", listed)
+    listed = f"choose for example {Argument('channel', names[0])}, of {', '.join(names)}"
+    raise SettingsError("", f"{Argument('channel', asked)} names no column of observations", listed)
 
 
 def _units(sheets: list[Sheet], features: dict[str, int | None], request: ConvertOptions) -> dict[str, str | None]:
@@ -413,12 +414,12 @@ def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: st
                 stated.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
     if len(stated) > 1:
         listed = ", ".join(f"{column} in {unit}" for (_, unit), column in stated.items())
-        raise SocialxError(first.where, f"columns in several units ({listed})", "write all in one unit")
+        raise SocialxError(first.where, f"the columns have several units ({listed})", "write all in one unit")
     for (quantity, unit), named in stated.items():
         if quantity != feature:
-            raise SettingsError(Argument("quantity", feature), f"{named} is in {unit}", "drop it")
+            raise SettingsError("", f"{Argument('quantity', feature)} contradicts {named} in {unit}", "drop it")
         if asked and (parse_unit(asked) or ("", asked))[1] != unit:
-            raise SettingsError(Argument("units", asked), f"{named} is in {unit}", "drop it")
+            raise SettingsError("", f"{Argument('units', asked)} contradicts {named} in {unit}", "drop it")
         return unit
     return None
 

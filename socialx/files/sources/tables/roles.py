@@ -142,7 +142,7 @@ def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
     if unclear:
         return replace(roles, values=tuple(values or rest), unclear=unclear)
     if sensors and values and table.is_dated() and (part := part_of_day(table.names, values)):
-        roles = replace(roles, unclear=(f"columns {part[0]!r} to {part[-1]!r}, which are no whole day", AS_CLOCKS))
+        roles = replace(roles, unclear=(f"columns {part[0]!r} to {part[-1]!r} make no whole day", AS_CLOCKS))
     if sensors and values:
         values = table.read(values)
         melt = lanes_behind(table.names, values) if lanes is None else None
@@ -193,14 +193,14 @@ def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
         return None
     if twice := [name for name in hours_twice(table.names, melt) if name not in table.request.drop]:
         drops = " ".join(str(Argument("drop", name)) for name in twice)
-        unclear = f"columns of an hour that comes twice ({sample(twice)})", f"{drops} leaves the second one out"
+        unclear = f"columns hold an hour that comes twice ({sample(twice)})", f"{drops} leaves the second one out"
     elif not sensors and not unclear and (table.repeats() or not say_times(table.names, melt)):
-        problem = "a row for each sensor and day, with a column for each time of day"
+        problem = "the table has a row for each sensor and day, with a column for each time of day"
         name = table.names[table.rest[0]] if table.rest else "NAME"
         unclear = problem, f"say which columns name the sensor: {Argument('sensor_column', name)}"
         if not table.repeats() and not table.rest:
             begin, end = (table.names[melt.groups[index][0]] for index in (0, -1))
-            problem = f"a row for each day, with columns {begin!r} to {end!r}, which may be times of day or sensors"
+            problem = f"columns {begin!r} to {end!r}, with a row for each day, may be times of day or sensors"
             unclear = problem, AS_CLOCKS
     times = (table.times[0], melt.label)
     one = not sensors and lanes is None
@@ -305,7 +305,7 @@ class _SampledTable:
         if sure or unclear:
             return None
         date, name = self._names(self.times)
-        problem = f"its column {name!r} holds whole numbers to 24, which may be hours or sensors"
+        problem = f"column {name!r} holds whole numbers to 24, which may be hours or sensors"
         hours = f"{Argument('time_column', date)} {Argument('time_column', name)}"
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
@@ -324,12 +324,12 @@ class _SampledTable:
         last = self.times[-1]
         if len(self.times) > 1 and self.holds_integers(last) and max(self.numbers(last)) >= MOST_HOURS:
             name = self.names[last]
-            return f"its column {name!r} has numbers to {max(self.numbers(last))}, no hours", self._as_times(name)
+            return f"column {name!r} has numbers to {max(self.numbers(last))}, not hours", self._as_times(name)
         asked = {*self.request.sensor_column, *self.request.time_column, *self.request.channels}
         for column in self.rest:
             if self.names[column] not in asked and self.counts_times(column) and self.values(column) in TIMES_OF_DAY:
                 name = self.names[column]
-                problem = f"its column {name!r} counts {self.values(column)} numbers on each date"
+                problem = f"column {name!r} counts {self.values(column)} numbers on each date"
                 return problem, self._times_or_sensors(name)
         return None
 
@@ -338,7 +338,7 @@ class _SampledTable:
         for column in self.texts:
             units = {cells[column] for cells in self.rows}
             if len(units) > 1 and all(map(parse_unit, units)):
-                problem = f"its column {self.names[column]!r} names several units ({sample(sorted(units))})"
+                problem = f"column {self.names[column]!r} names several units ({sample(sorted(units))})"
                 return problem, "write all readings in one unit, without this column"
         return None
 
@@ -441,9 +441,9 @@ class _SampledTable:
         others = [at for at in candidates if self.values(first, at) > max(self.values(first), self.values(at))]
         if others:
             either = " or ".join(str(Argument("sensor_column", self.names[column])) for column in (first, *others[:2]))
-            return (), (f"several columns that may name the sensors ({sample(self._names(candidates))})", either)
+            return (), (f"several columns may name the sensors ({sample(self._names(candidates))})", either)
         if PART_OF_DAY.fullmatch(name := self.names[first]):
-            return (), (f"its column {name!r} may be a part of the times", self._times_or_sensors(name))
+            return (), (f"column {name!r} may be a part of the times", self._times_or_sensors(name))
         return (first,), None
 
     def _sensor_named(self, free: list[int]) -> tuple[list[int], bool]:
@@ -483,7 +483,7 @@ class _SampledTable:
                 and column not in (*sensors, *lanes)
                 and len({*self.cells(*sensors, *lanes, column)}) == len(self.rows)
             ):
-                problem = f"rows of one time and {first} that {self.names[column]!r} tells apart"
+                problem = f"column {self.names[column]!r} tells rows of one time and {first} apart"
                 return problem, self._key_remedy((*sensors, column))
         return None
 
@@ -492,7 +492,7 @@ class _SampledTable:
         for pair in combinations(words, 2):
             if self.name_sensors(*pair):
                 one, other = self._names(pair)
-                return f"rows that {one!r} and {other!r} tell apart, and neither of them alone", self._key_remedy(pair)
+                return f"only {one!r} and {other!r} together tell the rows apart", self._key_remedy(pair)
         return None
 
     def _key_remedy(self, columns: tuple[int, ...]) -> str:
@@ -544,14 +544,14 @@ class _SampledTable:
         if len({*statistics.values()}) > 1:
             first = next(iter(statistics.values()))
             drops = " ".join(str(Argument("drop", name)) for name, kind in statistics.items() if kind != first)
-            return f"columns of several statistics ({sample(list(statistics))})", f"{drops} reads the {first} alone"
+            return f"columns hold several statistics ({sample(list(statistics))})", f"{drops} reads the {first} alone"
         hinted = {column_quantity(BEHIND.sub("", without_unit(name))) for name in names} - {None}
         letters = {match[1].lower() for match in map(LETTER.fullmatch, names) if match}
         if len({*stated}) < 2 and len(hinted) < 2 and len(letters) < 2:
             return None if any(map(column_quantity, names)) else self._other_scale(values)
         odd = next((name for name, quantity in zip(names, stated, strict=True) if quantity), names[-1])
         other = next((name for name, quantity in zip(names, stated, strict=True) if not quantity), None)
-        problem = f"columns that are not all of one quantity ({sample(names, 6)})"
+        problem = f"the columns are not all of one quantity ({sample(names, 6)})"
         named = f"{Argument('sensor_column', other)} if that names the sensor of each row" if other else ASK
         return (
             problem,
@@ -570,7 +570,7 @@ class _SampledTable:
             is_integer = self.rows[0][column].isdigit()
             if is_integer and len({*numbers}) == 1 and numbers[0] >= LONG_ID:
                 name = self.names[column]
-                problem = f"its column {name!r} is {self.rows[0][column]} in every row, no reading"
+                problem = f"column {name!r} is {self.rows[0][column]} in every row"
                 return problem, f"{Argument('sensor_column', name)} if it names the sensor, or {Argument('drop', name)}"
         stems = {BEHIND.sub("", self.names[column]) for column in values}
         large = max(medians, key=lambda column: medians[column])
@@ -578,7 +578,7 @@ class _SampledTable:
         if len(stems) <= len(values) / 2 or self.request.quantity or medians[large] <= SCALES * medians[small]:
             return None
         one, other = self.names[large], self.names[small]
-        problem = f"columns of different scales ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
+        problem = f"columns differ in scale ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
         either = f"{Argument('quantity', 'speed')} or {Argument('quantity', 'flow')} if each column is a sensor"
         middle = float(np.median([median for median in medians.values() if median]))
         far = [one if medians[large] * medians[small] > middle**2 else other]  # from the others
@@ -602,6 +602,6 @@ class _SampledTable:
             first = next(cells[column] for cells in self.rows if cells[column] not in NO_READING)
             if is_footer(first):
                 name = self.names[column] or f"column {column + 1}"
-                problem = f"its column {name!r} holds words such as {first[:40]!a}"
+                problem = f"column {name!r} holds words such as {first[:40]!a}"
                 return problem, f"{Argument('sensor_column', name)} if they name sensors, or {Argument('drop', name)}"
         return None

@@ -386,7 +386,7 @@ def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) ->
         raise SocialxError(where, f"line 1 has sensor ids like {sample(wrong)}", "name each column, or remove it")
     if twice := repeated(ids):
         copy = next(iter(copies(twice)), None)
-        either = f"leave one out with {Argument('drop', copy)}, or rename it if it is a sensor of its own"
+        either = f"leave one out with {Argument('drop', copy)}, or rename it if it is another sensor"
         helps = "remove the repeated ones" if copy is None else either
         raise SocialxError(where, f"line 1 names sensors more than once ({sample(twice)})", helps)
 
@@ -408,7 +408,7 @@ def read_frames(head: FileHead) -> dict[str, pd.DataFrame]:
     except SocialxError:
         raise
     except Exception as error:  # noqa: BLE001  of pyarrow, which has many kinds
-        problem = f"no {head.kind} file that can be read ({' '.join(str(error).split())[:120]})"
+        problem = f"the {head.kind} file cannot be read ({' '.join(str(error).split())[:120]})"
         raise SocialxError(head.path, problem, "write it again") from None
     names = "sensor" if pd.api.types.is_string_dtype(frame.index.dtype) else "time"
     if frame.index.name is not None or names == "sensor" or isinstance(frame.index, pd.DatetimeIndex):
@@ -444,16 +444,15 @@ def _check_columns(path: Path) -> list[str]:
         )
         flat = len(odd) > 1 and all(is_struct(kinds[name]) for name in odd)
         helps = f", as python -c {shlex.quote(code)} does" if flat else ", or leave such columns out"
-        problem = f"columns that hold more than a number, a text or a time in a cell ({listed})"
+        problem = f"some columns hold more than a number, a text or a time in a cell ({listed})"
         raise SocialxError(path, problem, f"write a row per time, sensor and reading{helps}")
     need, free = CELL_BYTES * cells, free_memory()
     if need > PARQUET_BYTES and cells > CELLS_OF_BYTE * path.stat().st_size:
-        raise SocialxError(
-            path, f"{cells:,} cells in {path.stat().st_size:,} bytes, too many to be readings", "save it as CSV"
-        )
+        problem = f"the file has {cells:,} cells in {path.stat().st_size:,} bytes, too many for observations"
+        raise SocialxError(path, problem, "save the table as CSV")
     if need > PARQUET_BYTES and free is not None and need > free / 2:
-        problem = f"{cells:,} cells, about {need / 2**30:.1f} GiB, more than half of the free memory"
-        raise SocialxError(path, problem, "save it as CSV, which is read piece by piece")
+        problem = f"the {cells:,} cells need about {need / 2**30:.1f} GiB, more than half of the free memory"
+        raise SocialxError(path, problem, "save the table as CSV, which is read piece by piece")
     return lists
 
 

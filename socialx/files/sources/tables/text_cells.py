@@ -87,7 +87,7 @@ class NumberFormat:
         never = self.large and (self.speeds or (self.speeds is None and not self.whole))  # thousands
         if self.grouped and not self.decimals and not never:
             beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
-            problem = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
+            problem = f"numbers like {self.grouped}{beside} may have thousands or decimals behind the sign"
             raise SocialxError(where, problem, _choices(self.grouped))
 
 
@@ -426,7 +426,7 @@ def is_footer(cell: str) -> bool:
 
 def note_footer(where: object, rows: list[str]) -> None:
     """Note the rows below a table."""
-    note(Message(where, f"left out below the table: {sample([shortened(row, 40) for row in rows if row])}"))
+    note(Message(where, f"rows below the table are left out: {sample([shortened(row, 40) for row in rows if row])}"))
 
 
 def pieces(
@@ -445,13 +445,13 @@ def pieces(
                 if len(rest) == LINE_BYTES or blank > BLANK_BYTES:
                     defect = "blank lines" if blank else "without the end of a line"
                     size = (BLANK_BYTES if blank else LINE_BYTES) >> 20
-                    raise SocialxError(path, f"{size} MiB {defect} after line {line}", "correct it, or make it again")
+                    raise SocialxError(path, f"{size} MiB {defect} follow line {line}", "make the file again")
                 if not blank:
                     yield line, piece.removeprefix(MARK) if line == 1 else piece
                 line += piece.count(b"\n")
                 bar.advance(len(piece))
     except UNREADABLE as error:
-        raise SocialxError(path, f"cannot be read to its end ({error})", "make or download it again") from None
+        raise SocialxError(path, f"the file cannot be read to its end ({error})", "make or download it again") from None
 
 
 def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") -> Iterator[tuple[str, list[str]]]:
@@ -462,11 +462,11 @@ def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") 
         for cells in reader:
             row_name = f"line {line + reader.line_num - 1}"
             if cells and len(cells) != width:
-                raise SocialxError(path, f"{row_name} has {len(cells)} cells, not {width}", "correct it")
+                raise SocialxError(path, f"{row_name} has {len(cells)} cells, not {width}", "correct the line")
             if cells:
                 yield row_name, [cell.strip() for cell in cells]
     except csv.Error as error:
-        raise SocialxError(path, f"line {line + reader.line_num - 1}: {error}", "correct it") from None
+        raise SocialxError(path, f"line {line + reader.line_num - 1}: {error}", "correct the line") from None
 
 
 def refuse_cell(where: object, row_name: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:

@@ -174,7 +174,7 @@ def time_columns(
     ways = _guess(names, columns, rows) or _guess(names, columns, rows, mostly=True)
     if len(ways) > 1:
         called = [" ".join(str(Argument("time_column", names[column])) for column in way) for way in ways[:2]]
-        problem = f"several columns of times ({sample([names[way[0]] for way in ways])})"
+        problem = f"the table has several columns of times ({sample([names[way[0]] for way in ways])})"
         unclear = problem, f"say which: {' or '.join(called)}"
     return (ways[0] if ways else ()), unclear
 
@@ -209,7 +209,7 @@ def _stated_time_columns(
         return next(iter(pairs), None), None
     called = [[names[column] for column in pair] for pair in pairs[:2]]
     either = " or ".join(" ".join(str(Argument("time_column", name)) for name in pair) for pair in called)
-    return pairs[0], (f"several pairs of columns that are written as {request.time_format}", either)
+    return pairs[0], (f"several pairs of columns are written as {request.time_format}", either)
 
 
 def _guess(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:

@@ -113,9 +113,7 @@ def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet],
 def _refuse_positions(sheet: Sheet) -> None:
     """Raise for a table with a column of locations among a column per sensor."""
     if at := next((name for name in sheet.ids() if name.lower() in LATITUDE), None):
-        raise SocialxError(
-            sheet.where, f"its column {at} is that of positions", f"leave it out: {Argument('drop', at)}"
-        )
+        raise SocialxError(sheet.where, f"column {at} holds locations", f"leave the column out: {Argument('drop', at)}")
 
 
 def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
@@ -127,15 +125,14 @@ def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
         return [Times.from_format(form)]
     if request.first_time is not None:
         if not NUMBER.fullmatch(first.first):
-            raise SettingsError(
-                Argument("first_time", request.first_time), f"{first.where} has dates ({first.first})", "drop it"
-            )
+            text = f"{Argument('first_time', request.first_time)} is for rows without dates, as of {first.first}"
+            raise SettingsError(first.where, text, f"drop {Argument('first_time')}")
         return [Times(None, zoned=False, start=start_seconds(request))]
     ways = candidates(first.first or "2012-03-01 00:00:00")
     refuse_undated(first.where, [first.first])
     if not ways:
         remedy = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
-        raise SocialxError(first.where, f"its first time is {first.first[:40]!a}, of no known form", remedy)
+        raise SocialxError(first.where, f"the first time {first.first[:40]!a} has an unknown form", remedy)
     return ways
 
 
@@ -220,7 +217,7 @@ def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
                     parts[way].append(seconds)
         for way in scan.moments:
             if not parts[way]:
-                raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
+                raise SocialxError(sheet.path, "the file ends after line 1", "use a file with rows")
             seconds = np.concatenate(parts[way])  # a time may go on in the next piece
             scan.moments[way].append(_run_starts(seconds) if sheet.sensors else seconds)
     _refuse_names(sheets[0], scan)
@@ -237,17 +234,17 @@ def _refuse_names(first: Sheet, scan: TimeScan) -> None:
     part = 0 if first.lanes is None else 2
     totals = [name for name in scan.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[part])]
     if totals and first.lanes is None and len(scan.sensors) > 1:
-        problem = f"rows of {sample(totals)} beside those of {len(scan.sensors) - len(totals)} sensors"
+        problem = f"rows of {sample(totals)} stand beside those of {len(scan.sensors) - len(totals)} sensors"
         raise SocialxError(first.path, problem, "remove them, or give a sensor of this name another one")
     if totals and first.lanes is not None:
-        problem = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])}, which are no lane"
+        problem = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])} are of no single lane"
         raise SocialxError(first.path, problem, f"remove them, or all others and the column {first.names[first.lanes]}")
     if odd := next((name for name in scan.sensors if not name.partition(BETWEEN)[2].isprintable()), None):
         sensor, _, lane = odd.partition(BETWEEN)
-        raise SocialxError(first.path, f"the lane {lane[:40]!a} of {sensor[:40]!a} is no plain text", "correct it")
+        raise SocialxError(first.path, f"the lane {lane[:40]!a} of {sensor[:40]!a} is not plain text", "correct it")
     if any(name.partition(BETWEEN)[0] == "" for name in scan.sensors):
         named = first.names[first.sensors[0]] or f"column {first.sensors[0] + 1}"
-        raise SocialxError(first.path, f"rows without a sensor in {named!r}", "remove them")
+        raise SocialxError(first.path, f"some rows have no sensor in {named!r}", "remove them")
 
 
 def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: ConvertOptions) -> None:
@@ -258,7 +255,7 @@ def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: Convert
     if share < SCATTERED or (len(scan.sensors) > count and share < COVERED):
         name = " and ".join(first.names[column] for column in first.sensors)
         pairs = f"{len(scan.sensors):,} sensors at {count:,} times"
-        problem = f"its column {name!r} would name {pairs}, and {share:.1%} of these pairs have a row"
+        problem = f"column {name!r} would name {pairs}, and {share:.1%} of these pairs have a row"
         taken = {*first.times, *first.key_columns, *first.values}
         others = [name for column, name in enumerate(first.names) if name and column not in taken]
         anyway = " ".join(str(Argument("sensor_column", first.names[column])) for column in first.sensors)
@@ -279,7 +276,7 @@ def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
         steady = [way for way in increasing if all(len({*part[part != 0].tolist()}) == 1 for part in steps[way])]
         good = steady if len(steady) == 1 else increasing if len(increasing) == 1 else good
     if len(good) > 1:
-        problem = f"times like {sheet.first!r}, which may be day/month or month/day"
+        problem = f"times like {sheet.first!r} may be day/month or month/day"
         named = "".join(f"{Argument('time_column', sheet.names[at])} " for at in sheet.times if len(sheet.times) > 1)
         either = " or ".join(f"{named}{Argument('time_format', way.form)}" for way in good)
         raise SocialxError(sheet.path, problem, f"say which: {either}")
@@ -292,7 +289,7 @@ def row_times(sheet: Sheet, piece: Piece) -> Texts:
     for column, texts in zip(sheet.times, columns, strict=True):
         if (row := texts.first("")) is not None:
             missing = f"{piece.row_name(row)} has no {sheet.names[column] or 'time'!r}"
-            raise SocialxError(sheet.where, missing, "correct it")
+            raise SocialxError(sheet.where, missing, "fill the cell")
     texts = Texts.join_columns(columns, join_time)
     return Texts([f"{sheet.day} {word}" for word in texts.words], texts.codes) if sheet.day else texts
 
@@ -311,14 +308,14 @@ def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) ->
         like = f"its first one, {sheet.first!r}" if sheet.first else PLAIN
         problem = f"{piece.row_name(row)} has the time {texts.words[texts.codes[row]][:40]!a}, not written like {like}"
         example = Argument("time_format", "%d/%m/%Y %H:%M")
-        raise SocialxError(sheet.where, problem, f"correct it, or say how all are written: {example}")
+        raise SocialxError(sheet.where, problem, f"correct the time, or say how all are written: {example}")
 
 
 def refuse_repeated_times(table: Table) -> None:
     """Raise for a table with a column per sensor in which most times repeat."""
     first, times = table.sheets[0], len(np.unique(table.moments))
     if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # but for those as published
-        problem = f"{len(table.moments):,} rows of {times:,} times, as of a table with a row per reading"
+        problem = f"{len(table.moments):,} rows hold {times:,} times, as of a table with a row per observation"
         others = [str(Argument("sensor_column", name)) for name in first.dropped if not CALENDAR.fullmatch(name)]
         remedy = f"say which column names the sensor: {' or '.join(others[:2])}"
         wholly = "write the whole time into one column, or add a column that names the sensor"
