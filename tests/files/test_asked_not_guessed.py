@@ -280,7 +280,9 @@ def test_rows_of_all_sensors_are_no_sensor(tmp_path: Path, name: str, place: str
     frame = network(90)
     rows = frame.assign(**{name: frame.sum(axis=1)}).reset_index().melt("time", var_name=place, value_name="flow")
     rows.to_csv(tmp_path / "a.csv", index=False)
-    refusal(lambda: converted(tmp_path / "a.csv", "flow"), f"rows of {name} beside those of 4 sensors: remove them")
+    refusal(
+        lambda: converted(tmp_path / "a.csv", "flow"), f"rows of {name} stand beside those of 4 sensors: remove them"
+    )
     rows[rows[place] != name].to_csv(tmp_path / "a.csv", index=False)
     same(converted(tmp_path / "a.csv", "flow"), frame)
 
@@ -291,7 +293,7 @@ def test_a_statistic_beside_its_column_is_asked(tmp_path: Path, word: str) -> No
     frame.assign(**{word.format("A7"): 5.5}).to_csv(tmp_path / "a.csv")
     refusal(
         lambda: converted(tmp_path / "a.csv"),
-        "columns of several statistics",
+        "columns hold several statistics",
         f"--drop {shlex.quote(word.format('A7'))}",
     )
 

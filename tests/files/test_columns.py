@@ -93,7 +93,7 @@ def test_columns_of_flows_are_flows(tmp_path: Path) -> None:
     path = written(frame.rename(columns=lambda name: f"{name} (veh/h)").to_csv(), tmp_path)
     frames.same(frames.converted(path, "flow"), frame)
     assert open_store(tmp_path / "out.h5", "flow").unit == "veh/h"
-    refusal(lambda: frames.converted(path, quantity="speed"), "its columns are flow", "drop it")
+    refusal(lambda: frames.converted(path, quantity="speed"), "the columns are flow", "drop quantity")
 
 
 def test_the_unit_of_a_quantity_in_a_row_per_reading(tmp_path: Path) -> None:

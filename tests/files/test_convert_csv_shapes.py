@@ -128,7 +128,7 @@ def test_t_gcn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> No
     assert not FORMATS["t-gcn"].has_clock
     contents = read("t-gcn", path, start=START, step_s=300)
     assert (contents.ids, contents.sensors, contents.feature, contents.units) == (IDS, 3, "avg_speed", None)
-    assert contents.notes == (f"{path}: its rows have no times, so they are counted on from {START}",)
+    assert contents.notes == (f"{path}: the rows lack times and are counted from {START}",)
     times, read_speeds = joined(contents)
     assert times == timestamps(300)
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()

@@ -192,8 +192,8 @@ TURNED_HEADER = ",2024-01-01 00:00,2024-01-01 00:05\n"
         ("2024-01-01 00:00,2024-01-01 00:05\n1,2\n", "names no sensors and times"),
         (TURNED_HEADER + "S1,1,x\n", "line 2, column '2024-01-01 00:05' is 'x', not a number"),
         (TURNED_HEADER + "S1,1,2\nS2,1\n", "line 3 has 2 cells, not 3"),
-        (TURNED_HEADER + "S1,1,2\nS1,3,2\n", "two readings of S1 at 2024-01-01 00:00:00"),
-        (TURNED_HEADER + ",1,2\n", "rows without a sensor in 'column 1'"),
+        (TURNED_HEADER + "S1,1,2\nS1,3,2\n", "S1 has two observations at 2024-01-01 00:00:00"),
+        (TURNED_HEADER + ",1,2\n", "some rows have no sensor in 'column 1'"),
         (TURNED_HEADER, "no row after the header"),
         (f"{'x' * 200_000}\nS1,1,2\n", "names no sensors and times"),
         (f"{TURNED_HEADER}S1,1,{'9' * 200}\n", "row 2 of sensor S1 is infinite"),
@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "times of two kinds": (WRITTEN.replace("2024-01-28 20:00:00", "28.01.2024 20:00"), "not written like its first"),
     "a reading twice": (
         pd.concat([ROWS, ROWS.iloc[7:8].assign(speed=1.5)]).to_csv(index=False),
-        "two readings of",
+        "has two observations at",
     ),
     "a column twice": (WRITTEN.replace("S1;S2", "S1;S1"), "names sensors more than once"),
     "no time": (WRITTEN.replace("2024-01-28 20:00:00", ""), "line 242 has no 'time'"),
@@ -256,7 +256,7 @@ def test_files_with_other_readings_or_kinds_of_rows_are_refused(tmp_path: Path) 
     DAY[:30].to_csv(tmp_path / "a.csv", sep=";")
     (DAY[29:] + 1).to_csv(tmp_path / "b.csv", sep=";")
     long(DAY[30:]).to_csv(tmp_path / "c.csv", sep=";", index=False)
-    for other, reason in (("b.csv", "two readings of S"), ("c.csv", "other columns than")):
+    for other, reason in (("b.csv", "has two observations"), ("c.csv", "the columns differ from")):
         with pytest.raises(SocialxError, match=reason):
             converted([tmp_path / "a.csv", tmp_path / other])
 
@@ -278,7 +278,7 @@ def test_a_quantity_of_a_long_table_is_chosen(tmp_path: Path, places: Path) -> N
     for options in ({"quantity": "flow"}, {"channel": "volume"}):
         found = converted(path, "flow", meta_csv=places, units="veh", missing=None, **options)
         same(found, ROWS.pivot(index="time", columns="sensor", values="volume"))  # 0 is a reading
-    with pytest.raises(SettingsError, match="no column of readings"):
+    with pytest.raises(SettingsError, match="no column of observations"):
         converted(path, channel="colour")
 
 
@@ -335,7 +335,7 @@ def test_a_zip_of_several_files_is_read_as_one_network(tmp_path: Path) -> None:
     same(converted(tmp_path / "two.zip"), DAY)
     with zipfile.ZipFile(tmp_path / "two.zip", "a") as archive:
         archive.writestr("c.csv", (DAY + 1).to_csv())
-    with pytest.raises(SocialxError, match="two readings of S"):
+    with pytest.raises(SocialxError, match="has two observations at"):
         converted(tmp_path / "two.zip")
 
 

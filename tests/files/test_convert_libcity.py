@@ -103,7 +103,7 @@ def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
     expected = values.copy()
     expected[7, 1] = expected[2, 0] = np.nan
     assert np.array_equal(joined(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
-    left = f"{path.with_suffix('.geo')}: 1 of 4 sensors have no rows in METR_LA.dyna (999): they are left out"
+    left = f"{path.with_suffix('.geo')}: 1 of 4 sensors lack rows in METR_LA.dyna and are left out (999)"
     assert contents.notes[1:] == (left,)
 
 
@@ -231,17 +231,17 @@ def test_sensors_with_other_times_than_the_first(tmp_path: Path, monkeypatch: py
 
 
 BAD_DYNA = {
-    "no time": (replace(0, "time", "when"), "no rows of libcity, line 1 is 'dyna_id,type,when"),
-    "grid": (replace(0, "entity_id", "row_id,column_id"), "no rows of libcity, line 1 is"),
-    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "no rows of libcity, line 1 is"),
-    "no rows": (lambda lines: lines.__delitem__(slice(1, None)), "no row after line 1"),
+    "no time": (replace(0, "time", "when"), "no rows of libcity (line 1 is 'dyna_id,type,when"),
+    "grid": (replace(0, "entity_id", "row_id,column_id"), "no rows of libcity (line 1 is"),
+    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "no rows of libcity (line 1 is"),
+    "no rows": (lambda lines: lines.__delitem__(slice(1, None)), "the file ends after line 1"),
     "another form": (replace(12, "00:05:00Z", "00:05Z"), "line 13 has the time '2012-03-01T00:05Z', not written like"),
     "no such day": (replace(12, "03-01", "02-30"), "line 13 has the time '2012-02-30T00:05:00Z', not written like"),
-    "a time twice": (replace(8, "00:10", "00:05"), f"two readings of {IDS[1]} at 2012-03-01 00:05:00"),
-    "first twice": (replace(3, "00:10", "00:05"), f"two readings of {IDS[0]} at 2012-03-01 00:05:00"),
+    "a time twice": (replace(8, "00:10", "00:05"), f"{IDS[1]} has two observations at 2012-03-01 00:05:00"),
+    "first twice": (replace(3, "00:10", "00:05"), f"{IDS[0]} has two observations at 2012-03-01 00:05:00"),
     "other spelling": (
         lambda lines: lines.append(lines[7].replace(IDS[1], f"0{IDS[1]}").rpartition(",")[0] + ",99.5"),
-        f"two readings of {IDS[1]} at 2012-03-01 00:05:00",
+        f"{IDS[1]} has two observations at 2012-03-01 00:05:00",
     ),
     "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has the entity_id '12', no sensor of METR_LA.geo"),
     "no sensor": (replace(9, IDS[1], ""), "line 10 has the entity_id '', no id"),
@@ -249,7 +249,7 @@ BAD_DYNA = {
     "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00', not written like"),
     "late Z": (replace(2, "Z", ""), "line 3 has the time '2012-03-01T00:05:00', not"),
     "epoch": (replace(1, "2012-03-01T00:00:00Z", "1330560000"), "not written like its first one, '1330560000'"),
-    "no first time": (replace(1, "2012-03-01T00:00:00Z", "now"), "its first time is 'now', of no known form"),
+    "no first time": (replace(1, "2012-03-01T00:00:00Z", "now"), "the first time 'now' has an unknown form"),
     "text": (lambda lines: lines.__setitem__(7, lines[7] + "x"), "line 8, column 'traffic_speed' is"),
     "true": (each(lambda line: line.rpartition(",")[0] + ",True"), "line 2, column 'traffic_speed' is 'True'"),
     "infinite": (last_cell(7, ",inf"), "line 8, column 'traffic_speed' is 'inf'"),
@@ -272,7 +272,7 @@ BAD_GEO = {
     "nan": (replace(1, "34.0", "NaN"), "not [longitude, latitude]"),
     "null": (replace(1, "34.0", "null"), "not [longitude, latitude]"),
     "no quotes": (replace(1, '"', ""), "line 2 has 4 cells, not 3"),
-    "no sensors": (lambda lines: lines.__delitem__(slice(1, None)), "it has no sensors"),
+    "no sensors": (lambda lines: lines.__delitem__(slice(1, None)), "the file holds no sensors"),
     "no coordinates": (replace(0, "coordinates", "place"), "not columns with geo_id, type, coordinates"),
 }
 

@@ -52,7 +52,7 @@ def test_rows_of_numbers_are_readings(tmp_path: Path, monkeypatch: pytest.Monkey
     clock = ["--first-time", "2012-05-01 00:00", "--freq", "5min", "--ids", ids]
     done = socialx("convert", kind, data, *clock, "--meta-csv", meta, "--output-h5", out, "--validate")
     assert done.exit_code == 0, done.stderr
-    assert f"{data}: its rows have no times, so they are counted on from 2012-05-01 00:00" in done.stderr
+    assert f"{data}: the rows lack times and are counted from 2012-05-01 00:00" in done.stderr
     store = open_store(out)
     assert store.sensors.ids == ("d0", "d1", "d2", "d3", "d4")
     assert store.timestamps.astype(str).tolist() == TIMES
@@ -175,7 +175,7 @@ def test_a_matrix_comes_back(width: int, rows: int, data: st.DataObject, size: i
 @pytest.mark.parametrize("kind", ["auto", "csv", "published-csv", "metr-la"])
 def test_a_column_that_counts_the_rows_is_refused_at_once(tmp_path: Path, header: str, kind: str) -> None:
     data = text(tmp_path / "d.csv", f"{header}\n0,71.1,70.2,69.3\n1,71.2,70.3,69.4\n")
-    words = "its first row begins with the number 0, not with a time"
+    words = "the first row begins with the number 0, not with a time"
     refusal(lambda: read(kind, data), str(data), words, "leave out a column that only counts the rows")
     result = socialx("convert", "auto", data)
     assert result.exit_code == 1

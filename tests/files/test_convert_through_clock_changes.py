@@ -121,9 +121,9 @@ def test_several_years_are_converted_at_once() -> None:
     found, note = in_utc(seconds_of(texts(times, PARIS)), PARIS, Path("data.csv"))
     assert found.tolist() == seconds_of(texts(times)).tolist()
     assert str(note) == (
-        "data.csv: times that come twice at the end of daylight saving time in Europe/Paris (2021-10-31 02:30:00, then "
-        "2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, 2023-10-29 02:30:00, then "
-        "2023-10-29 02:00:00): all times are written in UTC"
+        "data.csv: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in UTC "
+        "(2021-10-31 02:30:00, then 2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, "
+        "2023-10-29 02:30:00, then 2023-10-29 02:00:00)"
     )
 
 
@@ -158,8 +158,8 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
     assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "UTC" in line]
     assert lines == [
-        f"{data}: times that come twice at the end of daylight saving time in Europe/Paris "
-        "(2023-10-29 02:55:00, then 2023-10-29 02:00:00): all times are written in UTC"
+        f"{data}: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in UTC "
+        "(2023-10-29 02:55:00, then 2023-10-29 02:00:00)"
     ]
     store = open_store(out)
     assert store.timezone == "UTC"
@@ -194,8 +194,8 @@ REFUSED = {
     "another zone": (FALL, "America/New_York", ["02:55:00, 2023-10-29 02:00:00", "say the right --timezone"]),
     "no clock change": (FALL, "UTC", ["are not in order of time, also with the hours that come twice in UTC"]),
     "another day": ([t.replace("10-29", "10-28").replace("10-28", "10-27", 0) for t in FALL if "10-29" in t], PARIS,
-                    ["two rows at", "with other readings"]),
-    "back by a day": ([*FALL[:5], *FALL], PARIS, ["two rows at", "with other readings"]),
+                    ["two rows at", "with different observations"]),
+    "back by a day": ([*FALL[:5], *FALL], PARIS, ["two rows at", "with different observations"]),
     "two rows twice": ([*FALL[: SWITCH - 6], *FALL[SWITCH - 8 :]], PARIS, ["go back where Europe/Paris does", "300 s"]),
     "two rows swapped": (
         [*FALL[: SWITCH + 3], FALL[SWITCH + 4], FALL[SWITCH + 3], *FALL[SWITCH + 5 :]], PARIS, ["go back where"],
@@ -242,14 +242,14 @@ def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neigh
 def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[str]) -> None:
     found = source(csv_of(tmp_path / "data.csv", times), None)
     line = refusal(lambda: create(tmp_path / "out.h5", found))
-    assert re.search("not in order of time.*sort the rows|two rows at .* with other readings", line)
+    assert re.search("not in order of time.*sort the rows|two rows at .* with different observations", line)
     assert "--timezone" not in line
 
 
 def test_a_machine_without_time_zones_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.sources.request.available_timezones", set)
     data = csv_of(tmp_path / "data.csv", FALL)
-    with pytest.raises(SettingsError, match="not in this machine's time zone data"):
+    with pytest.raises(SettingsError, match="missing from the time zone data of this machine"):
         source(data, "Mars/Phobos")
 
 

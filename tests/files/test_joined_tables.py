@@ -139,11 +139,11 @@ def test_other_readings_of_one_time_are_refused(tmp_path: Path) -> None:
     other = frame[24:].copy()
     other.iloc[3, 1] += 1
     months = in_folder({"a.csv": frame[:36], "b.csv": other}, tmp_path / "months")
-    refusal(lambda: converted(months), f"two readings of {IDS[1]} at", "remove one of them")
+    refusal(lambda: converted(months), f"{IDS[1]} has two observations at", "remove one of them")
     path = tmp_path / "one.csv"
     pd.concat([frame[:36], other]).to_csv(path)
-    refusal(lambda: converted(path), "two rows at", "with other readings")
-    refusal(lambda: converted(path, timezone="Europe/Berlin"), "two rows at", "with other readings")
+    refusal(lambda: converted(path), "two rows at", "with different observations")
+    refusal(lambda: converted(path, timezone="Europe/Berlin"), "two rows at", "with different observations")
 
 
 @pytest.mark.parametrize("options", [{}, {"timezone": "Europe/Berlin"}])
@@ -152,7 +152,7 @@ def test_a_block_of_rows_that_stands_twice_is_read_once(options: dict[str, str],
     pd.concat([frame[:100], frame[90:100], frame[100:], frame[150:]]).to_csv(path)
     same(converted(path, **options), frame)
     done = run("convert", "auto", path, "--without-positions", "--output-h5", tmp_path / "o.h5", "--missing", "none")
-    assert "60 rows stand twice with the same readings: read once" in done.stderr
+    assert "60 rows repeat an earlier row and count once" in done.stderr
 
 
 def test_a_row_that_comes_late_is_refused(tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ BAD = {
     '{"time":"2024-01-31 20:00:00","a":true}': "line 56, column 'a' is 'true', not a number",
     '{"time":"2024-01-31 20:00:00","a":false}': "line 56, column 'a' is 'false', not a number",
     '{"time":"2024-01-31 20:00:00","x":1}': "line 56 has the key 'x', which the first objects do not have",
-    '{"time":"2024-01-31 20:00:00","a":1': "line 56 is no object of JSON",
-    "[" * 100_000: "line 56 is no object of JSON",
-    "1": "line 56 is no object of JSON",
+    '{"time":"2024-01-31 20:00:00","a":1': "line 56 is not a JSON object",
+    "[" * 100_000: "line 56 is not a JSON object",
+    "1": "line 56 is not a JSON object",
     '{"time":"2024-01-31 20:00:00","a":"x"}': "line 56, column 'a' is 'x', not a number",
     '{"a":1}': "line 56 has no 'time'",
     '{"time":"2024-01-31 20:00:00","a":Infinity}': "not a number",
@@ -73,7 +73,7 @@ BAD = {
 
 # What is said of the same in line 1, by which the table is recognised.
 FIRST = {
-    '{"time":"2024-01-31 20:00:00","a":1': 'it is no object of JSON (\'{"time":"2024-01-31 20:00:00","a":1',
+    '{"time":"2024-01-31 20:00:00","a":1': 'the text is not a JSON object (\'{"time":"2024-01-31 20:00:00","a":1',
     "[" * 100_000: "an array of JSON that holds no objects",
     "1": "no known format, it begins '1",
     '{"a":1}': "no table with a column of times; line 1 is '{\"a\":1}'",

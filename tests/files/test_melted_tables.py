@@ -113,7 +113,7 @@ def test_columns_of_no_whole_day_are_refused(tmp_path: Path, kind: str) -> None:
     cells = rows.drop(columns="H05") if kind == "lost" else rows
     cells = pd.concat([rows.iloc[:, :5], rows.iloc[:, 4:]], axis=1) if kind == "twice" else cells
     path = saved(cells, tmp_path / "a.csv")
-    assert "--channel" not in asked(path, "no whole day", "00:00, 01:00", **FLOW)
+    assert "--channel" not in asked(path, "make no whole day", "00:00, 01:00", **FLOW)
     if kind == "lost":
         called = dict(zip(names, clocks(24), strict=True))
         same(converted(saved(cells.rename(columns=called), path), **FLOW), lacking(frame, frame.index.hour == 5))

@@ -107,7 +107,7 @@ def test_a_unit_in_the_header_and_another_below_it_are_refused(tmp_path: Path) -
     rows = "\n".join(f"{time},60,61" for time in TIMES)
     path = tmp_path / "a.csv"
     path.write_text(f"time,S1 (mph),S2 (mph)\n,km/h,km/h\n{rows}\n")
-    refusal(lambda: made(path), "columns in several units", "mph", "km/h")
+    refusal(lambda: made(path), "the columns have several units", "mph", "km/h")
 
 
 # ---- lanes
@@ -227,5 +227,5 @@ def test_a_readme_beside_tables_is_no_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["lat", "Latitude"])
 def test_a_column_of_positions_is_no_sensor(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0, **{name: 48.1}))
-    refusal(lambda: made(path), f"its column {name} is that of positions", f"--drop {name}")
+    refusal(lambda: made(path), f"column {name} holds locations", f"--drop {name}")
     assert list(frames.converted(path, drop=[name]).columns) == ["S1", "S2"]

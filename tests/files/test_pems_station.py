@@ -63,7 +63,7 @@ def test_two_days_in_any_order_become_one_file(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert "rows without a header, 52 columns (pems-station)" in done.stderr
     assert "24 of 1,152 readings (2.1%) are imputed by PeMS, as no lane was observed: they are kept" in done.stderr
-    assert f"1 of 3 sensors have no reading of speed ({IDS[2]}): left out" in done.stderr
+    assert f"1 of 3 sensors lack observations of speed and are left out ({IDS[2]})" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert store.timestamps.astype(str).tolist() == timestamps(576, "2024-01-31T00:00:00")
     assert store.sensors.ids == IDS[:2]
@@ -107,7 +107,7 @@ def test_the_same_file_twice_is_read_once(tmp_path: Path) -> None:
     data = [write(tmp_path / "a.txt", rows), write(tmp_path / "b.txt", rows)]
     out = ["--without-positions", "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "pems-station", *data, *out)
-    assert (done.exit_code, "stand twice with the same reading" in done.stderr) == (0, True), done.stderr
+    assert (done.exit_code, "repeat an earlier one and count once" in done.stderr) == (0, True), done.stderr
     assert open_store(tmp_path / "out.h5").values.shape == (6, 2)
 
 
@@ -140,13 +140,16 @@ def without_station(rows: Cells) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Cells], None], str]] = {
-    "cut": (cut, "line 11 has 20 cells, not 52: correct it"),
-    "wide": (widened, "line 5 has 53 cells, not 52: correct it"),
+    "cut": (cut, "line 11 has 20 cells, not 52: correct the line"),
+    "wide": (widened, "line 5 has 53 cells, not 52: correct the line"),
     "two districts": (of_another_district, "line 8 has the district '12', not 7: use a file of one district"),
-    "doubled": (other_reading, "two readings of 715898 at 2024-01-31 00:05:00 (66.5, 12.5)"),
+    "doubled": (other_reading, "715898 has two observations at 2024-01-31 00:05:00 (66.5, 12.5)"),
     "word": (no_number, "line 4, column 'Avg Speed [mph]' is 'fast', not a number"),
-    "day first": (day_first, "line 7 has the time '31/01/2024 00:10:00', not written as %m/%d/%Y %H:%M:%S: correct it"),
-    "no station": (without_station, "line 7 has the Station '', no id: correct it"),
+    "day first": (
+        day_first,
+        "line 7 has the time '31/01/2024 00:10:00', not written as %m/%d/%Y %H:%M:%S: correct the cell",
+    ),
+    "no station": (without_station, "line 7 has the Station '', no id: correct the cell"),
 }
 
 
@@ -174,10 +177,10 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for row in other:
         row[2] = "12"
     assert "d12.txt: its district is 12, and that of" in said(day, write(tmp_path / "d12.txt", other))
-    assert "its rows are 60 min apart, not 5" in said(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
+    assert "the rows are 60 min apart, not 5" in said(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
     (tmp_path / "a.csv").write_text("time,S1\n2024-01-31 00:00,5\n")
-    assert "no rows of pems-station, line 1 is 'time,S1': name files such as" in said(tmp_path / "a.csv")
-    assert "its times are written in America/Los_Angeles: drop it" in said(day, timezone="Europe/Paris")
+    assert "no rows of pems-station (line 1 is 'time,S1'): name files such as" in said(tmp_path / "a.csv")
+    assert "the times are in America/Los_Angeles: drop it" in said(day, timezone="Europe/Paris")
     ramp = [row for row in cells("2024-01-31", 6) if row[5] == "OR"]
     alone = said(write(tmp_path / "ramp.txt", ramp))
-    assert "no reading of speed of its 1 sensors: channel='flow'" in alone
+    assert "all 1 sensors lack observations of speed: channel='flow'" in alone

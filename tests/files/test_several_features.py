@@ -73,7 +73,7 @@ def test_a_row_per_reading_of_several_quantities(tmp_path: Path) -> None:
     assert (valid(tmp_path / "b.h5", "avg_speed") == 0).to_numpy().any()
     refusal(
         lambda: socialx.convert("auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,weather"),
-        "no column of readings",
+        "no column of observations",
     )
     refusal(
         lambda: socialx.convert("auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,flow"),

@@ -247,7 +247,7 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
                 lambda r: at(r // 4), lambda r: f"S{1 + r // 2 % 2}", lambda r: "ab"[r % 2], lambda r: 5, rows=96,
             ),
             {},
-            (f"'{kind}' tells apart",),
+            (f"'{kind}' tells rows of one time",),
         )
         for kind in ("class", "direction")
     },

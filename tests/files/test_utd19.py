@@ -64,7 +64,7 @@ def test_the_speeds_of_a_city_of_several(tmp_path: Path, suffix: str) -> None:
     store = open_store(tmp_path / "out.h5")
     assert store.timestamps.astype(str).tolist() == timestamps(ROWS, "2017-05-06T23:50:00")
     assert (store.sensors.ids, store.unit, store.timezone) == (("D1", "D2_a.5"), "km/h", "Europe/Berlin")
-    assert "1 id with a space or / (D2/a.5): written with _" in done.stderr
+    assert "1 id has a space or / (D2/a.5), written as _" in done.stderr
     expected = np.array([[30.5 + place + row for place in range(2)] for row in range(ROWS)], np.float32)
     expected[3, 1] = np.nan
     assert np.array_equal(store.values, expected, equal_nan=True)
@@ -102,7 +102,7 @@ def test_occupancies_that_are_no_parts_of_one_have_no_unit(tmp_path: Path) -> No
     data = write(tmp_path / "utd19_u.csv", rows)
     arguments = ["--city", "essen", "--channel", "occ", "--without-positions", "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "auto", data, *arguments)
-    assert "occupancies up to 37.5, which are no parts of 1: their unit is left open" in done.stderr
+    assert "occupancies reach 37.5, above 1, so their unit is left open" in done.stderr
     assert (open_store(tmp_path / "out.h5").feature, open_store(tmp_path / "out.h5").unit) == ("occupancy", "unknown")
 
 
@@ -145,8 +145,8 @@ def spoilt(change: Callable[[list[str]], None]) -> list[str]:
 
 
 BAD: dict[str, tuple[list[str], str]] = {
-    "cut": (spoilt(lambda rows: rows.append(rows[-1][:20])), "line 50 has 3 cells, not 8: correct it"),
-    "wide": (spoilt(lambda rows: rows.insert(30, rows[30] + ",1")), "line 31 has 9 cells, not 8: correct it"),
+    "cut": (spoilt(lambda rows: rows.append(rows[-1][:20])), "line 50 has 3 cells, not 8: correct the line"),
+    "wide": (spoilt(lambda rows: rows.insert(30, rows[30] + ",1")), "line 31 has 9 cells, not 8: correct the line"),
     "interval": (
         spoilt(lambda rows: rows.insert(30, rows[30].replace(",900,", ",86400,"))),
         "line 31 has the interval 86400, not whole seconds of a day",
@@ -161,11 +161,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "doubled": (
         spoilt(lambda rows: rows.append(rows[-1][:-4] + "99.5")),
-        "two readings of D2/a.5 at 2017-05-07 00:45:00 (42.5, 99.5): remove one of them",
+        "D2/a.5 has two observations at 2017-05-07 00:45:00 (42.5, 99.5): remove one of them",
     ),
     "word": (spoilt(lambda rows: rows.append(rows[-1] + "x")), "line 50, column 'speed' is '42.5x', not a number"),
-    "no rows": ([HEADER], "no row after line 1"),
-    "others": (["day,interval,detid,flow", "2017-05-06,0,D1,5"], "no rows of utd19, line 1 is"),
+    "no rows": ([HEADER], "the file ends after line 1"),
+    "others": (["day,interval,detid,flow", "2017-05-06,0,D1,5"], "no rows of utd19 (line 1 is"),
 }
 
 

@@ -402,7 +402,7 @@ def _trim(cells: pa.Array) -> Texts:
     import pyarrow.compute as pc
 
     encoded = pc.utf8_trim_whitespace(cells).dictionary_encode()
-    return Texts(encoded.dictionary.to_pylist(), encoded.cuts.to_numpy(zero_copy_only=False).astype(np.int64))
+    return Texts(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _object_lines(
