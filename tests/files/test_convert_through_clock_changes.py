@@ -121,8 +121,8 @@ def test_several_years_are_converted_at_once() -> None:
     found, note = in_utc(seconds_of(texts(times, PARIS)), PARIS, Path("data.csv"))
     assert found.tolist() == seconds_of(texts(times)).tolist()
     assert str(note) == (
-        "data.csv: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in UTC "
-        "(2021-10-31 02:30:00, then 2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, "
+        "data.csv: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in "
+        "UTC (2021-10-31 02:30:00, then 2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, "
         "2023-10-29 02:30:00, then 2023-10-29 02:00:00)"
     )
 

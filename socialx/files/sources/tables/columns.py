@@ -27,9 +27,9 @@ SENSOR_WORDS = (
     *("zählstelle", "zaehlstelle", "messquerschnitt", "mq", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
     *("aforo", "compteur", "capteur", "boucle"),
 )
-# Names of a column of sensors in a table that has a row for each reading.
+# Names of a sensor column in a table with a row per observation.
 SENSORS = re.compile(rf"(?:id[ _-])?(?:{'|'.join(SENSOR_WORDS)}){SUFFIX}|vdid|iu_ac", re.IGNORECASE)
-# Names of a column of sensors in a table of positions, the best first; and words of others, which may name roads too.
+# Names of a sensor column in a table of locations, the best first; and further words, which may also name roads.
 IDS = (
     *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
     *("detid", "messstelle", "zählstelle", "site_id", "site"),
@@ -40,7 +40,7 @@ PLACE_WORDS = {
     *("intersection", "iu", "spira", "postazione", "arco"),
 }
 ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}
-# Words in names of columns of degrees, the best first; those in other letters may end a word.
+# Words in names of columns of degrees, the best first; words in non-Latin letters may end a word.
 AXES = {
     "latitude": (
         *("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "latitudine", "breedtegraad", "enlem"),
@@ -64,7 +64,7 @@ HOUR = re.compile(
     r".*(?:hour|stunde|hora|heure|uur|uhrzeit|tijd|time|clock|interval|godzin).*|hr|hh|std|ora|ore|godz|timme|tunti|saat|час",
     re.IGNORECASE,
 )
-# Parts of a time, which no sensor is named like.
+# Parts of a time; sensors have different names.
 CALENDAR = re.compile(
     r"hour|hr|hh|stunde|hora|heure|uur|ora|godzina|timme|tunti|saat|час|min(?:ute)?"
     r"|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)|day|dow"
@@ -74,7 +74,7 @@ CALENDAR = re.compile(
 )
 PART_OF_DAY = re.compile(rf"(?i){HOUR.pattern}|(?:.*[ _-])?(?:zeit|minute[ns]?|quarter|slot|period|am[ _/-]?pm)")
 ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
-# Times of the row rather than of its readings, and those at which an interval ends.
+# Times of writing a row, and the ends of intervals.
 OF_ROW = re.compile(
     rf".*(?:upload|creat|updat|modif|receiv|insert|import|ingest|process|stored|exported|publish).*|{ENDS.pattern}",
     re.IGNORECASE,
@@ -83,7 +83,7 @@ SINCE_1970 = re.compile(
     r"ts|data[ _-]?ora|dato|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum|fecha|hora|horodat|tijd|stamp).*",
     re.IGNORECASE,
 )
-# Sums and means of the other columns, the weather, and what tells of the readings.
+# Sums and means of columns, the weather, and quality flags.
 NO_SENSOR = re.compile(
     r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
@@ -98,11 +98,11 @@ ROW_NUMBER = re.compile(
     r"|unnamed: [0-9]+",
     re.IGNORECASE,
 )
-HOURS = (frozenset(range(24)), frozenset(range(1, 25)))  # that a column of them has
+HOURS = (frozenset(range(24)), frozenset(range(1, 25)))  # the values in a column of hours
 SEPARATED = re.compile("[ _.-]")
 BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
-LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # of a quantity before the vehicles that it counts
-# Names of a column of each quantity in a table that has a row for each reading.
+LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # a quantity before the counted vehicles
+# Names of a column of each quantity in a table with a row per observation.
 QUANTITY_COLUMNS = {
     SPEED: re.compile(
         r"(?:.*speed(?:s|avg|mean|km/?h|mph)?(?![a-z]).*|.*(?:geschw|velocidad|velocit|vitesse|snelheid|hastighe|pr[eę]dko|rychlost|nopeus).*"
@@ -116,7 +116,7 @@ QUANTITY_COLUMNS = {
     ),
     "occupancy": re.compile(r"(?:.*(?:occup|ocupac|belegung|bezetting).*|occ|o)", re.IGNORECASE),
 }
-# What tells of the readings, or of some of the vehicles.
+# Quality flags, and shares of the vehicles.
 OTHER = re.compile(
     r".*(?:quality|flag|status|valid|error|limit|free|heavy|truck|hgv|lkw|bus|bike|std|dev(?!ice)"
     r"|wind[ _-]?(?:speed|geschw)|max[ _-]?speed|speed[ _-]?max).*",
@@ -129,13 +129,13 @@ FLOW_UNIT = re.compile(r"(?:veh|vehs|vehicles?|cars?|pcu|k?fz)\s*(?:/|per )\s*[0
 SHARE_UNIT = re.compile(r"%|percent|share", re.IGNORECASE)
 IN_BRACKETS = re.compile(r"(.*?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]")
 AT_THE_END = re.compile(r"(.+?)[ _-]+(?:in[ _]+)?(km/h|kmh|kph|mph|m/s)", re.IGNORECASE)
-# A lane behind the name of its sensor; without a clear word only where the sensor is known.
+# A lane after the sensor name; without a clear word only where the sensor is located.
 LANE = re.compile(
     r"(.+?)[ _.-](?:(l|lane|spur|fahrspur|fahrstreifen|carril|voie)|f|fs)?[ _-]?([0-9]{1,2})", re.IGNORECASE
 )
 NAMES = 1 << 17  # of columns that are remembered: several functions ask what each says
 BETWEEN = "\x1f"  # the sensor and the lane of a row
-MOST_ALIKE, PROVED = 2, 10  # lanes that may be alike by themselves; rows that prove that one is the sum of the others
+MOST_ALIKE, PROVED = 2, 10  # lanes that may be equal by chance; rows that prove a total
 
 
 def names_rows(name: str) -> bool:

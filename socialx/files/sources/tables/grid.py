@@ -21,9 +21,9 @@ from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
 from socialx.files.store.time_axis import as_text
 
-MEMORY_BYTES = 1 << 28  # of readings; more of them are kept in a file
+MEMORY_BYTES = 1 << 28  # of observations; larger grids are kept in a file
 BLOCK_BYTES = 1 << 24
-Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], number of the sensor [t], readings [t,F]
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], sensor number [t], observations [t,F]
 
 
 def table_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:

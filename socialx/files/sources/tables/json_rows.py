@@ -22,7 +22,7 @@ KEY = "id"  # of the column that a table with an object for each station gets
 DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?![-/.0-9])")  # at the begin of a time
 TIME = re.compile(rf"{DATE.pattern}|[0-9]{{10,19}}$")
 LINES = "write each object in a line of its own, as jq -c '.[]' FILE.json > FILE.jsonl does"
-NESTED = "{...}"  # stands for an object in a cell
+NESTED = "{...}"  # replaces an object in a cell
 
 
 class JsonNumber(str):
@@ -177,7 +177,7 @@ def _inner_table(document: Any) -> Any:
             return rows
         tables = [value for _, value in document if _is_table(value)]
         is_row = len(document) == 1 and tables and type(tables[0]) is _Pairs and not isinstance(tables[0][0][1], list)
-        if len(tables) != 1 or is_row:  # a reading for each time of one sensor
+        if len(tables) != 1 or is_row:  # an observation per time of a single sensor
             break
         [document] = tables
     return document

@@ -101,7 +101,7 @@ class KnownTable:
             begin=begin,
             table=self,
             units=tuple(self.readings.get(name, "") for name in names),
-            signs=NumberFormat(decimals=True),  # a point is that of decimals
+            signs=NumberFormat(decimals=True),  # a point separates decimals
             first="" if self.form else first.get(self.time, ""),
             common=self.text or first.get(self.alike, ""),
         )
@@ -284,7 +284,7 @@ def _read(table: KnownTable, request: ConvertOptions) -> Contents:
     largest = totals["occupancy"].largest
     if no_share := "share" in table.readings.values() and largest > 1:
         sheets = [replace(s, units=tuple("" if unit == "share" else unit for unit in s.units)) for s in sheets]
-    by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # other files may hold positions
+    by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # further files may hold locations
     request = replace(request, time_format=table.form or request.time_format)
     contents = read_tables(request, lambda head, _: by_path.get(head.path, []))
     if table.step_s and contents.times is not None:

@@ -20,7 +20,7 @@ from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
 
 UNTIMED, MATRIX = "t-gcn", "matrix-csv"
-ID_RATIO = 10  # ids without times are so many times as large as readings
+ID_RATIO = 10  # the least ratio of ids to observations
 
 
 def two_lines(head: FileHead) -> tuple[list[str], list[str]]:

@@ -25,8 +25,8 @@ NUMBERED = re.compile(r"(.*?)([0-9]{1,4})(.*?)")
 IN_NAME = re.compile(
     r"(.+?)(?:[ _.-](?:l|lane|fs|spur|carril|voie)[ _-]?([0-9]{1,2}))?[ _.-]([a-zA-Z%]+)", re.IGNORECASE
 )
-SHORT = {"vol": "flow", "cnt": "flow", "spd": SPEED}  # names of quantities that only stand behind a sensor
-MANY = 20  # columns, from which on they may be those of a day
+SHORT = {"vol": "flow", "cnt": "flow", "spd": SPEED}  # names of quantities after a sensor name
+MANY = 20  # columns, from which on the columns may be a day
 COUNTS = (24, 48, 96, 288)  # of the times of a day
 LONGER = (25, 50, 100, 300)  # of a day with an hour more
 AGAIN = re.compile(r"[ _-]?(?:[a-zA-Z]|\(?2\)?)")  # behind the name of an hour that comes twice

@@ -60,7 +60,9 @@ from socialx.files.store.layout import Block
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"
-PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
+PROSE = re.compile(
+    r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE
+)  # among data files
 Look = Callable[[FileHead, ConvertOptions], list[Sheet]]  # the sheets of a file that have times
 
 

@@ -54,16 +54,16 @@ from socialx.files.sources.tables.melt import (
 from socialx.files.sources.tables.text_cells import NO_READING, decimal_sign, has_number, is_footer, parse_number
 from socialx.files.sources.tables.time_texts import AT_MIDNIGHT, DATE, MOMENT, ONLY_DATE, Rows, is_time, time_columns
 
-WIDE = 3  # columns of numbers beside a column of texts that make it a table with a column per sensor
-MANY = 100  # columns, from which on a table has no column of sensors: only its first rows are looked at
+WIDE = 3  # columns of numbers that, with a column of texts, make a column per sensor
+MANY = 100  # columns, from which on only the first rows are read: wide tables have a column per sensor
 AS_CLOCKS = "call those of times of day 00:00, 01:00 and so on, each once, or write a row per time and sensor"
 ASK = "write a row per time and sensor, with a column for each quantity"
-APART = 0.9  # of the rows: a column of sensors tells so many apart, with their times
-COVERED = 0.5  # of all pairs of a time and a sensor: a table has rows for so many
-PROVED = 10  # rows, from which on distinct numbers are those of rows
-LONG_ID = 100_000  # a whole number that never changes, and is no reading
+APART = 0.9  # fraction of rows that a sensor column and the times distinguish, at least
+COVERED = 0.5  # fraction of (time, sensor) pairs with a row, at least
+PROVED = 10  # rows, from which on distinct numbers are row numbers
+LONG_ID = 100_000  # a constant integer from here on is an id
 MOST_HOURS, TIMES_OF_DAY = 25, (48, 72, 96, 144, 288, 1440)
-SCALES = 20  # of two medians, from which on columns hold no readings of one quantity
+SCALES = 20  # ratio of two medians, from which on columns differ in quantity
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def find_roles(
     wide = _select(names, columns, times, request)
     rest = [column for column in wide if not PLACES.fullmatch(names[column])]
     decimal = request.decimal or decimal_sign(separator, [columns[column] for column in rest])
-    # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
+    # A word among numbers is a wrong cell in a column of observations: the reader names the cell.
     texts = [column for column in rest if columns[column] and not has_number(columns[column], decimal)]
     table = _SampledTable(names, rows, times, rest, texts, decimal, request)
     if more is not None and table.may_be_long():
@@ -581,7 +581,7 @@ class _SampledTable:
         problem = f"columns differ in scale ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
         either = f"{Argument('quantity', 'speed')} or {Argument('quantity', 'flow')} if each column is a sensor"
         middle = float(np.median([median for median in medians.values() if median]))
-        far = [one if medians[large] * medians[small] > middle**2 else other]  # from the others
+        far = [one if medians[large] * medians[small] > middle**2 else other]
         drops = " or ".join(str(Argument("drop", name)) for name in ((one, other) if len(values) == 2 else far))
         remedy = f"{drops} leaves it out; {either}"
         return problem, remedy

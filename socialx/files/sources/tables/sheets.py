@@ -55,7 +55,7 @@ WITH_UNIT = re.compile(r"[+-]?[0-9][0-9.,]*\s*([a-zA-Z%][a-zA-Z0-9/ ]*)")
 IN_NAME = re.compile(r"(?<![0-9vV])((?:19|20)[0-9]{2})[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12][0-9]|3[01])(?![0-9])")
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
-CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
+CELLS_OF_BYTE = 20  # in Parquet: a byte holds one or two observations, but hundreds of equal cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,9 +359,9 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Con
         else ("time" if melt.label in roles.times else "lane" if melt.label == roles.lanes else "sensor", *melt.names)
     )
     signs = NumberFormat(said=request.decimal is not None)
-    if sheet.kind == "text":  # so that hardly any file is looked at for them
+    if sheet.kind == "text":  # so that few files need a pass for the number format
         read = melt.columns(roles.values) if melt else roles.values
-        for cells in rows:  # one after the other: the first tells it mostly
+        for cells in rows:  # row by row: the first row mostly decides
             signs.see(pa.array([cells[column] for column in read], pa.string()), roles.decimal)
     firsts = [*rows[0], *(() if melt is None else (melt.labels[0],))]
     return replace(
@@ -428,7 +428,7 @@ def _check_columns(path: Path) -> list[str]:
     from pyarrow.parquet import ParquetFile
     from pyarrow.types import is_list, is_nested, is_struct, is_temporal
 
-    from socialx.core.environment import free_memory  # which loads torch: few tables need it
+    from socialx.core.environment import free_memory  # imports torch, which few tables need
 
     with ParquetFile(path) as file:
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]

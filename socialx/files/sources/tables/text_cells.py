@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA
-# Cells that mean "no reading"; any other text is refused.
+# Cells of a missing observation; any other text is refused.
 ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?", "NaT"]
 NO_READING = frozenset(ABSENT)
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")  # a number with a decimal comma
 NUMBERS = {".": NUMBER, ",": COMMA}  # by the sign of the decimals
-# Numbers whose thousands have the other sign.
+# Numbers with the opposite sign before thousands.
 GROUPED = {
     ".": re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?"),
     ",": re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]*)?"),
 }
-THOUSANDS = 25  # no road counts 25,000 vehicles in some minutes: from there on a number has decimals
-BLANK_BYTES = 1 << 26  # of blank lines one after the other
-FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
+THOUSANDS = 25  # larger values before the sign are decimals: roads count fewer than 25,000 vehicles
+BLANK_BYTES = 1 << 26  # of consecutive blank lines
+FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # rows below a table, and letters in a row
 MARK = b"\xef\xbb\xbf"  # of the order of bytes, at the begin of a text
 MANY = 64  # columns of numbers, which are parsed as one
 OBJECTS = 4096  # of JSON that become lines at once
-UNQUOTED = "\x1f"  # stands between the cells of rows of JSON
+UNQUOTED = "\x1f"  # separates the cells of JSON rows
 
 
 @dataclass
@@ -251,7 +251,7 @@ class TextColumns:
         import pyarrow as pa
         from pyarrow import csv as arrow
 
-        if lines.startswith(MARK):  # which pyarrow takes as that of a whole text
+        if lines.startswith(MARK):  # pyarrow would drop the mark inside a text
             raise pa.ArrowInvalid("a byte order mark after line 1")
         names = [str(number) for number in range(len(self.names))]
         read = arrow.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
@@ -270,7 +270,7 @@ class TextColumns:
         if not self.numbers:
             return texts, np.empty((batch.num_rows, 0), np.float32)
         numbers = batch.select(range(len(self.texts), batch.num_columns)).to_tensor(null_to_nan=True).to_numpy()
-        if np.isinf(numbers).any():  # also of a text that is no number for us
+        if np.isinf(numbers).any():  # also for texts such as inf
             raise pa.ArrowInvalid("not finite")
         return texts, numbers
 
@@ -317,7 +317,7 @@ class TextColumns:
             return
         with closing(self._blocks("looking at the numbers of", tell=False)) as blocks:
             for _, lines in blocks:
-                with suppress(pa.ArrowException):  # of lines that are seen when they are read
+                with suppress(pa.ArrowException):  # such lines count when they are read
                     batch = self._batch(lines, as_text=True)
                     self.signs.see(pa.concat_arrays(batch.columns[len(self.texts) :]), self.decimal)
                 if self.signs.decimals:

@@ -30,13 +30,13 @@ MOMENT = re.compile(rf"{DATE}(?: +|T){CLOCK}{ZONE}(?:{TO}(?:{DATE}(?: +|T))?{CLO
 ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(f"{CLOCK}(?:{TO}{CLOCK})?")
 MIDNIGHT = r"(?<=[ T])24(?=:00(?:$|:00|[ Z+-])|$)"  # the end of a day
 AT_MIDNIGHT = re.compile(rf"{DATE}[ T]0{{1,2}}:00(?::00(?:\.0+)?)?Z?")
-UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
+UNKNOWN = np.iinfo(np.int64).min  # for a text that is not a time
 PLAIN = "YYYY-MM-DD HH:MM:SS"
-MILLISECONDS = 1e11  # since 1970: larger numbers are no seconds
+MILLISECONDS = 1e11  # since 1970: larger numbers are finer than seconds
 MANY = 100  # columns, of which pairs are looked at
 Rows = list[list[str]]
 COPIED_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
-# The forms that need no note.
+# The forms read without a note.
 COPIED = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -93,7 +93,7 @@ class Times:
         """
         import pandas as pd
 
-        seconds = self._parse(pd.Series(texts.words, dtype="str"))[texts.codes]  # rows of many sensors repeat them
+        seconds = self._parse(pd.Series(texts.words, dtype="str"))[texts.codes]  # rows repeat the words
         return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
 
     def _parse(self, texts: pd.Series[str]) -> np.ndarray:
@@ -112,7 +112,7 @@ class Times:
         interval = INTERVAL.fullmatch(texts.iloc[:1].str.cat())
         if interval and (interval[3] or not self.zoned):
             texts = texts.map(interval_begin)
-        if re.search("%[YymdHM]%[ymdHMS]", self.form):  # digits without a sign between them are all there
+        if re.search("%[YymdHM]%[ymdHMS]", self.form):  # adjacent digits are complete
             size = len(np.datetime64(0, "s").item().strftime(self.form))
             full = texts.str.len().between(size - self.form.endswith(" %H"), size)  # an hour alone may have one digit
             texts = texts.where(full, "")
@@ -143,13 +143,13 @@ def candidates(text: str) -> list[Times]:
     year = "%Y" if max(len(first), len(last)) == 4 else "%y"
     if len(first) == 4:
         orders = ["%Y-%m-%d"]
-    else:  # a date with dots begins with the day wherever it is written so
+    else:  # a date with dots begins with the day
         orders = [f"%d-%m-{year}"] if mark == "." else [f"%d-%m-{year}", f"%m-%d-{year}"]
         orders += ["%y-%m-%d"] if mark == "-" and year == "%y" else []
     between = re.match(" *|T", rest)[0] or rest[:1]  # type: ignore[index]
     clock = re.match(CLOCK, rest[len(between) :])
     form, zone = "", ""
-    if re.fullmatch(" [0-9]{1,2}", rest):  # an hour, of a column of its own
+    if re.fullmatch(" [0-9]{1,2}", rest):  # an hour from a separate column
         form = " %H"
     if clock is not None:
         half = clock[0][-1:] in "mM"

@@ -28,8 +28,8 @@ from socialx.files.store.ids import match_key
 SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)
 TOTAL = re.compile(r"all(?:e|[ _-]?lanes)?|total|sum(?:me)?|gesamt|todos|tous|totaal", re.IGNORECASE)  # of lanes
 AND = "-"  # between the names of which a sensor's is made
-FEW = 10  # sensors and times, from which on it is looked at how many of their pairs have a row
-SCATTERED = 0.1  # of these pairs: a table has rows for more
+FEW = 10  # sensors and times, from which on the share of pairs with a row is checked
+SCATTERED = 0.1  # fraction of pairs with a row, at least
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) ->
 def refuse_repeated_times(table: Table) -> None:
     """Raise for a table with a column per sensor in which most times repeat."""
     first, times = table.sheets[0], len(np.unique(table.moments))
-    if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # but for those as published
+    if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # except published tables
         problem = f"{len(table.moments):,} rows hold {times:,} times, as of a table with a row per observation"
         others = [str(Argument("sensor_column", name)) for name in first.dropped if not CALENDAR.fullmatch(name)]
         remedy = f"say which column names the sensor: {' or '.join(others[:2])}"
