@@ -58,7 +58,7 @@ def places(folder: Path) -> Path:
     )
 
 
-def wide(
+def wide_rows(
     head: str = "time", form: str = ISO, comma: bool = False, ids: Sequence[str] = IDS, missing: str = ""
 ) -> list[list[str]]:
     rows = zip(TIMES, SPEEDS, strict=True)
@@ -72,7 +72,7 @@ def long(head: Sequence[str] = ("time", "sensor", "speed", "flow")) -> list[list
 
 @export("offset from UTC, the zone named")
 def _(folder: Path) -> Sequence[str | Path]:
-    return [lines(folder / "a.csv", wide(form="%Y-%m-%dT%H:%M:%S+01:00")), "--timezone", "Europe/Berlin"]
+    return [lines(folder / "a.csv", wide_rows(form="%Y-%m-%dT%H:%M:%S+01:00")), "--timezone", "Europe/Berlin"]
 
 
 @export("measuring intervals with a begin and an end")
@@ -171,7 +171,7 @@ def _(folder: Path) -> Sequence[str | Path]:
 
 @export("gzip in UTF-16 with tabs, blocks that overlap")
 def _(folder: Path) -> Sequence[str | Path]:
-    head, *rows = wide(missing="n/a")
+    head, *rows = wide_rows(missing="n/a")
     body = "\n".join(map("\t".join, [head, *rows[:40], *rows[30:]]))
     (folder / "a.tsv.gz").write_bytes(gzip.compress(body.encode("utf-16")))
     return [folder / "a.tsv.gz"]

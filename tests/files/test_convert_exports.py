@@ -115,7 +115,7 @@ def test_every_way_gives_the_same_readings(way: str, tmp_path: Path) -> None:
     same(converted(path), frame)
 
 
-def described(frame: pd.DataFrame, path: Path) -> None:
+def write_described(frame: pd.DataFrame, path: Path) -> None:
     """With a name, a position and a note beside the times, as offices do."""
     turned = frame.T.rename_axis("name").reset_index()
     turned.insert(0, "lat", 48.0)
@@ -137,7 +137,7 @@ TURNED: dict[str, tuple[str, Writer]] = {
     "days first": ("csv", lambda frame, path: frame.T.to_csv(path, sep="\t", date_format="%d.%m.%Y %H:%M")),
     "gzip": ("csv.gz", lambda frame, path: frame.T.to_csv(path, compression="gzip")),
     "UTF-16": ("csv", lambda frame, path: frame.T.to_csv(path, encoding="utf-16", na_rep="NA")),
-    "other columns": ("csv", described),
+    "other columns": ("csv", write_described),
     "seconds since 1970": ("csv", turned_epochs),
     "Parquet": ("parquet", turned_parquet),
     "Excel": ("xlsx", lambda frame, path: frame.T.to_excel(path)),
@@ -159,7 +159,7 @@ def places(tmp_path: Path) -> Path:
     return places_of(IDS, tmp_path / "places.csv")
 
 
-def stored(path: Path) -> np.ndarray:
+def stored_values(path: Path) -> np.ndarray:
     return open_store(path).values
 
 
@@ -175,11 +175,11 @@ def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(ids: li
         assert done.stderr.endswith(f"rows and columns have changed places: {helps}\n")
     typed = ["--transposed", "--meta-csv", places_of(ids, tmp_path / "places.csv"), "--output-h5", out]
     assert run("convert", "auto", path, *typed).exit_code == 0
-    np.testing.assert_array_equal(stored(out), frame.to_numpy(np.float32))
+    np.testing.assert_array_equal(stored_values(out), frame.to_numpy(np.float32))
     later = network(288, "2024-01-29").set_axis(ids, axis=1)
     later.T.to_csv(path)
     assert run("append", out, path, "--transposed").exit_code == 0
-    np.testing.assert_array_equal(stored(out), pd.concat([frame, later]).to_numpy(np.float32))
+    np.testing.assert_array_equal(stored_values(out), pd.concat([frame, later]).to_numpy(np.float32))
 
 
 TURNED_HEADER = ",2024-01-01 00:00,2024-01-01 00:05\n"
@@ -267,7 +267,7 @@ def test_several_files_are_named_on_the_command_line(tmp_path: Path, places: Pat
         part.to_csv(path)
     result = run("convert", "auto", *files, "--meta-csv", places, "--output-h5", out, "--units", "km/h")
     assert result.exit_code == 0, result.stderr
-    np.testing.assert_array_equal(stored(out), DAY.to_numpy(np.float32))
+    np.testing.assert_array_equal(stored_values(out), DAY.to_numpy(np.float32))
     with pytest.raises(SocialxError, match="has one file"):
         socialx.convert("npy", files, tmp_path / "x.h5", meta_csv=places)
 

@@ -191,7 +191,7 @@ def last_cell(number: int, new: str) -> Callable[[list[str]], object]:
     return lambda lines: lines.__setitem__(number, lines[number].rpartition(",")[0] + new)
 
 
-def each(change: Callable[[str], str]) -> Callable[[list[str]], object]:
+def change_lines(change: Callable[[str], str]) -> Callable[[list[str]], object]:
     return lambda lines: lines.__setitem__(slice(1, None), [change(line) for line in lines[1:]])
 
 
@@ -251,13 +251,13 @@ BAD_DYNA = {
     "epoch": (replace(1, "2012-03-01T00:00:00Z", "1330560000"), "not written like its first one, '1330560000'"),
     "no first time": (replace(1, "2012-03-01T00:00:00Z", "now"), "the first time 'now' has an unknown form"),
     "text": (lambda lines: lines.__setitem__(7, lines[7] + "x"), "line 8, column 'traffic_speed' is"),
-    "true": (each(lambda line: line.rpartition(",")[0] + ",True"), "line 2, column 'traffic_speed' is 'True'"),
+    "true": (change_lines(lambda line: line.rpartition(",")[0] + ",True"), "line 2, column 'traffic_speed' is 'True'"),
     "infinite": (last_cell(7, ",inf"), "line 8, column 'traffic_speed' is 'inf'"),
     "short": (last_cell(7, ""), "line 8 has 4 cells, not 5"),
     "long": (lambda lines: lines.__setitem__(7, lines[7] + ",1"), "line 8 has 6 cells, not 5"),
     "cut off": (lambda lines: lines.__setitem__(-1, lines[-1][:9]), "line 16 has 3 cells, not 5"),
     "trajectory": (
-        each(lambda line: line.replace("state", "trajectory")),
+        change_lines(lambda line: line.replace("state", "trajectory")),
         "line 2 has the type 'trajectory', not state",
     ),
     "one trajectory": (replace(7, "state", "trajectory"), "line 8 has the type 'trajectory', not state"),

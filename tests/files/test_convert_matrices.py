@@ -191,7 +191,7 @@ def w_228(path: Path, metres: np.ndarray) -> Path:
     return path
 
 
-def line_of(sensors: int) -> np.ndarray:
+def line_distances(sensors: int) -> np.ndarray:
     """Metres [N,N] between sensors on a line, 100 metres apart; farther by 7 against the order."""
     place = 100.0 * np.arange(sensors)
     gap = place[None, :] - place[:, None]
@@ -200,7 +200,7 @@ def line_of(sensors: int) -> np.ndarray:
 
 @pytest.mark.parametrize("sensors", [2, 4, 30])
 def test_a_matrix_of_metres_is_a_list_of_all_pairs(tmp_path: Path, sensors: int) -> None:
-    ids, metres = tuple(f"d{n}" for n in range(sensors)), line_of(sensors)
+    ids, metres = tuple(f"d{n}" for n in range(sensors)), line_distances(sensors)
     found = read_distances(w_228(tmp_path / "W.csv", metres), ids)
     pairs = np.argwhere(~np.eye(sensors, dtype=bool)).tolist()
     rows = [f"{ids[i]},{ids[j]},{float(metres[i, j])!r}" for i, j in pairs]
@@ -211,7 +211,7 @@ def test_a_matrix_of_metres_is_a_list_of_all_pairs(tmp_path: Path, sensors: int)
 
 
 def test_zeros_and_infinities_of_a_matrix_are_no_roads(tmp_path: Path) -> None:
-    metres = line_of(4)
+    metres = line_distances(4)
     metres[0, 3] = metres[3, 0] = 0
     metres[1, 2] = np.inf
     path = w_228(tmp_path / "W.csv", metres)
@@ -225,7 +225,7 @@ def test_zeros_and_infinities_of_a_matrix_are_no_roads(tmp_path: Path) -> None:
 
 
 def test_the_diagonal_of_a_matrix_is_not_read(tmp_path: Path) -> None:
-    metres = line_of(4)
+    metres = line_distances(4)
     np.fill_diagonal(metres, np.nan)
     assert len(read_distances(w_228(tmp_path / "W.csv", metres), "abcd")[0]) == 12
 
@@ -262,6 +262,6 @@ def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
                    "--output-h5", tmp_path / "v.h5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
     found = neighbours_of(
-        open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_of(4)), require_locations=True
+        open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_distances(4)), require_locations=True
     )
     assert [set(row) for row in found.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]

@@ -50,11 +50,11 @@ def texts(times: list[datetime], zone: str = "UTC") -> list[str]:
     return [time.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S") for time in times]
 
 
-def utc_of(times: list[str], zone: str = PARIS) -> list[str]:
+def utc_texts(times: list[str], zone: str = PARIS) -> list[str]:
     return list(map(as_text, in_utc(seconds_of(times), zone, Path("data.csv"))[0].tolist()))
 
 
-def csv_of(path: Path, times: list[str]) -> Path:
+def speeds_csv(path: Path, times: list[str]) -> Path:
     return write_csv(path, times, speeds(len(times)))
 
 
@@ -69,7 +69,7 @@ def test_a_clock_put_back_and_forward_is_undone(zone: str, step: int) -> None:
     both = sorted([*moments(back, step), *moments(forward, step)])
     wall = texts(both, zone)
     assert goes_back(seconds_of(wall))
-    assert utc_of(wall, zone) == texts(both)
+    assert utc_texts(wall, zone) == texts(both)
 
 
 @pytest.mark.parametrize("zone", [zone for zone, (_, _, minutes) in CHANGES.items() if minutes == 60])
@@ -77,7 +77,7 @@ def test_hourly_rows_repeat_a_time(zone: str) -> None:
     times = moments(CHANGES[zone][0], 60, 2, 2)
     wall = texts(times, zone)
     assert len(set(wall)) == len(wall) - 1
-    assert utc_of(wall, zone) == texts(times)
+    assert utc_texts(wall, zone) == texts(times)
 
 
 @given(
@@ -95,7 +95,7 @@ def test_times_come_back_exactly_or_are_refused(zone: str, step: int, first: int
     if not goes_back(seconds_of(wall)):
         return
     try:
-        found = utc_of(wall, zone)
+        found = utc_texts(wall, zone)
     except walltimes.SocialxError:
         assert lost
     else:
@@ -109,7 +109,7 @@ def test_every_row_that_may_be_lost_is_right_or_refused(zone: str) -> None:
     for lost in range(len(times)):
         kept = times[:lost] + times[lost + 1 :]
         try:
-            assert utc_of(texts(kept, zone), zone) == texts(kept)
+            assert utc_texts(texts(kept, zone), zone) == texts(kept)
         except walltimes.SocialxError:
             refused += 1
     assert refused == 2  # the rows on both sides of the change
@@ -175,7 +175,7 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
 def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
     """Also through the hour that spring skips."""
     wall = texts(moments("2024-03-31T01:00", 5), PARIS)
-    found = source(csv_of(tmp_path / "data.csv", wall), PARIS)
+    found = source(speeds_csv(tmp_path / "data.csv", wall), PARIS)
     create(tmp_path / "out.h5", found)
     store = open_store(tmp_path / "out.h5")
     assert (store.timezone, store.timestamps.astype(str).tolist()) == (PARIS, wall)
@@ -183,7 +183,7 @@ def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
 
 
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
-    data = csv_of(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
+    data = speeds_csv(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
     found = read("metr-la", ConvertOptions(data, without_positions=True))
     refusal(lambda: create(tmp_path / "out.h5", found), "--timezone America/Los_Angeles keeps both hours")
 
@@ -217,7 +217,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_that_hour_is_refused(tmp_path: Path, case: str) -> None:
     times, zone, words = REFUSED[case]
-    data = csv_of(tmp_path / "data.csv", times)
+    data = speeds_csv(tmp_path / "data.csv", times)
     refusal(lambda: create(tmp_path / "out.h5", source(data, zone)), str(data), *words)
 
 
@@ -227,7 +227,7 @@ def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neigh
     second = [t for t in before if not "2024-10-26T23:30" <= t.isoformat() < "2024-10-27T01:30"]
     for kept in (first, second):
         times = moments("2023-10-29T01:00", 5) + kept
-        assert utc_of(texts(times, PARIS)) == texts(times)
+        assert utc_texts(texts(times, PARIS)) == texts(times)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neigh
     ],
 )
 def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[str]) -> None:
-    found = source(csv_of(tmp_path / "data.csv", times), None)
+    found = source(speeds_csv(tmp_path / "data.csv", times), None)
     line = refusal(lambda: create(tmp_path / "out.h5", found))
     assert re.search("not in order of time.*sort the rows|two rows at .* with different observations", line)
     assert "--timezone" not in line
@@ -248,22 +248,22 @@ def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[
 
 def test_a_machine_without_time_zones_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.sources.request.available_timezones", set)
-    data = csv_of(tmp_path / "data.csv", FALL)
+    data = speeds_csv(tmp_path / "data.csv", FALL)
     with pytest.raises(SettingsError, match="missing from the time zone data of this machine"):
         source(data, "Mars/Phobos")
 
 
 def test_a_file_that_changes_between_its_two_passes_is_refused(tmp_path: Path) -> None:
-    data = csv_of(tmp_path / "data.csv", FALL)
+    data = speeds_csv(tmp_path / "data.csv", FALL)
     for rows in (FALL[:-1], [*FALL, "2023-10-30 00:00:00"], [FALL[0], *FALL[2:]]):
-        csv_of(data, FALL)
+        speeds_csv(data, FALL)
         found = source(data, PARIS)
-        csv_of(data, rows)
+        speeds_csv(data, rows)
         refusal(lambda readings=found: create(tmp_path / "out.h5", readings), "changed while it was read")
     assert not (tmp_path / "out.h5").exists()
 
 
 def test_ids_and_notes_of_a_converted_file(tmp_path: Path) -> None:
-    found = source(csv_of(tmp_path / "data.csv", FALL), PARIS)
+    found = source(speeds_csv(tmp_path / "data.csv", FALL), PARIS)
     assert found.sensors.ids == IDS
     assert found.timezone == "UTC"

@@ -16,7 +16,7 @@ from tests.data_files import refusal
 from tests.frames import IDS, converted, long, network, same
 
 
-def lines_of(frame: pd.DataFrame, *, nulls: bool = True) -> str:
+def json_lines(frame: pd.DataFrame, *, nulls: bool = True) -> str:
     rows = frame.reset_index().assign(time=lambda each: each["time"].astype(str)).to_dict("records")
     kept = [{k: v if v == v else None for k, v in row.items() if nulls or v == v} for row in rows]
     return "".join(json.dumps(row) + "\n" for row in kept)
@@ -30,7 +30,7 @@ def test_lines_of_json_are_read(
 ) -> None:
     frame, path = network(), tmp_path / f"city.{suffix}"
     table = frame if wide else long(frame).drop(columns="volume").set_index("time")
-    content = lines_of(table, nulls=nulls).encode()
+    content = json_lines(table, nulls=nulls).encode()
     path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
     same(converted(path), frame)
     monkeypatch.setattr(text_cells, "PIECE_BYTES", 500)
@@ -49,7 +49,7 @@ def test_a_file_per_sensor_of_json(tmp_path: Path) -> None:
     frame, folder = network(), tmp_path / "city"
     folder.mkdir()
     for sensor in IDS:
-        (folder / f"{sensor}.jsonl").write_text(lines_of(frame[[sensor]].rename(columns={sensor: "speed"})))
+        (folder / f"{sensor}.jsonl").write_text(json_lines(frame[[sensor]].rename(columns={sensor: "speed"})))
     same(converted(folder), frame)
     done = run("inspect", folder / f"{IDS[0]}.jsonl")
     assert "objects of JSON" in " ".join(done.stdout.split())
@@ -84,7 +84,7 @@ FIRST = {
 @pytest.mark.parametrize("far", [True, False])
 def test_a_bad_line_is_named(row: str, far: bool, tmp_path: Path) -> None:
     frame = network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0)
-    rows = lines_of(frame).splitlines()
+    rows = json_lines(frame).splitlines()
     rows[55 if far else 0] = row
     (tmp_path / "city.jsonl").write_text("\n".join(rows))
     if '"x":' in row and not far:  # a sensor with one reading
@@ -94,8 +94,8 @@ def test_a_bad_line_is_named(row: str, far: bool, tmp_path: Path) -> None:
     refusal(lambda: converted(tmp_path / "city.jsonl"), words)
 
 
-def objects_of(frame: pd.DataFrame) -> list[dict]:
-    return [json.loads(line) for line in lines_of(frame).splitlines()]
+def json_objects(frame: pd.DataFrame) -> list[dict]:
+    return [json.loads(line) for line in json_lines(frame).splitlines()]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -104,7 +104,7 @@ def objects_of(frame: pd.DataFrame) -> list[dict]:
 def test_an_array_of_objects(wide: bool, inside: bool, indent: int | None, tmp_path: Path) -> None:
     """Alone, or as the only array of objects in one object."""
     frame, path = network(), tmp_path / "city.json"
-    rows = objects_of(frame if wide else long(frame).drop(columns="volume").set_index("time"))
+    rows = json_objects(frame if wide else long(frame).drop(columns="volume").set_index("time"))
     path.write_text(json.dumps({"count": len(rows), "rows": rows} if inside else rows, indent=indent))
     same(converted(path), frame)
 
@@ -112,7 +112,7 @@ def test_an_array_of_objects(wide: bool, inside: bool, indent: int | None, tmp_p
 @pytest.mark.parametrize("indent", [None, 2])
 def test_an_array_of_objects_for_each_station(indent: int | None, tmp_path: Path) -> None:
     frame, path = network(), tmp_path / "city.json"
-    stations = {vdid: objects_of(frame[[vdid]].rename(columns={vdid: "speed"})) for vdid in IDS}
+    stations = {vdid: json_objects(frame[[vdid]].rename(columns={vdid: "speed"})) for vdid in IDS}
     path.write_text(json.dumps(stations, indent=indent))
     same(converted(path), frame)
     path.write_text(json.dumps({**stations, "note": "made up"}, indent=indent))
@@ -180,7 +180,7 @@ def test_objects_in_objects_are_left_out_and_named(
 ) -> None:
     """As Socrata writes places beside readings; some rows may have none."""
     frame, path = network(), tmp_path / "city.json"
-    rows = objects_of(long(frame).drop(columns="volume").set_index("time"))
+    rows = json_objects(long(frame).drop(columns="volume").set_index("time"))
     for number, row in enumerate(rows):
         row["place"] = {"type": "Point", "coordinates": [11.5, 48.1]} if number % 3 else None
     path.write_text("\n".join(map(json.dumps, rows)) if lines else json.dumps(rows))
@@ -190,7 +190,7 @@ def test_objects_in_objects_are_left_out_and_named(
 
 
 def test_a_fault_in_an_array_names_its_object(tmp_path: Path) -> None:
-    rows = objects_of(network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0))
+    rows = json_objects(network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0))
     for fault, words in (("x", "line 56, column 'a' is 'x', not a number"), (True, "line 56, column 'a' is 'true'")):
         rows[55]["a"] = fault
         (tmp_path / "city.json").write_text(json.dumps(rows))

@@ -119,7 +119,7 @@ def widened(rows: Cells) -> None:
     rows[4].append("1")
 
 
-def of_another_district(rows: Cells) -> None:
+def change_district(rows: Cells) -> None:
     rows[7][2] = "12"
 
 
@@ -142,7 +142,7 @@ def without_station(rows: Cells) -> None:
 BAD: dict[str, tuple[Callable[[Cells], None], str]] = {
     "cut": (cut, "line 11 has 20 cells, not 52: correct the line"),
     "wide": (widened, "line 5 has 53 cells, not 52: correct the line"),
-    "two districts": (of_another_district, "line 8 has the district '12', not 7: use a file of one district"),
+    "two districts": (change_district, "line 8 has the district '12', not 7: use a file of one district"),
     "doubled": (other_reading, "715898 has two observations at 2024-01-31 00:05:00 (66.5, 12.5)"),
     "word": (no_number, "line 4, column 'Avg Speed [mph]' is 'fast', not a number"),
     "day first": (
@@ -168,7 +168,7 @@ def test_bad_rows_are_named(tmp_path: Path, case: str) -> None:
 def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     day = write(tmp_path / "d07.txt", cells("2024-01-31", 6))
 
-    def said(*data: Path, **options: object) -> str:
+    def error_text(*data: Path, **options: object) -> str:
         with pytest.raises(SocialxError) as caught:
             api.convert("pems-station", [*data], output=tmp_path / "out.h5", without_positions=True, **options)
         return str(caught.value)
@@ -176,11 +176,11 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     other = cells("2024-02-01", 6)
     for row in other:
         row[2] = "12"
-    assert "d12.txt: its district is 12, and that of" in said(day, write(tmp_path / "d12.txt", other))
-    assert "the rows are 60 min apart, not 5" in said(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
+    assert "d12.txt: its district is 12, and that of" in error_text(day, write(tmp_path / "d12.txt", other))
+    assert "the rows are 60 min apart, not 5" in error_text(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
     (tmp_path / "a.csv").write_text("time,S1\n2024-01-31 00:00,5\n")
-    assert "no rows of pems-station (line 1 is 'time,S1'): name files such as" in said(tmp_path / "a.csv")
-    assert "the times are in America/Los_Angeles: drop it" in said(day, timezone="Europe/Paris")
+    assert "no rows of pems-station (line 1 is 'time,S1'): name files such as" in error_text(tmp_path / "a.csv")
+    assert "the times are in America/Los_Angeles: drop it" in error_text(day, timezone="Europe/Paris")
     ramp = [row for row in cells("2024-01-31", 6) if row[5] == "OR"]
-    alone = said(write(tmp_path / "ramp.txt", ramp))
+    alone = error_text(write(tmp_path / "ramp.txt", ramp))
     assert "all 1 sensors lack observations of speed: channel='flow'" in alone

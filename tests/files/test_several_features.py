@@ -28,7 +28,7 @@ def table(rows: int = 120, first: str = "2024-01-31 20:00") -> dict[str, pd.Data
     return {"flow": flows, "avg_speed": speeds, "occupancy": (flows / 40).round(3)}
 
 
-def rows_of(parts: dict[str, pd.DataFrame], path: Path) -> Path:
+def write_rows(parts: dict[str, pd.DataFrame], path: Path) -> Path:
     names = {"flow": "q (veh/h)", "avg_speed": "speed", "occupancy": "occ [%]"}
     long = [part.reset_index().melt("time", var_name="sensor", value_name=names[name]) for name, part in parts.items()]
     rows = long[0].merge(long[1], on=["time", "sensor"]).merge(long[2], on=["time", "sensor"])
@@ -48,7 +48,7 @@ def right(path: Path, parts: dict[str, pd.DataFrame]) -> None:
 
 
 def city(folder: Path, parts: dict[str, pd.DataFrame]) -> Path:
-    path = rows_of(parts, folder / "old.csv")
+    path = write_rows(parts, folder / "old.csv")
     options = {"meta": frames.places_of(frames.IDS, folder / "at.csv"), "units": "km/h"}
     socialx.convert("auto", path, folder / "city.h5", channel="flow,speed,occupancy", **options)
     return folder / "city.h5"
@@ -85,13 +85,14 @@ def test_append_inspect_and_backfill_know_several_features(tmp_path: Path) -> No
     parts = table()
     path = city(tmp_path, {name: part[:70] for name, part in parts.items()})
     assert (
-        socialx.append(path, rows_of({name: part[60:] for name, part in parts.items()}, tmp_path / "n.csv")).rows == 50
+        socialx.append(path, write_rows({name: part[60:] for name, part in parts.items()}, tmp_path / "n.csv")).rows
+        == 50
     )
     right(path, parts)
     assert socialx.append(path, tmp_path / "n.csv").rows == 0
     other = {name: part[110:] + 1 for name, part in parts.items()}
     refusal(
-        lambda: socialx.append(path, rows_of(other, tmp_path / "o.csv")), "readings are not those of", task="append"
+        lambda: socialx.append(path, write_rows(other, tmp_path / "o.csv")), "readings are not those of", task="append"
     )
     report = socialx.inspect(path).report
     assert report is not None
