@@ -200,6 +200,6 @@ def test_an_export_of_a_city_is_read_by_one_command(name: str, tmp_path: Path) -
         ids = list(file["metadata/vdids"].asstr()[:])
         assert sorted(ids) == sorted(IDS)
         assert [datetime.strptime(t, ISO) for t in file["metadata/timestamps"].asstr()[:]] == times
-        found = file["data/features"][:, [ids.index(vdid) for vdid in IDS], 0]
+        written = file["data/features"][:, [ids.index(vdid) for vdid in IDS], 0]
         assert [file[f"metadata/vd_info/{vdid}"].attrs["position_lat"] for vdid in IDS] == [48.11, 48.21, 48.31, 48.41]
-    np.testing.assert_array_equal(found, values.astype(np.float32))
+    np.testing.assert_array_equal(written, values.astype(np.float32))

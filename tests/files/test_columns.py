@@ -139,18 +139,18 @@ def plainly(values: np.ndarray, sensor: np.ndarray, features: list[str], codes: 
     for row in range(len(values)):
         for vdid in range(sensor.max() + 1):
             lanes = np.flatnonzero(sensor == vdid).tolist()
-            for place, name in enumerate(features):
+            for index, name in enumerate(features):
                 numbers = {lane: number for lane in lanes if (number := reading(row, lane, name)) is not None}
                 if not numbers or (name == "flow" and len(numbers) < len(lanes)):
                     continue
                 total = sum(numbers.values())
-                result[row, vdid, place] = total if name == "flow" else total / len(numbers)
+                result[row, vdid, index] = total if name == "flow" else total / len(numbers)
                 if name == SPEED and "flow" in features:
                     flows = [reading(row, lane, "flow") for lane in numbers]
-                    known = [flow for flow in flows if flow is not None]
-                    if len(known) == len(flows) and sum(known) > 0:
-                        weighted = sum(flow * speed for flow, speed in zip(known, numbers.values(), strict=True))
-                        result[row, vdid, place] = weighted / sum(known)
+                    lane_flows = [flow for flow in flows if flow is not None]
+                    if len(lane_flows) == len(flows) and sum(lane_flows) > 0:
+                        weighted = sum(flow * speed for flow, speed in zip(lane_flows, numbers.values(), strict=True))
+                        result[row, vdid, index] = weighted / sum(lane_flows)
     return result
 
 
@@ -165,14 +165,14 @@ def test_lanes_are_combined_as_the_oracle_says(data: st.DataObject) -> None:
     values, codes = np.array(drawn, np.float32).reshape(shape), data.draw(st.sampled_from([(), (0.0,), (-1.0, 0.0)]))
     if -1.0 not in codes:
         values = np.abs(values)
-    found = combine(values, sensor, features, codes)
+    combined = combine(values, sensor, features, codes)
     wanted = plainly(values, sensor, features, codes)
-    np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=1e-6)
+    np.testing.assert_allclose(combined, wanted.astype(np.float32), rtol=1e-6)
 
 
 def test_which_columns_are_lanes() -> None:
-    def sensors(names: list[str], *known: str) -> tuple[str, ...] | None:
-        lanes = lanes_in_columns(names, set(known))
+    def sensors(names: list[str], *located: str) -> tuple[str, ...] | None:
+        lanes = lanes_in_columns(names, set(located))
         return None if lanes is None else lanes.ids
 
     assert sensors(["S1_L1", "S1_L2", "S2_L1"]) == ("S1", "S2")
@@ -207,9 +207,9 @@ def lane_frame(frame: pd.DataFrame, flows: bool = True) -> tuple[pd.DataFrame, p
     )
 
 
-def close(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
-    assert (found.index == wanted.index).all()
-    np.testing.assert_allclose(found[list(wanted.columns)], wanted, rtol=1e-6)
+def close(actual: pd.DataFrame, wanted: pd.DataFrame) -> None:
+    assert (actual.index == wanted.index).all()
+    np.testing.assert_allclose(actual[list(wanted.columns)], wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("order", ["by time", "by sensor"])

@@ -149,9 +149,9 @@ def test_a_table_with_a_row_per_sensor_gives_the_same_readings(way: str, tmp_pat
     suffix, write = TURNED[way]
     path = tmp_path / f"speeds.{suffix}"
     write(DAY, path)
-    found = converted(path, transposed=True)
-    assert list(found) == IDS
-    same(found, DAY)
+    frame = converted(path, transposed=True)
+    assert list(frame) == IDS
+    same(frame, DAY)
 
 
 @pytest.fixture
@@ -276,8 +276,8 @@ def test_a_quantity_of_a_long_table_is_chosen(tmp_path: Path, places: Path) -> N
     path = tmp_path / "long.csv"
     ROWS.to_csv(path, index=False)
     for options in ({"quantity": "flow"}, {"channel": "volume"}):
-        found = converted(path, "flow", meta_csv=places, units="veh", missing=None, **options)
-        same(found, ROWS.pivot(index="time", columns="sensor", values="volume"))  # 0 is a reading
+        frame = converted(path, "flow", meta_csv=places, units="veh", missing=None, **options)
+        same(frame, ROWS.pivot(index="time", columns="sensor", values="volume"))  # 0 is a reading
     with pytest.raises(SettingsError, match="no column of observations"):
         converted(path, channel="colour")
 
@@ -289,10 +289,10 @@ def test_counts_of_a_plain_csv_keep_their_zeros(tmp_path: Path) -> None:
 
 
 def test_several_numbers_stand_for_no_reading(tmp_path: Path) -> None:
-    path, place = tmp_path / "speeds.csv", DAY.index[3]
-    assert np.isfinite(DAY.loc[place, "S2"])
-    DAY.fillna(-1).mask(DAY.loc[place, "S2"] == DAY, 999).to_csv(path)
-    same(converted(path, missing="-1,999,0"), DAY.mask(DAY.loc[place, "S2"] == DAY))
+    path, moment = tmp_path / "speeds.csv", DAY.index[3]
+    assert np.isfinite(DAY.loc[moment, "S2"])
+    DAY.fillna(-1).mask(DAY.loc[moment, "S2"] == DAY, 999).to_csv(path)
+    same(converted(path, missing="-1,999,0"), DAY.mask(DAY.loc[moment, "S2"] == DAY))
 
 
 def test_times_with_an_offset_are_written_in_utc(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int,
     monkeypatch.setattr(grid, "BLOCK_BYTES", block)
     path, values = write_both(tmp_path)
     contents = read(path)
-    order = [IDS[place] for place in GEO_ORDER]
+    order = [IDS[index] for index in GEO_ORDER]
     assert (contents.ids, contents.sensors) == (tuple(order), 3)
     assert (contents.feature, contents.units) == ("avg_speed", None)
     assert contents.notes == (f"{path}: its times end with Z, which LibCity writes after wall times: taken as those",)
@@ -46,14 +46,14 @@ def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int,
     assert read_speeds.tobytes() == values[:, GEO_ORDER].astype(np.float32).tobytes()
     assert list(contents.locations or ()) == [int(vdid) for vdid in order]
     for i, vdid in enumerate(order):
-        place = (contents.locations or {})[int(vdid)]
-        assert (place.sensor_id, place.latitude, place.longitude, place.direction) == (
+        location = (contents.locations or {})[int(vdid)]
+        assert (location.sensor_id, location.latitude, location.longitude, location.direction) == (
             vdid,
             34 + i / 100,
             -118 - i / 100,
             "",
         )
-        assert np.isnan([place.lanes, place.length]).all()
+        assert np.isnan([location.lanes, location.length]).all()
 
 
 def test_the_folder_and_either_file(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
     edit(path, lambda lines: (lines.pop(lacking), lines.__setitem__(3, lines[3].rpartition(",")[0] + ",")))
     edit(path.with_suffix(".geo"), lambda lines: lines.insert(2, '999,Point,"[0, 0]"'))
     contents = read(path)
-    assert contents.ids == tuple(IDS[place] for place in GEO_ORDER)
+    assert contents.ids == tuple(IDS[index] for index in GEO_ORDER)
     expected = values.copy()
     expected[7, 1] = expected[2, 0] = np.nan
     assert np.array_equal(joined(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
@@ -132,8 +132,8 @@ def test_several_channels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("channel", "missing"), [("traffic_flow", None), ("occupancy", None), ("traffic_speed", 0.0)])
 def test_zero_of_a_count_is_a_reading(tmp_path: Path, channel: str, missing: float | None) -> None:
     write_geo(tmp_path)
-    found = read_any("auto", ConvertOptions(write_dyna(tmp_path, {channel: speeds(6)})))
-    assert found.missing == missing
+    readings = read_any("auto", ConvertOptions(write_dyna(tmp_path, {channel: speeds(6)})))
+    assert readings.missing == missing
 
 
 def test_a_channel_whose_name_says_no_quantity(tmp_path: Path) -> None:

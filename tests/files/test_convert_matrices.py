@@ -75,9 +75,9 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
 
 
 def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:
-    found = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
-    assert found.sensors.ids == ("0", "1", "2", "3", "4")
-    assert any("no sensor ids, so they are 0 to 4: --ids FILE gives them" in note for note in shown(found.notes))
+    result = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
+    assert result.sensors.ids == ("0", "1", "2", "3", "4")
+    assert any("no sensor ids, so they are 0 to 4: --ids FILE gives them" in note for note in shown(result.notes))
     short = text(tmp_path / "ids.txt", "1,2\n")
     refusal(lambda: read("csv", tmp_path / "V.csv", ids=short, **CLOCK), "2 ids for the 5 sensors")
 
@@ -113,9 +113,9 @@ def test_naming_the_format_decides(tmp_path: Path) -> None:
         ",1,2\n3,4,5\n",
     ):
         rows = content.split()
-        found = list(read("matrix-csv", text(tmp_path / "d.csv", content), **CLOCK).blocks)
+        result = list(read("matrix-csv", text(tmp_path / "d.csv", content), **CLOCK).blocks)
         expected = [[float(cell or "nan") for cell in row.split(",")] for row in rows]
-        assert np.array_equal(found[0].speeds, np.float32(expected), equal_nan=True)
+        assert np.array_equal(result[0].speeds, np.float32(expected), equal_nan=True)
 
 
 BAD = {
@@ -160,11 +160,11 @@ def test_a_matrix_comes_back(width: int, rows: int, data: st.DataObject, size: i
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_cells, "PIECE_BYTES", size)
         path = text(Path(folder) / "d.csv", "\n".join(",".join(map(repr, row)) for row in values.tolist()))
-        found = np.concatenate([block.speeds for block in read("matrix-csv", path, **CLOCK).blocks])
+        result = np.concatenate([block.speeds for block in read("matrix-csv", path, **CLOCK).blocks])
         others = [
             name for name, format in FORMATS.items() if format.recognise(read_head(path)) and name != "matrix-csv"
         ]
-    assert np.array_equal(found, values.astype(np.float32), equal_nan=True)
+    assert np.array_equal(result, values.astype(np.float32), equal_nan=True)
     assert others == []
 
 
@@ -193,19 +193,19 @@ def w_228(path: Path, metres: np.ndarray) -> Path:
 
 def line_distances(sensors: int) -> np.ndarray:
     """Metres [N,N] between sensors on a line, 100 metres apart; farther by 7 against the order."""
-    place = 100.0 * np.arange(sensors)
-    gap = place[None, :] - place[:, None]
+    metres = 100.0 * np.arange(sensors)
+    gap = metres[None, :] - metres[:, None]
     return np.abs(gap) + 7 * (gap < 0)
 
 
 @pytest.mark.parametrize("sensors", [2, 4, 30])
 def test_a_matrix_of_metres_is_a_list_of_all_pairs(tmp_path: Path, sensors: int) -> None:
     ids, metres = tuple(f"d{n}" for n in range(sensors)), line_distances(sensors)
-    found = read_distances(w_228(tmp_path / "W.csv", metres), ids)
+    result = read_distances(w_228(tmp_path / "W.csv", metres), ids)
     pairs = np.argwhere(~np.eye(sensors, dtype=bool)).tolist()
     rows = [f"{ids[i]},{ids[j]},{float(metres[i, j])!r}" for i, j in pairs]
     listed = text(tmp_path / "list.csv", "\n".join(["from,to,cost", *rows]))
-    for mine, theirs in zip(found, read_distances(listed, ids), strict=True):
+    for mine, theirs in zip(result, read_distances(listed, ids), strict=True):
         np.testing.assert_array_equal(mine, theirs)
         assert mine.dtype == theirs.dtype
 
@@ -261,7 +261,7 @@ def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
     done = socialx("convert", "csv", data, "--first-time", TIMES[0], "--freq", "5min", "--without-positions",
                    "--output-h5", tmp_path / "v.h5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    found = neighbours_of(
+    result = neighbours_of(
         open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_distances(4)), require_locations=True
     )
-    assert [set(row) for row in found.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]
+    assert [set(row) for row in result.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]

@@ -95,11 +95,11 @@ def test_times_come_back_exactly_or_are_refused(zone: str, step: int, first: int
     if not goes_back(seconds_of(wall)):
         return
     try:
-        found = utc_texts(wall, zone)
+        result = utc_texts(wall, zone)
     except walltimes.SocialxError:
         assert lost
     else:
-        assert found == texts(times)
+        assert result == texts(times)
 
 
 @pytest.mark.parametrize("zone", CHANGES)
@@ -118,8 +118,8 @@ def test_every_row_that_may_be_lost_is_right_or_refused(zone: str) -> None:
 def test_several_years_are_converted_at_once() -> None:
     begin = datetime(2021, 1, 1, tzinfo=UTC)
     times = [begin + number * timedelta(minutes=30) for number in range(48 * 365 * 3)]
-    found, note = in_utc(seconds_of(texts(times, PARIS)), PARIS, Path("data.csv"))
-    assert found.tolist() == seconds_of(texts(times)).tolist()
+    result, note = in_utc(seconds_of(texts(times, PARIS)), PARIS, Path("data.csv"))
+    assert result.tolist() == seconds_of(texts(times)).tolist()
     assert str(note) == (
         "data.csv: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in "
         "UTC (2021-10-31 02:30:00, then 2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, "
@@ -175,17 +175,17 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
 def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
     """Also through the hour that spring skips."""
     wall = texts(moments("2024-03-31T01:00", 5), PARIS)
-    found = source(speeds_csv(tmp_path / "data.csv", wall), PARIS)
-    create(tmp_path / "out.h5", found)
+    result = source(speeds_csv(tmp_path / "data.csv", wall), PARIS)
+    create(tmp_path / "out.h5", result)
     store = open_store(tmp_path / "out.h5")
     assert (store.timezone, store.timestamps.astype(str).tolist()) == (PARIS, wall)
-    assert not any("UTC" in note for note in shown(found.notes))
+    assert not any("UTC" in note for note in shown(result.notes))
 
 
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
     data = speeds_csv(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
-    found = read("metr-la", ConvertOptions(data, without_positions=True))
-    refusal(lambda: create(tmp_path / "out.h5", found), "--timezone America/Los_Angeles keeps both hours")
+    result = read("metr-la", ConvertOptions(data, without_positions=True))
+    refusal(lambda: create(tmp_path / "out.h5", result), "--timezone America/Los_Angeles keeps both hours")
 
 
 FALL = texts(moments("2023-10-29T01:00", 5), PARIS)
@@ -240,8 +240,8 @@ def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neigh
     ],
 )
 def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[str]) -> None:
-    found = source(speeds_csv(tmp_path / "data.csv", times), None)
-    line = refusal(lambda: create(tmp_path / "out.h5", found))
+    result = source(speeds_csv(tmp_path / "data.csv", times), None)
+    line = refusal(lambda: create(tmp_path / "out.h5", result))
     assert re.search("not in order of time.*sort the rows|two rows at .* with different observations", line)
     assert "--timezone" not in line
 
@@ -257,13 +257,13 @@ def test_a_file_that_changes_between_its_two_passes_is_refused(tmp_path: Path) -
     data = speeds_csv(tmp_path / "data.csv", FALL)
     for rows in (FALL[:-1], [*FALL, "2023-10-30 00:00:00"], [FALL[0], *FALL[2:]]):
         speeds_csv(data, FALL)
-        found = source(data, PARIS)
+        result = source(data, PARIS)
         speeds_csv(data, rows)
-        refusal(lambda readings=found: create(tmp_path / "out.h5", readings), "changed while it was read")
+        refusal(lambda readings=result: create(tmp_path / "out.h5", readings), "changed while it was read")
     assert not (tmp_path / "out.h5").exists()
 
 
 def test_ids_and_notes_of_a_converted_file(tmp_path: Path) -> None:
-    found = source(speeds_csv(tmp_path / "data.csv", FALL), PARIS)
-    assert found.sensors.ids == IDS
-    assert found.timezone == "UTC"
+    result = source(speeds_csv(tmp_path / "data.csv", FALL), PARIS)
+    assert result.sensors.ids == IDS
+    assert result.timezone == "UTC"

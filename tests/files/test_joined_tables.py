@@ -100,11 +100,11 @@ def expected(split: str, frame: pd.DataFrame) -> pd.DataFrame:
     return wanted
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("layout", PLACES)
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_tables_are_joined(split: str, place: str, tmp_path: Path) -> None:
+def test_the_tables_are_joined(split: str, layout: str, tmp_path: Path) -> None:
     frame = network()
-    path = PLACES[place](SPLITS[split](frame), tmp_path / "city")
+    path = PLACES[layout](SPLITS[split](frame), tmp_path / "city")
     same(converted(path, meta_csv=places_of(IDS, tmp_path / "loc.csv")), expected(split, frame))
 
 
@@ -203,8 +203,8 @@ def test_files_per_sensor_are_the_wide_table(
         f"{sensor}.csv": frame[[sensor]].iloc[cut:][: rows + 4 - cut] for sensor, cut in zip(IDS, cuts, strict=True)
     }
     wanted = pd.concat(parts.values(), axis=1, sort=True)
-    for each in tmp_path.glob("city/*"):
-        each.unlink()
+    for path in tmp_path.glob("city/*"):
+        path.unlink()
     (tmp_path / "city").mkdir(exist_ok=True)
     for file, part in parts.items():
         part.rename(columns=lambda column: name or column).to_csv(tmp_path / "city" / file)

@@ -17,7 +17,7 @@ from tests.frames import IDS, converted, long, network, same
 
 
 def json_lines(frame: pd.DataFrame, *, nulls: bool = True) -> str:
-    rows = frame.reset_index().assign(time=lambda each: each["time"].astype(str)).to_dict("records")
+    rows = frame.reset_index().assign(time=lambda table: table["time"].astype(str)).to_dict("records")
     kept = [{k: v if v == v else None for k, v in row.items() if nulls or v == v} for row in rows]
     return "".join(json.dumps(row) + "\n" for row in kept)
 
@@ -41,8 +41,8 @@ def test_numbers_are_those_of_their_texts(tmp_path: Path) -> None:
     values = ["61.123456789", "1e1", "-0.5", "7", "NaN", '"62.5"']
     rows = [f'{{"time":"2024-01-01 00:{5 * k:02}","a":{v},"b":1.5,"c":2.5}}' for k, v in enumerate(values)]
     (tmp_path / "city.jsonl").write_text("\n\n".join(rows))
-    found = converted(tmp_path / "city.jsonl")["a"].to_numpy()
-    np.testing.assert_array_equal(found, np.array([61.123456789, 10, -0.5, 7, np.nan, 62.5], np.float32))
+    frame = converted(tmp_path / "city.jsonl")["a"].to_numpy()
+    np.testing.assert_array_equal(frame, np.array([61.123456789, 10, -0.5, 7, np.nan, 62.5], np.float32))
 
 
 def test_a_file_per_sensor_of_json(tmp_path: Path) -> None:
@@ -125,9 +125,12 @@ def nested(frame: pd.DataFrame) -> dict[str, object]:
     times, columns = [f"{time:%Y-%m-%dT%H:%M:%S}" for time in frame.index], {s: cells[s].tolist() for s in IDS}
     rows = [{"time": t, **dict(zip(IDS, row, strict=True))} for t, row in zip(times, cells.to_numpy(), strict=True)]
     by_time = {s: dict(zip(times, columns[s], strict=True)) for s in IDS}
-    each = {s: [{"id": n, "t": t, "speed": v} for n, (t, v) in enumerate(by_time[s].items())] for s in IDS}
+    rows_by_id = {s: [{"id": n, "t": t, "speed": v} for n, (t, v) in enumerate(by_time[s].items())] for s in IDS}
     return {
-        "stations beside a count, with ids of rows": {"n": 4, "all": [{"id": s, "x": 1.5, "in": each[s]} for s in IDS]},
+        "stations beside a count, with ids of rows": {
+            "n": 4,
+            "all": [{"id": s, "x": 1.5, "in": rows_by_id[s]} for s in IDS],
+        },
         "arrays of each station": [{"station": s, "data": {"at": times, "speed": columns[s]}} for s in IDS],
         "speed and flow by station and time": {
             s: {t: {"speed": v, "flow": 7} for t, v in by_time[s].items()} for s in IDS
@@ -170,8 +173,8 @@ def test_an_object_for_each_station(tmp_path: Path) -> None:
     for hour in (0, 1):
         stations = {vdid: {"time": f"2024-01-31 0{hour}:00", "speed": 50.5 + hour} for vdid in IDS}
         (tmp_path / f"{hour}.json").write_text(json.dumps(stations))
-    found = converted([tmp_path / "0.json", tmp_path / "1.json"])
-    assert (sorted(found.columns), found.to_numpy().tolist()) == (sorted(IDS), [[50.5] * 4, [51.5] * 4])
+    frame = converted([tmp_path / "0.json", tmp_path / "1.json"])
+    assert (sorted(frame.columns), frame.to_numpy().tolist()) == (sorted(IDS), [[50.5] * 4, [51.5] * 4])
 
 
 @pytest.mark.parametrize("lines", [True, False])

@@ -163,8 +163,8 @@ def test_lanes_behind_quantities_are_weighted_means(tmp_path: Path, names: tuple
     table = pd.DataFrame(cells)
     path = saved(table[table.columns[::-1]] if back else table, tmp_path / "a.csv")
     means = [
-        [np.average(v, weights=q) if q.any() else v.mean() for q, v in zip(*each, strict=True)]
-        for each in zip(flows, speeds, strict=True)
+        [np.average(v, weights=q) if q.any() else v.mean() for q, v in zip(*lanes, strict=True)]
+        for lanes in zip(flows, speeds, strict=True)
     ]
     np.testing.assert_allclose(converted(path)[["811", "812"]].to_numpy(), means, rtol=1e-6)
     same(converted(path, "flow", channel="flow"), pd.DataFrame(flows.sum(axis=2), times, ["811", "812"]))

@@ -60,8 +60,8 @@ def test_decimal_counts_in_a_transposed_table(tmp_path: Path, kind: str) -> None
     table, path = pd.DataFrame(cells), tmp_path / f"a.{kind}"
     table.to_csv(path, index=False, sep=";") if kind == "csv" else table.to_parquet(path)
     for decimal, wanted in {",": [1025, 1050], ".": [1.025, 1.05]}.items():
-        found = frames.converted(path, "flow", quantity="flow", transposed=True, decimal=decimal)
-        np.testing.assert_array_equal(found.iloc[0], np.array(wanted, np.float32))
+        result = frames.converted(path, "flow", quantity="flow", transposed=True, decimal=decimal)
+        np.testing.assert_array_equal(result.iloc[0], np.array(wanted, np.float32))
 
 
 # ---- quantities and units
@@ -116,18 +116,18 @@ def test_a_unit_in_the_header_and_another_below_it_are_refused(tmp_path: Path) -
 def test_numbers_below_0_are_neither_terms_nor_weights() -> None:
     flow, speed = np.array([[10.0, -1.0], [10.0, 20.0]]), np.array([[60.0, 80.0], [60.0, -1.0]])
     values = np.stack([flow, speed], axis=-1)
-    found = combine(values, np.array([0, 0]), ("flow", "avg_speed"), ())
-    np.testing.assert_array_equal(found[:, 0], [[np.nan, 70.0], [30.0, 60.0]])
+    result = combine(values, np.array([0, 0]), ("flow", "avg_speed"), ())
+    np.testing.assert_array_equal(result[:, 0], [[np.nan, 70.0], [30.0, 60.0]])
 
 
 def test_a_note_names_them(tmp_path: Path) -> None:
     table = frame(S1_L1=[10.0] * 24, S1_L2=[-1.0] * 3 + [5.0] * 21, S2_L1=[1.0] * 24, S2_L2=[2.0] * 24)
     told: list[Any] = []
     with also_subscribe(told.append):
-        found = frames.converted(write_table(tmp_path / "a.csv", table), "flow", quantity="flow")
+        result = frames.converted(write_table(tmp_path / "a.csv", table), "flow", quantity="flow")
     assert "3 numbers of lanes are below 0" in note_text(told)
-    assert found["S1"].isna().tolist() == [True] * 3 + [False] * 21
-    assert found["S1"].iloc[-1] == 15
+    assert result["S1"].isna().tolist() == [True] * 3 + [False] * 21
+    assert result["S1"].iloc[-1] == 15
 
 
 @pytest.mark.parametrize("shape", ["wide", "long"])
@@ -166,9 +166,9 @@ def test_a_file_of_quantities_is_one_sensor(tmp_path: Path) -> None:
     path = write_table(tmp_path / "A9-north.csv", frame(speed=np.arange(24) + 50.0, flow=np.arange(24) + 10.0))
     told: list[Any] = []
     with also_subscribe(told.append):
-        found = frames.converted(path)
-    assert list(found.columns) == ["A9-north"]
-    assert found.iloc[:, 0].tolist() == [50.0 + row for row in range(24)]
+        result = frames.converted(path)
+    assert list(result.columns) == ["A9-north"]
+    assert result.iloc[:, 0].tolist() == [50.0 + row for row in range(24)]
     assert "the table is a sensor with the name of the table" in note_text(told)
     flows = frames.converted(path, "flow", channel="flow")
     assert flows["A9-north"].tolist() == [10.0 + row for row in range(24)]
@@ -181,8 +181,8 @@ def test_files_that_follow_one_another_are_one_sensor_with_a_note(tmp_path: Path
     paths = [write_table(tmp_path / f"S{part}.csv", frame(24, 24 * part, speed=50.0 + part)) for part in (0, 1)]
     told: list[Any] = []
     with also_subscribe(told.append):
-        found = frames.converted(paths)
-    assert found.shape == (48, 1)
+        result = frames.converted(paths)
+    assert result.shape == (48, 1)
     assert "those of one sensor" in note_text(told)
 
 
@@ -191,8 +191,8 @@ def test_folders_name_sensors_whose_files_have_one_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         for number in (1, 2):
             file.writestr(f"S{number}/speed.csv", frame(speed=[50.0 + number] * 24).to_csv())
-    found = frames.converted(archive)
-    assert found.iloc[0].to_dict() == {"S1": 51.0, "S2": 52.0}
+    result = frames.converted(archive)
+    assert result.iloc[0].to_dict() == {"S1": 51.0, "S2": 52.0}
 
 
 @pytest.mark.parametrize("form", ["%Y%m%d%H%M", "%Y%m%d%H%M%S"])

@@ -23,18 +23,18 @@ Cells = list[list[str]]
 
 def cells(day: str, rows: int = 288, minutes: int = 5) -> Cells:
     """The cells of a day: two stations of lanes, the second imputed in the first hour, and a ramp without speeds."""
-    found = []
+    lines = []
     for row, time in enumerate(timestamps(rows, f"{day}T00:00:00", minutes)):
         date, clock = time.split()
         when = f"{date[5:7]}/{date[8:]}/{date[:4]} {clock}"
         lane = ["10", "7", ".0121", "64.1", "1"]
         behind = [*lane, *lane, *[""] * (5 * (LANES - 2))]
         flow = str(20 + row % 50)
-        found.append([when, IDS[0], "7", "5", "S", "ML", ".43", "90", "100", flow, ".0209", "66.5", *behind])
+        lines.append([when, IDS[0], "7", "5", "S", "ML", ".43", "90", "100", flow, ".0209", "66.5", *behind])
         observed = "0" if row < 12 else "75"
-        found.append([when, IDS[1], "7", "5", "N", "HV", ".5", "0", observed, "9", ".1", f"{50 + row % 9}.5", *behind])
-        found.append([when, IDS[2], "7", "5", "N", "OR", "", "30", "100", "12", "", "", *[""] * (5 * LANES)])
-    return found
+        lines.append([when, IDS[1], "7", "5", "N", "HV", ".5", "0", observed, "9", ".1", f"{50 + row % 9}.5", *behind])
+        lines.append([when, IDS[2], "7", "5", "N", "OR", "", "30", "100", "12", "", "", *[""] * (5 * LANES)])
+    return lines
 
 
 def write(path: Path, rows: Cells) -> Path:
@@ -46,8 +46,8 @@ def write(path: Path, rows: Cells) -> Path:
 def meta(path: Path, ids: Sequence[str] = IDS) -> Path:
     rows = [META.split(",")]
     for number, vdid in enumerate(reversed(ids)):
-        place = [f"{34 + number / 100:.6f}", f"-{118 + number / 100:.6f}"]
-        rows.append([vdid, "5", "S", "7", "37", "", "12.1", "116.6", *place, ".43", "ML", "2", 'PHOEBE "S"', "716"])
+        location = [f"{34 + number / 100:.6f}", f"-{118 + number / 100:.6f}"]
+        rows.append([vdid, "5", "S", "7", "37", "", "12.1", "116.6", *location, ".43", "ML", "2", 'PHOEBE "S"', "716"])
     rows.append(["999999", "5", "S", "7", "37", "", "12.1", "116.6", "", "", ".43", "ML", "2", "NOWHERE", "717"])
     path.write_text("".join("\t".join(row) + "\n" for row in rows))
     return path

@@ -63,9 +63,9 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_row_stays_an_error(case: str, tmp_path: Path) -> None:
-    place, row, words = BAD[case]
+    index, row, words = BAD[case]
     lines = network().to_csv(sep=";").splitlines(keepends=True)
-    (tmp_path / "city.csv").write_text("".join([*lines[: place + 1], row, *lines[place + 1 :]]))
+    (tmp_path / "city.csv").write_text("".join([*lines[: index + 1], row, *lines[index + 1 :]]))
     refusal(lambda: converted(tmp_path / "city.csv"), words)
 
 

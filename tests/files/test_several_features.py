@@ -113,10 +113,10 @@ def test_lanes_of_several_quantities(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(rows)
     channel = "occupancy,speed,flow"
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "a.h5", channel=channel, without_positions=True)
-    found = {name: valid(tmp_path / "a.h5", name)["S1"].tolist() for name in NAMES}
-    assert found["flow"] == [0, 15, 30]
-    np.testing.assert_allclose(found["avg_speed"], [75, 230 / 3, 230 / 3], rtol=1e-6)
-    np.testing.assert_allclose(found["occupancy"], 0.15, rtol=1e-6)
+    values = {name: valid(tmp_path / "a.h5", name)["S1"].tolist() for name in NAMES}
+    assert values["flow"] == [0, 15, 30]
+    np.testing.assert_allclose(values["avg_speed"], [75, 230 / 3, 230 / 3], rtol=1e-6)
+    np.testing.assert_allclose(values["occupancy"], 0.15, rtol=1e-6)
 
 
 @pytest.mark.parametrize("channel", ["flow,speed,occupancy", "flow=0,speed=2,occupancy=1"])
@@ -127,8 +127,8 @@ def test_channels_of_an_array(channel: str, tmp_path: Path) -> None:
     options = {"start": "2018-01-01 00:00", "freq": "5min", "channel": channel, "without_positions": True}
     for source in ("p.npz", "p.npy")[: 1 if "=" not in channel else 2]:
         socialx.convert("auto", tmp_path / source, tmp_path / "p.h5", overwrite=True, **options)
-        for name, place in (("flow", 0), ("occupancy", 1)):
-            assert np.array_equal(valid(tmp_path / "p.h5", name), data[..., place])
+        for name, index in (("flow", 0), ("occupancy", 1)):
+            assert np.array_equal(valid(tmp_path / "p.h5", name), data[..., index])
         speeds = np.where(data[..., 2] == 0, np.nan, data[..., 2])
         assert np.array_equal(valid(tmp_path / "p.h5", "avg_speed"), speeds, equal_nan=True)
     unnamed = {**options, "channel": "flow,speed"}

@@ -218,9 +218,9 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
 @pytest.mark.parametrize("case", READ)
 def test_a_table_is_read(tmp_path: Path, case: str) -> None:
     files, options, wanted = READ[case]
-    found = frames.converted(write_files(files, tmp_path), **options)
-    assert found.to_dict("list") == wanted
-    assert str(found.index[0]) == at(0)
+    frame = frames.converted(write_files(files, tmp_path), **options)
+    assert frame.to_dict("list") == wanted
+    assert str(frame.index[0]) == at(0)
     told = socialx.convert("auto", write_files(files, tmp_path), tmp_path / "b.h5", without_positions=True,
                            **{name: value for name, value in options.items() if name != "feature"})  # fmt: skip
     for name in BESIDE if "stands beside" in case else ():

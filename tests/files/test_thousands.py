@@ -116,7 +116,7 @@ def test_files_of_one_network_are_asked_together(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("sign", [".", ","])
 def test_decimals_are_no_question(cells: list[str], sign: str, tmp_path: Path) -> None:
-    rows = np.array([cells[place:] + cells[:place] for place in (0, 1, 2, 3)] * 15)
+    rows = np.array([cells[shift:] + cells[:shift] for shift in (0, 1, 2, 3)] * 15)
     frame = pd.DataFrame(rows, flows().index, list(IDS))
     path = text(frame.map(lambda cell: cell.replace(".", sign)), tmp_path / "speeds.csv", ";")
     same(converted(path), frame.astype(float))

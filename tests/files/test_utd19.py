@@ -22,15 +22,15 @@ ROWS = 12
 
 def lines() -> list[str]:
     """Rows by city, detector, day and interval: Augsburg without speeds, Essen with; both have a detector D1."""
-    found = [HEADER]
+    rows = [HEADER]
     for city, detectors in (("augsburg", AUGSBURG), ("essen", ESSEN)):
-        for place, detector in enumerate(detectors):
+        for index, detector in enumerate(detectors):
             for row in range(ROWS):
                 day, second = ("2017-05-06", 85800 + 300 * row) if row < 2 else ("2017-05-07", 300 * (row - 2))
-                error = "1" if (city, place, row) == ("essen", 1, 3) else "0" if row % 2 else ""
-                speed = f"{30 + place + row}.5" if city == "essen" else ""
-                found.append(f"{day},{second},{detector},{60 * (row + place)},0.0{row},{error},{city},{speed}")
-    return found
+                error = "1" if (city, index, row) == ("essen", 1, 3) else "0" if row % 2 else ""
+                speed = f"{30 + index + row}.5" if city == "essen" else ""
+                rows.append(f"{day},{second},{detector},{60 * (row + index)},0.0{row},{error},{city},{speed}")
+    return rows
 
 
 def write(path: Path, rows: list[str]) -> Path:
@@ -42,9 +42,9 @@ def write(path: Path, rows: list[str]) -> Path:
 def positions(path: Path) -> Path:
     rows = ["detid,length,pos,fclass,road,limit,citycode,lanes,linkid,long,lat"]
     for city, detectors, north in (("augsburg", AUGSBURG, 48.3), ("ESSEN", ESSEN, 51.4)):
-        for place, detector in enumerate(detectors):
-            at = f"{7 + place / 100:.2f},{north + place / 100:.2f}"
-            rows.append(f'{detector},0.37,0.015,primary,"Allee, Nord",50,{city},{1 + place},1128,{at}')
+        for index, detector in enumerate(detectors):
+            at = f"{7 + index / 100:.2f},{north + index / 100:.2f}"
+            rows.append(f'{detector},0.37,0.015,primary,"Allee, Nord",50,{city},{1 + index},1128,{at}')
     rows.append("L1,0.37,0.015,primary,NA,NA,losanageles,1,7,-118.3,34.05")
     return write(path, rows)
 
@@ -65,7 +65,7 @@ def test_the_speeds_of_a_city_of_several(tmp_path: Path, suffix: str) -> None:
     assert store.timestamps.astype(str).tolist() == timestamps(ROWS, "2017-05-06T23:50:00")
     assert (store.sensors.ids, store.unit, store.timezone) == (("D1", "D2_a.5"), "km/h", "Europe/Berlin")
     assert "1 id has a space or / (D2/a.5), written as _" in done.stderr
-    expected = np.array([[30.5 + place + row for place in range(2)] for row in range(ROWS)], np.float32)
+    expected = np.array([[30.5 + index + row for index in range(2)] for row in range(ROWS)], np.float32)
     expected[3, 1] = np.nan
     assert np.array_equal(store.values, expected, equal_nan=True)
     assert store.sensors.latitude.tolist() == [51.4, 51.41]

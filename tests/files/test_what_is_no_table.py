@@ -208,8 +208,8 @@ def test_a_column_of_another_scale_is_left_out_or_kept(tmp_path: Path, odd: int)
     without, *every = (way() for way in advised(line, path))
     same(without, frame[["hin", "her"]])
     assert len(every) == 2
-    for each in every:
-        same(each, frame)
+    for table in every:
+        same(table, frame)
 
 
 READINGS = {
