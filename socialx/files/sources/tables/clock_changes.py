@@ -27,7 +27,7 @@ AGAIN = "convert it again"
 
 
 def goes_back(seconds: np.ndarray) -> bool:
-    """Whether a row of int64 [T] repeats or precedes the time of the row before."""
+    """Whether a row in int64 [T] repeats or precedes the previous time."""
     return bool((np.diff(seconds) <= 0).any())
 
 
@@ -105,7 +105,7 @@ def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> 
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
-    """Return the rows with the time of an earlier row, except in the repeated hour: int64 [T] -> bool [T]."""
+    """Return the rows with an earlier time, except in the repeated hour: int64 [T] -> bool [T]."""
     again = np.zeros(len(seconds), bool)
     if not goes_back(seconds):
         return again
@@ -130,10 +130,9 @@ def on_axis(
 ) -> Generator[Block, None, None]:
     """Yield the blocks on the time axis.
 
-    raw: the times of all rows, int64 [T].  again: the rows with the time of an earlier row, bool [T], which are dropped
-    with a note.  final: the times of the remaining rows, int64.  refused: the index of a remaining row to refuse, and
-    the error.  Raises SocialxError also for duplicate rows with different observations, and for a source that changed
-    since the first pass.
+    raw: all row times, int64 [T].  again: the rows with an earlier time, bool [T], which are dropped with a note.
+    final: the remaining times, int64.  refused: a remaining row to refuse, and the error.  Raises SocialxError also for
+    duplicate rows with different observations, and for a source that changed since the first pass.
     """
     row, written, first = 0, 0, dict[int, bytes]()
     several = {*raw[again].tolist()}
@@ -163,7 +162,7 @@ def on_axis(
 def note_skipped(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
-    """Yield the blocks, then note the rows with observations at times skipped by the clock of the zone."""
+    """Yield the blocks, then note the rows with observations at times skipped by the zone."""
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
@@ -184,7 +183,7 @@ def is_put_back(seconds: np.ndarray) -> bool:
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
-    """Return the first row of int64 [T] that goes back like the repeated hour, and the error; otherwise ``None``."""
+    """Return the first row in int64 [T] that goes back like the repeated hour, and the error; otherwise ``None``."""
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
             pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])

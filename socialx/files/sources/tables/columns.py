@@ -1,6 +1,6 @@
 """Interpret column names in the languages of data publishers, and combine lanes to sensors.
 
-A name may state a quantity, a unit, a lane, a sensor, or a part of a time.
+A name may state a quantity, a unit, a lane, a sensor, or a time part.
 
 t rows per piece, M lanes, N sensors, F features.
 """
@@ -139,12 +139,12 @@ MOST_ALIKE, PROVED = 2, 10  # lanes that may be equal by chance; rows that prove
 
 
 def names_rows(name: str) -> bool:
-    """Whether a column has the name of a row number or of a sensor column."""
+    """Whether a column has the name of row numbers or sensors."""
     return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
 
 
 def may_be_sensors(name: str) -> bool:
-    """Whether a column has the name of a sensor column."""
+    """Whether a column has a sensor name."""
     return bool(SENSORS.fullmatch(name) or MAY_BE_SENSORS.fullmatch(name))
 
 
@@ -184,9 +184,9 @@ def column_quantity(name: str, unit: str = "") -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The sensors of M lanes.
+    """The sensors behind M lanes.
 
-    ids: the N sensor ids.  sensor: the sensor number of each lane, int64 [M].  names: the lane names of each sensor.
+    ids: the N sensor ids.  sensor: the sensor number per lane, int64 [M].  names: the lane names per sensor.
     """
 
     ids: tuple[str, ...]
@@ -194,7 +194,7 @@ class Lanes:
     names: tuple[str, ...]
 
     def description(self, names: Sequence[str]) -> str:
-        """Return the lanes of the first sensor with several lanes."""
+        """Return the lanes for the first sensor with several lanes."""
         count = np.bincount(self.sensor)
         first = int((count > 1).argmax()) if (count > 1).any() else 0
         mine = [
@@ -204,16 +204,16 @@ class Lanes:
 
 
 def lanes_in_rows(names: Sequence[str]) -> Lanes:
-    """Return the sensors of names made from a sensor and a lane."""
+    """Return the sensors in names made from a sensor and a lane."""
     parts = [name.partition(BETWEEN) for name in names]
     return _group_lanes([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
 
 
 def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> Lanes | None:
-    """Return the sensors of columns such as ``S1_L1`` and ``S1_L2``; ``None`` for a column per sensor.
+    """Return the sensors behind columns such as ``S1_L1`` and ``S1_L2``; ``None`` for a column per sensor.
 
-    located: keys of sensors with a location, which are never lanes.  ``S1.1`` is a lane where S1 is located; ``S1_L1``
-    also without locations, if a sensor has several lanes.
+    located: keys for located sensors, which are never lanes.  ``S1.1`` is a lane where S1 is located; ``S1_L1`` also
+    without locations, if a sensor has several lanes.
     """
     located_names, keys = {str(key).casefold() for key in located}, {match_key(name) for name in names}
     sensors, lanes = [], []
@@ -233,12 +233,12 @@ def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> La
 
 
 def lane_sensors(names: Sequence[str]) -> list[str]:
-    """Return the sensor part of each name that has the form of a lane."""
+    """Return the sensor part of each name with a lane."""
     return [match[1] for name in names if (match := LANE.fullmatch(name))]
 
 
 def _group_lanes(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
-    """Group lanes by sensor; the trailing number of a lane name becomes the lane name."""
+    """Group lanes by sensor; the trailing number in a lane name becomes the lane name."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
     labels: dict[str, set[str]] = {name: set() for name in numbers}
     for sensor, lane in zip(sensors, lanes, strict=True):
@@ -255,7 +255,7 @@ def combine_blocks(
     n_features: int,
     where: object = "",
 ) -> Generator[Block, None, None]:
-    """Yield blocks of M lanes [t,M] or [t,M,F] as blocks of N sensors with the first ``n_features`` features.
+    """Yield blocks with M lanes [t,M] or [t,M,F] as blocks with N sensors with the first ``n_features`` features.
 
     features: the F names.  codes: numbers for a missing observation, excluded from means and sums.  where: the place
     named in the note on negative numbers.
@@ -277,7 +277,7 @@ def combine_blocks(
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
-    """Raise where the first rows [t,M] show that one lane is the sum of the other lanes."""
+    """Raise where the first rows [t,M] show that one lane is the sum over the other lanes."""
     for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
         sensor_flows = flows[:, lanes.sensor == number].astype(np.float64)
         complete = sensor_flows[np.isfinite(sensor_flows).all(axis=1) & (sensor_flows != 0).all(axis=1)]
@@ -287,14 +287,14 @@ def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
 
 
 def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
-    """Return the mask of negative values [..., F] in features that must be positive or 0, bool [..., F]."""
+    """Return the mask for negative values [..., F] in features that must be positive or 0, bool [..., F]."""
     return (values < 0) & np.isin(features, NOT_NEGATIVE)
 
 
 def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
-    """Combine observations of lanes [t,M,F] to sensors, float32 [t,N,F]; NaN is a missing observation.
+    """Combine lane observations [t,M,F] to sensors, float32 [t,N,F]; NaN is a missing observation.
 
-    Negative numbers are missing.  The flow of a sensor is the sum over lanes, and missing where a lane is missing.  The
+    Negative numbers are missing.  The sensor flow is the sum over lanes, and missing where a lane is missing.  The
     speed is the mean over reporting lanes, weighted by flow, or the plain mean where flows are unknown or all 0.  Other
     features are plain means over reporting lanes.  PeMS stations use the same rules (Chen, Petty, Skabardonis, Varaiya
     and Jia, Transportation Research Record 1748, 2001).

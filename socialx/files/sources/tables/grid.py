@@ -1,4 +1,4 @@
-"""Place the observations of tables on a grid: a row per time, a column per sensor.
+"""Place table observations on a grid: a row per time, a column per sensor.
 
 The times and the sensors come from a first pass.  T times, N sensors, F features, t rows per piece.
 """
@@ -27,12 +27,12 @@ Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], sensor number 
 
 
 def table_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """Yield the rows of a table.  columns: the quantity columns in the first sheet; empty for a column per sensor."""
+    """Yield the table rows.  columns: the quantity columns in the first sheet; empty for a column per sensor."""
     return _wide_blocks(table) if table.in_turn and not table.sheets[0].sensors else _grid_blocks(table, columns)
 
 
 def _wide_blocks(table: Table) -> Generator[Block, None, None]:
-    """Yield the rows of tables with a column per sensor that follow one another in time."""
+    """Yield the rows in tables with a column per sensor that follow one another in time."""
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
@@ -44,7 +44,7 @@ def _wide_blocks(table: Table) -> Generator[Block, None, None]:
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
-    """Yield the observations of a table with a row per observation, or of joined tables.
+    """Yield the observations in a table with a row per observation, or in joined tables.
 
     columns: the quantity columns in the first sheet.
     """

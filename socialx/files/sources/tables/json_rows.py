@@ -1,4 +1,4 @@
-"""Read JSON objects as rows of cells: an object per line, or the objects nested in arrays and objects.
+"""Read JSON objects as rows: an object per line, or the objects nested in arrays and objects.
 
 Keys with an object in a cell are told apart and left out.
 """
@@ -49,7 +49,7 @@ def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
 
 
 def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
-    """Return the cells of an object by key; NESTED replaces an object or an array."""
+    """Return the cells in an object by key; NESTED replaces an object or an array."""
     cells: dict[str, str] = {}
     for key, value in pairs:
         if key in cells:
@@ -64,7 +64,7 @@ def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield the filled lines of a text with line numbers."""
+    """Yield the filled lines in a text with line numbers."""
     try:
         with unpacked(path) as stream:
             lines = io.TextIOWrapper(stream, encoding, errors="replace")
@@ -78,9 +78,9 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tuple[str, dict[str, str]], None, None]:
-    """Yield the objects of a JSON text, each with a row name for messages and the cells by key.
+    """Yield the objects in a JSON text, each with a row name for messages and the cells by key.
 
-    Numbers take the decimal sign of the texts.  Raises SocialxError for anything except a table of objects.
+    Numbers take the decimal sign from the texts.  Raises SocialxError for anything except a table.
     """
 
     def table_rows(document: Any) -> Iterator[_Pairs]:
@@ -101,7 +101,7 @@ def _objects(
     table_rows: Callable[[Any], Iterable[_Pairs]],
     cells: Callable[[str, _Pairs], dict[str, Any]],
 ) -> Generator[tuple[str, dict[str, Any]], None, None]:
-    """Yield the cells of the object in each line, or of the objects from ``table_rows``, each with a row name."""
+    """Yield the cells in the object in each line, or of the objects from ``table_rows``, each with a row name."""
     for row_name, document in _values(path, lines, decimal):
         try:
             for number, pairs in enumerate([document] if row_name else [*table_rows(document)], 1):
@@ -171,7 +171,7 @@ def _station_rows(path: Path, document: Any) -> list[_Pairs]:
 
 
 def _inner_table(document: Any) -> Any:
-    """Return the only table inside nested objects; other keys of the outer objects are left out."""
+    """Return the only table inside nested objects; other outer keys are left out."""
     while isinstance(document, _Pairs):
         if rows := _column_rows(document):
             return rows
@@ -184,7 +184,7 @@ def _inner_table(document: Any) -> Any:
 
 
 def _rows(path: Path, document: object, above: dict[str, object]) -> Iterator[_Pairs]:
-    """Yield the rows in nested arrays and objects, each after the cells of the enclosing objects."""
+    """Yield the rows in nested arrays and objects, each after the cells in the enclosing objects."""
     if not isinstance(document, _Pairs):
         if not isinstance(document, list):
             raise SocialxError(path, f"the JSON is not an array of objects ({str(document)[:40]!a})", LINES)
@@ -227,7 +227,7 @@ def _has_time(value: object) -> bool:
 
 
 def _column_rows(pairs: _Pairs) -> list[_Pairs]:
-    """Return the rows of an object with arrays as columns, or with column names for its rows; else an empty list."""
+    """Return the rows in an object with arrays as columns, or with column names for its rows; else an empty list."""
     columns: list[tuple[str, Any]] = [(key, value) for key, value in pairs if type(value) is list and value]
     for rows in [rows for _, rows in columns if all(type(row) is list for row in rows)][:1]:
         others = [(key, value) for key, value in columns if value is not rows]

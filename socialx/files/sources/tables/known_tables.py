@@ -44,14 +44,14 @@ GEO, DYNA = ".geo", ".dyna"  # of LibCity
 class KnownTable:
     """A published table; columns have the names in the header.
 
-    advice: the remedy for another file.  readings: the observation columns, with the unit of each or "" where the name
-    states the unit; empty: all columns after the sensor.  seconds: the column with the second of the day, where
-    ``time`` holds only the day.  form: the strptime format of the times; "": as in the first time.  zone: the time
-    zone.  step_s: seconds between rows.  alike: a column with one text in all rows: ``text`` or the first text.  city:
-    a column of cities; one city is read.  mark: a numeric column in which ``marks`` marks a row; may_be: all valid
-    numbers.  marked: the meaning of a mark; drops: marked observations are missing.  instead: the channel to read where
-    every speed is missing.  header: returns the columns of a file without a header.  file: returns the path of the
-    table for the path given by the user.  read: reads the table, in place of the common reader.
+    advice: the remedy for another file.  readings: the observation columns, with units or "" where the name states the
+    unit; empty: all columns after the sensor.  seconds: the column of day seconds, where ``time`` holds only the day.
+    form: the strptime time format; "": as in the first time.  zone: the time zone.  step_s: seconds between rows.
+    alike: a column with one text in all rows: ``text`` or the first text.  city: a city column; one city is read.
+    mark: a numeric column in which ``marks`` marks a row; may_be: all valid numbers.  marked: the meaning of a mark;
+    drops: marked observations are missing.  instead: the channel to read where every speed is missing.  header: returns
+    the columns for a file without a header.  file: returns the table path for the path given by the user.  read: reads
+    the table, in place of the common reader.
     """
 
     name: str
@@ -78,7 +78,7 @@ class KnownTable:
     read: Callable[[KnownTable, ConvertOptions], Contents] | None = None
 
     def sheet(self, head: FileHead) -> PublishedSheet | None:
-        """Return the sheet of a file; ``None`` for another table."""
+        """Return the sheet in a file; ``None`` for another table."""
         names = self.header(head) if self.header else tuple(split_cells(head.lines[0][1], ",")) if head.lines else ()
         needed = {self.time, self.sensor, self.seconds, self.city, self.mark, *self.readings} - {""}
         if not needed <= {*names} or (len({*names}) < len(names) and not self.header):
@@ -116,7 +116,7 @@ class KnownTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedSheet(Sheet):
-    """A file of a published table.
+    """A published table in a file.
 
     common: the text shared by all rows.  city: the selected city.  listed: the sensor ids in the accompanying file, by
     ``match_key``.
@@ -128,7 +128,7 @@ class PublishedSheet(Sheet):
     listed: Mapping[int | str, str] = field(default_factory=dict)
 
     def marked_rows(self, values: tuple[int, ...]) -> Generator[tuple[Piece, np.ndarray], None, None]:
-        """Yield pieces with times, sensors and these observations, each with the mask of marked rows, bool [t]."""
+        """Yield pieces with times, sensors and these observations, each with the mask for marked rows, bool [t]."""
         index, table = self.names.index, self.table
         texts = [name for name in (table.time, table.sensor, table.city, table.alike) if name and name in self.names]
         numbers = (*map(index, filter(None, (table.seconds, table.mark))), *values)
@@ -158,7 +158,7 @@ class PublishedSheet(Sheet):
         return replace(piece, texts=[times, sensors])
 
     def _with_times(self, rows: Piece) -> Piece:
-        """Return the rows with the time of day joined to the day."""
+        """Return the rows with the clock time joined to the day."""
         table, (times, sensors) = self.table, rows.texts
         if table.seconds:
             seconds = rows.numbers[:, 0]
@@ -174,7 +174,7 @@ class PublishedSheet(Sheet):
         return rows
 
     def _split_marks(self, rows: Piece) -> tuple[Piece, np.ndarray]:
-        """Return the rows without the column of marks, and the mask of marked rows."""
+        """Return the rows without the mark column, and the mask for marked rows."""
         if not self.table.mark:
             return rows, np.zeros(len(rows.numbers), bool)
         marks, may_be = rows.numbers[:, 0], self.table.may_be
@@ -193,7 +193,7 @@ class PublishedSheet(Sheet):
             raise SocialxError(self.path, f"{rows.row_name(row)} has the {name} {cell}, {problem}", remedy or CORRECT)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Yield pieces with times, sensors and these columns of observations."""
+        """Yield pieces with times, sensors and these observation columns."""
         with closing(self.marked_rows(numbers)) as pieces:
             for rows, marked in pieces:
                 gone = marked[:, None] & self.table.drops
@@ -207,10 +207,10 @@ def _rows_where(texts: Texts, right: Callable[[str], bool]) -> np.ndarray:
 
 @dataclass
 class Totals:
-    """The totals of a quantity over all rows.
+    """The quantity totals over all rows.
 
-    sensors: the sensors with observations.  largest: the largest observation.  readings: the number of observations,
-    marked ones included; marked: the number of marked observations.
+    sensors: the sensors with observations.  largest: the largest observation.  readings: the observation count, marked
+    ones included; marked: the marked count.
     """
 
     sensors: set[str] = field(default_factory=set)
@@ -220,7 +220,7 @@ class Totals:
 
 
 def _totals(sheets: Sequence[PublishedSheet]) -> defaultdict[str, Totals]:
-    """Return the totals of each quantity."""
+    """Return the totals by quantity."""
     totals = defaultdict[str, Totals](Totals)
     for sheet in sheets:
         with closing(sheet.marked_rows(sheet.values)) as pieces:
@@ -252,7 +252,7 @@ def _recognise(table: KnownTable, head: FileHead) -> str | None:
 def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
     """Return "channel" for several quantities without a unique speed, and "city" where the first and last row differ.
 
-    The cities of a packed file stay unknown.
+    Cities in a packed file stay unknown.
     """
     head = read_head(table.file(path))
     if not (rows := table.sheet(head)):
@@ -308,7 +308,7 @@ def refuse_zone(request: ConvertOptions, zone: str) -> None:
 
 
 def _files(table: KnownTable, request: ConvertOptions) -> list[PublishedSheet]:
-    """Return the sheets of the table; raise for other files, except locations next to the table."""
+    """Return the table sheets; raise for other files, except locations next to the table."""
     heads, sheets = (request.head, *map(read_head, request.more)), list[PublishedSheet]()
     paths = [(path, head) for head in heads for path in table_files(head)]
     for path, container in paths:
@@ -351,7 +351,7 @@ def _storable(vdid: str) -> str:
 def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where: Path, meaning: str) -> Contents:
     """Return the contents without silent sensors, with a note; raise where all sensors are silent.
 
-    where: the path given by the user.  meaning: the meaning of a mark, for the note on marked observations.
+    where: the path given by the user.  meaning: the meaning behind the note on marked observations.
     """
     features, ids = (contents.feature, *contents.others), contents.ids or ()
     read_frames = {feature: name for name, feature in QUANTITIES.items()}
@@ -372,7 +372,7 @@ def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where:
 
 
 def _select_sensors(contents: Contents, vdids: Sequence[str]) -> Contents:
-    """Return the contents of these sensors, in this order."""
+    """Return the contents for these sensors, in this order."""
     column_by_id = {vdid: column for column, vdid in enumerate(contents.ids or ())}
     columns = [column_by_id[vdid] for vdid in vdids]
 
@@ -395,7 +395,7 @@ LANE_COLUMNS = 5  # samples, flow, occupancy, speed, observed
 
 
 def _station_columns(head: FileHead) -> tuple[str, ...]:
-    """Return the columns of PeMS stations, followed by five columns per lane."""
+    """Return the PeMS station columns, followed by five columns per lane."""
     first = head.lines[0][1].strip() if head.lines else ""
     behind = len(split_cells(first, ",")) - len(STATION_COLUMNS)
     right = STATION.fullmatch(first) and behind > 0 and behind % LANE_COLUMNS == 0
@@ -415,7 +415,7 @@ def _dyna_path(path: Path) -> Path:
 
 
 def _read_geo(path: Path) -> dict[int | str, Location]:
-    """Return the sensors in file order, by ``match_key``; a location of 0, 0 or ``[]`` is unknown."""
+    """Return the sensors in file order, by ``match_key``; a location at 0, 0 or ``[]`` is unknown."""
     first, needed = next(iter(read_head(path, LIBCITY).lines), (1, "")), ("geo_id", "type", "coordinates")
     names = tuple(split_cells(first[1], ","))
     if not {*needed} <= {*names}:
@@ -443,7 +443,7 @@ def _read_geo(path: Path) -> dict[int | str, Location]:
 
 
 def _read_libcity(table: KnownTable, request: ConvertOptions) -> Contents:
-    """Read the observations in NAME.dyna for the sensors in NAME.geo, in the order of NAME.geo."""
+    """Read the observations in NAME.dyna for the sensors in NAME.geo, ordered like NAME.geo."""
     dyna = table.file(request.data)
     geo, dyna_request = dyna.with_suffix(GEO), replace(request, data=dyna, meta_csv=None, sensor_column=(table.sensor,))
     locations = _read_geo(geo)

@@ -1,4 +1,4 @@
-"""Read texts of numbers without times: a line of sensor ids above the numbers, or rows without a header.
+"""Read number texts without times: sensor ids above the numbers, or rows without a header.
 
 t rows per piece.
 """
@@ -24,19 +24,19 @@ ID_RATIO = 10  # the least ratio of ids to observations
 
 
 def two_lines(head: FileHead) -> tuple[list[str], list[str]]:
-    """Return the cells of the first two filled lines; an empty list for a missing line."""
+    """Return the cells in the first two filled lines; an empty list for a missing line."""
     lines = [split_cells(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
     return (lines[0] if lines else []), (lines[1] if len(lines) > 1 else [])
 
 
 def is_matrix(head: FileHead) -> bool:
-    """Whether line 1 is a row of numbers like line 2, and therefore holds observations rather than sensor ids."""
+    """Whether line 1 is a number row like line 2, and therefore holds observations rather than sensor ids."""
     header, row = two_lines(head)
     return _are_numbers(header, row) and not _could_be_ids(header, row)
 
 
 def refuse_numbers(head: FileHead) -> None:
-    """Raise for ambiguous rows of numbers and for counted rows; return for other files."""
+    """Raise for ambiguous number rows and for counted rows; return for other files."""
     header, row = two_lines(head)
     if not header or not row:
         return
@@ -72,7 +72,7 @@ def _recognise_ids(head: FileHead) -> str | None:
 
 
 def _recognise_numbers(head: FileHead) -> str | None:
-    """Recognise rows of numbers, except ids in line 1, and three columns such as id,lat,lon or from,to,cost."""
+    """Recognise number rows, except ids in line 1, and three columns such as id,lat,lon or from,to,cost."""
     header, row = two_lines(head)
     if len(header) < 2 or not _are_numbers(header, row) or all(map(_is_id, header)):
         return None
@@ -86,7 +86,7 @@ def _is_id(cell: str) -> bool:
 
 
 def _are_numbers(header: list[str], row: list[str]) -> bool:
-    """Whether both lines have the same count of numbers; cells may be absent, except the first cell of line 1."""
+    """Whether both lines have equally many numbers; cells may be absent, except the first cell in line 1."""
     if not header or len(header) != len(row) or not header[0]:
         return False
     cells = [cell for cell in (*header, *row) if cell not in NO_READING]
@@ -95,7 +95,7 @@ def _are_numbers(header: list[str], row: list[str]) -> bool:
 
 
 def _could_be_ids(header: list[str], row: list[str]) -> bool:
-    """Whether line 1 holds distinct integers, unlike the first row of a distance matrix."""
+    """Whether line 1 holds distinct integers, unlike the first row in a distance matrix."""
     keys = set(map(match_key, header))
     integers = len(keys) == len(header) == len(row) and all(map(_is_id, header))
     return integers and row[0] not in NO_READING and all(cell in NO_READING or NUMBER.fullmatch(cell) for cell in row)

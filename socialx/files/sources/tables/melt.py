@@ -1,6 +1,6 @@
-"""Turn columns into rows: times of day next to a date, and lane quantities next to a sensor.
+"""Turn columns into rows: clock times next to a date, and lane quantities next to a sensor.
 
-t rows, K labels, V columns of observations.
+t rows, K labels, V observation columns.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ DIRECTION = re.compile(r"(?:.*[ _-])?(?:r|dir|direction|richtung|sens|sentido)[ 
 class Melt:
     """The plan to turn a row into K rows, each with a label and V observations.
 
-    labels: the K texts, such as 00:15 or a lane name.  groups: the V columns of each label.  label: the number of the
-    new label column, after all other columns; ``values`` follow.  names: the names of ``values``.
+    labels: the K texts, such as 00:15 or a lane name.  groups: the V columns per label.  label: the new label column
+    number, after all other columns; ``values`` follow.  names: the ``values`` names.
     """
 
     labels: tuple[str, ...]
@@ -50,7 +50,7 @@ class Melt:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The numbers of the new columns of observations."""
+        """The numbers of the new observation columns."""
         return tuple(range(self.label + 1, self.label + 1 + len(self.groups[0])))
 
     def columns(self, numbers: tuple[int, ...]) -> list[int]:
@@ -58,7 +58,7 @@ class Melt:
         return [group[number - self.label - 1] for group in self.groups for number in numbers]
 
     def texts(self, texts: dict[int, Texts], rows: int) -> dict[int, Texts]:
-        """Repeat columns of texts for each label, and add the column of labels."""
+        """Repeat text columns for each label, and add the label column."""
         labels = Texts([*self.labels], np.tile(np.arange(len(self.labels)), rows))
         return {number: column.repeat(len(self.labels)) for number, column in texts.items()} | {self.label: labels}
 
@@ -68,9 +68,9 @@ class Melt:
 
 
 def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
-    """Return columns such as V00 to V95, 01 to 24, or 00:15 as times of day; otherwise ``None``.
+    """Return columns such as V00 to V95, 01 to 24, or 00:15 as clock times; otherwise ``None``.
 
-    Names numbered from 0 are the begin of an interval; names numbered from 1 are the end.
+    Names numbered from 0 are interval begins; names numbered from 1 are interval ends.
     """
     clocks = {column: match for column in columns if (match := CLOCK.fullmatch(names[column]))}
     if len(clocks) > 2:
@@ -96,14 +96,14 @@ def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
 
 
 def say_times(names: list[str], melt: Melt) -> bool:
-    """Whether the column names state times of day, as 00:15 and H01 do."""
+    """Whether the column names state clock times, as 00:15 and H01 do."""
     melted = [names[column] for group in melt.groups for column in group]
     matches = [NUMBERED.fullmatch(name) for name in melted]
     return all(map(CLOCK.fullmatch, melted)) or all(match and HOURS.fullmatch(match[1]) for match in matches)
 
 
 def part_of_day(names: list[str], columns: list[int]) -> list[str]:
-    """Return the names of many columns such as H00 to H22 or 00:00 to 22:00 that make an incomplete day."""
+    """Return many column names such as H00 to H22 or 00:00 to 22:00 that make an incomplete day."""
     stems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in (names[column] for column in columns):
         if CLOCK.fullmatch(name):
@@ -115,7 +115,7 @@ def part_of_day(names: list[str], columns: list[int]) -> list[str]:
 
 
 def hours_twice(names: list[str], melt: Melt) -> list[str]:
-    """Return the columns for the extra hour of a day with 25 hours."""
+    """Return the columns for the extra hour in a 25-hour day."""
     melted = [names[column] for group in melt.groups for column in group]
     more = melted[COUNTS[LONGER.index(len(melted))] :] if len(melted) in LONGER else []
     again = {hour: name for name in names for hour in melted if name.startswith(hour) and name not in melted}
@@ -135,7 +135,7 @@ def times_in_names(names: list[str]) -> Melt | None:
 
 
 def lanes_behind(names: list[str], columns: list[int]) -> Melt | None:
-    """Return columns such as flow1, speed1, flow2, speed2 as the lanes of a sensor; otherwise ``None``."""
+    """Return columns such as flow1, speed1, flow2, speed2 as lanes; otherwise ``None``."""
     lanes: dict[str, dict[str, int]] = defaultdict(dict)
     for column in columns:
         match = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[column])

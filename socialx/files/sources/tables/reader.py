@@ -98,7 +98,7 @@ def table_files(head: FileHead) -> list[Path]:
 
 
 def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """Return the sheet of a CSV with the header of METR-LA and PEMS-BAY; raise SocialxError for another header."""
+    """Return the sheet in a CSV with the METR-LA and PEMS-BAY header; raise SocialxError for another header."""
     names, _ = two_lines(head)
     if not names or names[0]:
         problem = f"line 1 has a header that begins {','.join(names)[:40]!a}" if names else "the file is not a CSV text"
@@ -159,7 +159,7 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
 
 
 def _omission_notes(sheets: list[Sheet]) -> list[str]:
-    """Return a line for each kind of omitted content; the line names the first table with such content."""
+    """Return a line for each kind of omitted content; the line names the first table concerned."""
     sheets_by_omission: dict[str, list[Sheet]] = {}
     for sheet in sheets:
         for omission in sheet.omissions():
@@ -189,7 +189,7 @@ def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Mes
 
 
 def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
-    """Return the sheets of all files, which share their columns, and the files set aside as locations."""
+    """Return the sheets in all files, which share their columns, and the files set aside as locations."""
     heads = [request.head, *map(read_head, request.more)]
     paths = [(path, head) for head in heads for path in table_files(head)]
     sheets: list[Sheet] = []
@@ -258,7 +258,7 @@ def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
 
 
 def are_locations(path: Path) -> bool:
-    """Whether a file is a table of locations."""
+    """Whether a file is a location table."""
     try:
         return bool(read_locations(path))
     except SocialxError:
@@ -266,7 +266,7 @@ def are_locations(path: Path) -> bool:
 
 
 def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """Return the column of each feature to read (``None`` for a column per sensor), and notes on the features."""
+    """Return the column for each feature to read (``None`` for a column per sensor), and notes on the features."""
     sheet = sheets[0]
     if not sheet.sensors and not sheet.one:
         return _wide_feature(sheets, request)
@@ -292,7 +292,7 @@ def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict
 
 
 def _wide_feature(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """Return the feature of tables with a column per sensor, and a note where the file name tells the feature."""
+    """Return the feature for tables with a column per sensor, and a note where the file name tells the feature."""
     path = sheets[0].path
     if request.channel is not None and "," in request.channel:
         per_sensor = f"the table has a column per sensor, not one for each of {request.channel}"
@@ -317,7 +317,7 @@ def _refuse_shares(sheets: list[Sheet]) -> None:
 
 
 def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -> tuple[str | None, list[str]]:
-    """Return the quantity of a column whose name states none, and a note where the file name states the quantity."""
+    """Return the quantity for a column without one in the name, and a note where the file name states the quantity."""
     sheet = sheets[0]
     name = sheet.names[column]
     if request.quantity is not None:
@@ -337,7 +337,7 @@ def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -
 def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str | None, where: str) -> None:
     """Raise for a table whose ``quantity`` differs from the quantity requested by the user or stored in the file.
 
-    where: the subject of the error sentence, such as "its columns are".
+    where: the subject in the error sentence, such as "its columns are".
     """
     if quantity is None or request.quantity in (None, quantity):
         return
@@ -365,7 +365,7 @@ def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[
 
 
 def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
-    """Return the column requested by name or quantity; ``asked`` ``None`` means the column of ``quantity``."""
+    """Return the column requested by name or quantity; ``asked`` ``None`` means the ``quantity`` column."""
     names = [sheet.names[column] for column in sheet.values]
     wanted = (asked or quantity).strip()
     columns = [column for column in sheet.values if wanted in (sheet.names[column], without_unit(sheet.names[column]))]
@@ -385,7 +385,7 @@ def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
 
 
 def _units(sheets: list[Sheet], features: dict[str, int | None], request: ConvertOptions) -> dict[str, str | None]:
-    """Return the unit of each feature.  The unit given by the user applies to the speed, or to the only feature."""
+    """Return the unit by feature.  The unit given by the user applies to the speed, or to the only feature."""
     meant = SPEED if SPEED in features else next(iter(features))
     asked = {meant: request.units}
     return {name: _unit(sheets, column, name, asked.get(name)) for name, column in features.items()}
@@ -394,7 +394,7 @@ def _units(sheets: list[Sheet], features: dict[str, int | None], request: Conver
 def _locations(
     table: Table, request: ConvertOptions, aside: list[Path]
 ) -> tuple[dict[int | str, Location] | None, set[int | str], list[str]]:
-    """Return the locations next to the data, the keys of located sensors, and notes on files set aside."""
+    """Return the locations next to the data, the located sensor keys, and notes on files set aside."""
     file, more = request.meta_csv or (aside[0] if len(aside) == 1 else None), lane_sensors(table.ids)
     locations = read_locations(file, (*table.ids, *more), request.city) if file and (more or file in aside) else None
     located = {match_key(vdid) for vdid in request.known} if locations is None else set(locations)
@@ -403,7 +403,7 @@ def _locations(
 
 
 def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: str | None) -> str | None:
-    """Return the unit of a feature as stated by the columns; raise for two units, or for a unit other than ``asked``.
+    """Return the feature unit as stated by the columns; raise for two units, or for a unit other than ``asked``.
 
     first_column: the column in the first sheet; ``None``: a column per sensor.  asked: the unit given by the user.
     """
@@ -427,7 +427,7 @@ def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: st
 
 
 def _lanes(table: Table, located: set[int | str]) -> Lanes | None:
-    """Return the sensors of a table whose columns or rows are lanes; ``None`` for a table without lanes."""
+    """Return the sensors for a table whose columns or rows are lanes; ``None`` for a table without lanes."""
     if any(BETWEEN in vdid for vdid in table.ids):
         return lanes_in_rows(table.ids)
     if table.sheets[0].sensors:

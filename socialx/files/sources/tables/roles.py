@@ -1,4 +1,4 @@
-"""Detect the role of each table column: time, sensor, lane, observations, or left out.
+"""Detect what each table column holds: time, sensor, lane, observations, or left out.
 
 The user's options come first, then the evidence in the rows, then the column names.  Two possible answers raise a
 question to the user.
@@ -68,13 +68,13 @@ SCALES = 20  # ratio of two medians, from which on columns differ in quantity
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The roles of the table columns, numbered from 0.
+    """The table column roles, numbered from 0.
 
-    times: the time column, or the columns of date and time of day.  sensors: the columns that name the sensor in each
-    row, for a row per observation.  lanes: the column of lanes.  values: the columns of observations.  one: the table
-    holds one sensor and each column is a quantity; otherwise, with ``sensors`` empty, each column is a sensor.  left:
-    columns left out.  decimal: the decimal sign.  unclear: the question and the remedy, where two answers are
-    possible.  melt: columns that become rows.  shares: all observations are fractions.
+    times: the time column, or the date and clock columns.  sensors: the columns that name the sensor in each row, for a
+    row per observation.  lanes: the lane column.  values: the observation columns.  one: the table holds one sensor and
+    each column is a quantity; otherwise, with ``sensors`` empty, each column is a sensor.  left: columns left out.
+    decimal: the decimal sign.  unclear: the question and the remedy, where two answers are possible.  melt: columns
+    that become rows.  shares: all observations are fractions.
     """
 
     times: tuple[int, ...]
@@ -92,7 +92,7 @@ class ColumnRoles:
 def find_roles(
     names: list[str], rows: Rows, separator: str, request: ConvertOptions, more: Callable[[], Rows] | None = None
 ) -> ColumnRoles | None:
-    """Return the roles of columns, or ``None`` where every column lacks times or ``names`` is a row of data.
+    """Return the column roles, or ``None`` where every column lacks times or ``names`` is data.
 
     more: returns a larger sample that includes ``rows``.
     """
@@ -118,7 +118,7 @@ def find_roles(
 
 
 def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """Return the roles of a table, with hours and times of day.  wide: all columns except the times."""
+    """Return the roles for a table, with hours and clock times.  wide: all columns except the times."""
     unclear = None
     if not table.request.time_column and (hour := table.hour()) is not None:
         rest = [column for column in table.rest if column != hour]
@@ -133,7 +133,7 @@ def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
 
 
 def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """Return the roles of a table with a row per time, or per time and sensor.  wide: all columns except the times."""
+    """Return the roles for a table with a row per time, or per time and sensor.  wide: all columns except the times."""
     rest, texts, roles = table.rest, table.texts, ColumnRoles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
     lanes = next((column for column in table.lanes if column not in sensors), None)
@@ -164,7 +164,7 @@ def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
 
 
 def _transposed_roles(names: list[str], columns: Rows, separator: str, request: ConvertOptions) -> ColumnRoles | None:
-    """Return the roles of a table with a row per sensor and a column per time; ``None`` for other tables.
+    """Return the roles for a table with a row per sensor and a column per time; ``None`` for other tables.
 
     The sensor column is the column with a sensor name, or the first column without times.
     """
@@ -180,9 +180,9 @@ def _transposed_roles(names: list[str], columns: Rows, separator: str, request: 
 
 
 def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
-    """Return the roles of a table with a row per sensor and day, and a column per time of day.
+    """Return the roles for a table with a row per sensor and day, and a column per clock time.
 
-    Returns ``None`` for columns numbered like a day of 25 hours where sensors stay unnamed: such columns are sensors.
+    Returns ``None`` for columns numbered like a 25-hour day where sensors stay unnamed: such columns are sensors.
     """
     melted = {column for group in melt.groups for column in group}
     shares = table.shares(tuple(melted))
@@ -210,7 +210,7 @@ def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
 
 
 def _select(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: ConvertOptions) -> list[int]:
-    """Return the columns outside the times, except empty and dropped columns and parts of a time."""
+    """Return the columns outside the times, except empty and dropped columns and time parts."""
     asked = {*request.sensor_column, *request.channels}
     kept = []
     for column, name in enumerate(names):
@@ -227,14 +227,14 @@ def _select(names: list[str], columns: list[list[str]], times: tuple[int, ...], 
 
 
 def _is_calendar(name: str, cells: list[str]) -> bool:
-    """Whether a column is a part of a time, or another time."""
+    """Whether a column is a time part, or another time."""
     more = re.compile(rf"{DATE}(?:[ T].*)?")
     return bool(CALENDAR.fullmatch(name)) or (bool(cells) and all(map(more.fullmatch, cells)))
 
 
 @dataclass(frozen=True)
 class _SampledTable:
-    """The first rows of a table.  rest: candidates for sensors or observations; texts: the columns without numbers."""
+    """The first rows in a table.  rest: candidates for sensors or observations; texts: the columns without numbers."""
 
     names: list[str]
     rows: Rows
@@ -246,7 +246,7 @@ class _SampledTable:
 
     @cached_property
     def lanes(self) -> list[int]:
-        """The candidate columns with the name of a lane."""
+        """The candidate columns named like a lane."""
         return [column for column in self.rest if LANES.fullmatch(self.names[column])]
 
     def may_be_long(self) -> bool:
@@ -261,18 +261,18 @@ class _SampledTable:
         return {}
 
     def cells(self, *columns: int | None) -> list[tuple[str, ...]]:
-        """Return the cells of each row in the time columns and in these columns."""
+        """Return the cells in each row in the time columns and in these columns."""
         every = (*self.times, *(column for column in columns if column is not None))
         if every not in self._cells_by_columns:
             self._cells_by_columns[every] = [tuple(cells[column] for column in every) for cells in self.rows]
         return self._cells_by_columns[every]
 
     def repeats(self, *columns: int | None) -> bool:
-        """Whether these columns repeat in a third of the rows: more than the repeated hour of a clock change."""
+        """Whether these columns fail to distinguish a third of the rows: more than a repeated hour explains."""
         return 3 * len({*self.cells(*columns)}) <= 2 * len(self.rows)
 
     def is_dated(self) -> bool:
-        """Whether the times are dates without a time of day."""
+        """Whether the times are dates without a clock time."""
         if len(self.times) > 1:
             return False
         if self.request.time_format:
@@ -285,7 +285,7 @@ class _SampledTable:
         return {int(cells[column]) for cells in self.rows}
 
     def hour(self) -> int | None:
-        """Return the only column of hours next to dates, under any name; otherwise ``None``."""
+        """Return the only hour column next to dates, under any name; otherwise ``None``."""
         if not self.is_dated() or not self.repeats():
             return None
         called = [column for column, name in enumerate(self.names) if HOUR.fullmatch(name) and column not in self.times]
@@ -310,7 +310,7 @@ class _SampledTable:
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
     def counts_times(self, column: int) -> bool:
-        """Whether a column next to dates counts times of day from 0 or 1, more than the hours."""
+        """Whether a column next to dates counts clock times from 0 or 1, more than the hours."""
         if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
         numbers = self.numbers(column)
@@ -320,7 +320,7 @@ class _SampledTable:
         )
 
     def slot_or_sensor(self) -> tuple[str, str] | None:
-        """Return the question and remedy where a column counts the times of a day on each date; otherwise ``None``."""
+        """Return the question and remedy where a column counts clock times on each date; otherwise ``None``."""
         last = self.times[-1]
         if len(self.times) > 1 and self.holds_integers(last) and max(self.numbers(last)) >= MOST_HOURS:
             name = self.names[last]
@@ -349,7 +349,7 @@ class _SampledTable:
         return f"write times such as 00:05 into {name!r} if it counts them"
 
     def values(self, *columns: int) -> int:
-        """Return the number of distinct cells, or pairs of cells, in columns."""
+        """Count the distinct cells, or pairs of cells, in columns."""
         return len({tuple(cells[column] for column in columns) for cells in self.rows})
 
     @cached_property
@@ -369,7 +369,7 @@ class _SampledTable:
         return self.tells_apart(*columns) and again
 
     def holds_integers(self, column: int) -> bool:
-        """Whether a column holds integers and lacks the name of a quantity."""
+        """Whether a column holds integers and lacks a quantity name."""
         return not column_quantity(self.names[column]) and all(cells[column].isdigit() for cells in self.rows)
 
     def is_row_number(self, column: int) -> bool:
@@ -387,7 +387,7 @@ class _SampledTable:
         return counts and (bool(others) or self.values(*self.times) > 1)  # a sensor would come again
 
     def read(self, values: list[int]) -> list[int]:
-        """Return the columns of observations, without columns named as auxiliary (unless all columns are)."""
+        """Return the observation columns, without columns named as auxiliary (unless all columns are)."""
         asked = self.request.channels
         kept = [at for at in values if self.names[at] in asked or not NO_SENSOR.fullmatch(self.names[at])]
         return kept or values
@@ -453,7 +453,7 @@ class _SampledTable:
         return sure or named, bool(sure)
 
     def _word_columns(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Return the columns of words or integers, without columns of points."""
+        """Return the word or integer columns, without point columns."""
         integers = [column for column in free if column not in self.texts and self.holds_integers(column)]
         integers = integers if len(self.rest) > 1 or readings_beside else []
         words = [column for column in (*self.texts, *integers) if column in free]
@@ -471,7 +471,7 @@ class _SampledTable:
         return not apart, not SENSORS.fullmatch(self.names[column]), self.values(column), column
 
     def _third_key(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
-        """Return the question and remedy where a column such as a direction splits the rows of a sensor."""
+        """Return the question and remedy where a column such as a direction splits the rows for a sensor."""
         lanes = [column for column in self.lanes if column not in sensors]
         if not sensors or not self.repeats(*sensors, *lanes):
             return None
@@ -515,7 +515,7 @@ class _SampledTable:
         return [quantity if several or len(name) > 1 else None for name, quantity in zip(names, stated, strict=True)]
 
     def one_sensor(self, values: list[int]) -> list[int] | None:
-        """Return the columns of observations in a table of one sensor; ``None`` for a column per sensor.
+        """Return the observation columns in a single-sensor table; ``None`` for a column per sensor.
 
         Each quantity occurs once.  With two or more quantities, further columns are left out.
         """
@@ -597,7 +597,7 @@ class _SampledTable:
         return between and len(self.rows) >= PROVED
 
     def words(self, texts: list[int]) -> tuple[str, str] | None:
-        """Return the question and remedy where a column of words stands among few columns of observations."""
+        """Return the question and remedy where a word column stands among few observation columns."""
         for column in texts if len(texts) < len(self.rest) and not self.request.channel else ():
             first = next(cells[column] for cells in self.rows if cells[column] not in NO_READING)
             if is_footer(first):

@@ -62,13 +62,13 @@ CELLS_OF_BYTE = 20  # in Parquet: a byte holds one or two observations, but hund
 class Sheet(ColumnRoles):
     """A table: how the cells are written, and the column roles.  ``times`` is empty where rows are counted.
 
-    kind: text, json, parquet, or excel.  units: the unit of each column in a line below the header.  first: the first
-    time, as written.  sheet: the name in a workbook with several sheets.  begin: lines before the first row.  skipped:
-    texts in lines around the header.  dropped: names of columns left out.  others: sheets without times, listed in the
-    first sheet with times.  frame: the cells, unless ``kind`` is text.  signs: the number format seen in the cells,
-    shared by all sheets of a table.  sensor: the name of the only sensor, where the column has another name.  nested:
-    JSON keys with objects, left out.  Names of the melted labels and observations follow the column names.  suffix: a
-    unit after each number.  day: the date in the file name, for a file with times of day only.
+    kind: text, json, parquet, or excel.  units: the column units in a line below the header.  first: the first time, as
+    written.  sheet: the name in a workbook with several sheets.  begin: lines before the first row.  skipped: texts in
+    lines around the header.  dropped: column names left out.  others: sheets without times, listed in the first sheet
+    with times.  frame: the cells, unless ``kind`` is text.  signs: the number format seen in the cells, shared by all
+    table sheets.  sensor: the only sensor's name, where the column has another name.  nested: JSON keys with objects,
+    left out.  Melted label and observation names follow the column names.  suffix: a unit after each number.  day: the
+    date in the file name, for a file with clock times only.
     """
 
     path: Path
@@ -92,15 +92,15 @@ class Sheet(ColumnRoles):
 
     @property
     def where(self) -> Path | str:
-        """The name of the sheet in a message."""
+        """The sheet name in a message."""
         return f"{self.path}, sheet {self.sheet}" if self.sheet else self.path
 
     def ids(self) -> tuple[str, ...]:
-        """Return the sensor names of the columns of observations."""
+        """Return the sensor names behind the observation columns."""
         return (self.sensor,) if self.sensor else tuple(without_unit(self.names[column]) for column in self.values)
 
     def omissions(self) -> list[str]:
-        """Return a text for each kind of content left out in the sheet and in the workbook."""
+        """Return a text for each kind of omitted content in the sheet and in the workbook."""
         parts = {
             "left out beside the header": self.skipped,
             "columns left out": self.dropped,
@@ -110,11 +110,11 @@ class Sheet(ColumnRoles):
         return [f"{label}: {sample(names)}" for label, names in parts.items() if names]
 
     def unit_texts(self, column: int) -> list[str]:
-        """Return the units of a column, from the name and from the line of units."""
+        """Return the column units, from the name and from the unit line."""
         return list(filter(None, (split_unit(self.names[column])[1], self.units[column] if self.units else "")))
 
     def unit(self, column: int) -> str:
-        """Return the unit of a column, or "" where the unit is unstated."""
+        """Return the column unit, or "" where the unit is unstated."""
         return next(iter(self.unit_texts(column)), "")
 
     @property
@@ -134,7 +134,7 @@ class Sheet(ColumnRoles):
         return column_quantity(self.names[column], self.unit(column))
 
     def description(self) -> str:
-        """Return a description of the format for a note."""
+        """Return a format description for a note."""
         kinds = {"parquet": "Parquet", "excel": "an Excel workbook", "json": "objects of JSON"}
         how = kinds.get(self.kind) or f"{SEPARATORS[self.separator]} between cells"
         decimal = ", decimal commas" if self.decimal == "," else ""
@@ -153,7 +153,7 @@ class Sheet(ColumnRoles):
         return replace(self, times=times, values=values, sensors=sensors, lanes=lanes)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Yield pieces with these columns of texts and of observations."""
+        """Yield pieces with these text columns and observation columns."""
         melt = self.melt
         if melt is None:
             yield from self._rows(texts, numbers)
@@ -191,7 +191,7 @@ class Sheet(ColumnRoles):
         self.signs.check(self.where)
 
     def _readings(self, column: pd.Series[Any], number: int) -> np.ndarray:
-        """Return a column of a typed table as float64 [t], NaN for a missing observation."""
+        """Return a typed table column as float64 [t], NaN for a missing observation."""
         import pandas as pd
         import pyarrow as pa
 
@@ -213,7 +213,7 @@ class Sheet(ColumnRoles):
 
 
 def look(head: FileHead, request: ConvertOptions | None = None) -> list[Sheet]:
-    """Return the sheets with times in a file (several for a workbook); an empty list for other kinds of files.
+    """Return the sheets with times in a file (several for a workbook); an empty list for other files.
 
     request: states which columns hold times or sensors, and which are left out.
     """
@@ -255,12 +255,12 @@ def _find_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def is_json(head: FileHead) -> bool:
-    """Whether a text begins like JSON: with an object, or an array of objects."""
+    """Whether a text begins like JSON: with an object, or an object array."""
     return bool(head.lines) and "".join(line.strip() for _, line in head.lines[:3]).startswith(("{", "[{"))
 
 
 def _objects(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """Return the sheet of JSON objects; the columns are the keys of the first objects."""
+    """Return the sheet for JSON objects; the columns are the first keys."""
     try:
         with closing(json_objects(head.path, head.encoding, request.decimal or ".")) as objects:
             first_objects = [cells for _, cells in islice(objects, HEAD_ROWS + TITLE_ROWS)]
@@ -305,7 +305,7 @@ def _parse_header(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Conv
     """Return the sheet read from the header row, or ``None`` without a header above rows with times.
 
     Lines above the header have fewer filled cells.  One line below the header may lack times and numbers, such as a
-    line of units.
+    unit line.
     """
     filled = [sum(map(bool, cells)) for _, cells in rows]
     for header, (_, names) in enumerate(rows[: TITLE_ROWS + 1]):
@@ -331,12 +331,12 @@ def _parse_header(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Conv
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: ConvertOptions) -> Sheet | None:
-    """Return the sheet with the column roles, or ``None`` where no column holds times or ``names`` is a row of data."""
+    """Return the sheet with the column roles, or ``None`` where no column holds times or ``names`` is data."""
 
     import pyarrow as pa
 
     def more() -> list[list[str]]:
-        """Return a large sample of rows, or an empty list where a row is malformed; the reader names the row."""
+        """Return a large sample, or an empty list where a row is malformed; the reader names the row."""
         try:
             with closing(replace(sheet, names=tuple(names)).rows(tuple(range(len(names))))) as pieces:
                 piece = next(pieces, None)
@@ -375,7 +375,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Con
 
 
 def join_time(cells: list[str]) -> str:
-    """Join the cells of a time into one text: the date from the first cell, then the times of day."""
+    """Join the cells in a time into one text: the date from the first cell, then the clock times."""
     return " ".join([re.split("[ T]", cells[0])[0], *map(interval_begin, cells[1:])]) if len(cells) > 1 else cells[0]
 
 
@@ -392,9 +392,9 @@ def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) ->
 
 
 def read_frames(head: FileHead) -> dict[str, pd.DataFrame]:
-    """Return the cells of a Parquet file, or of each workbook sheet by name; the only sheet has the name "".
+    """Return the cells in a Parquet file, or in each workbook sheet by name; the only sheet has the name "".
 
-    The index of a Parquet file becomes a column if the index has a name or holds times or texts.
+    The index in a Parquet file becomes a column if the index is named, or holds times or texts.
     """
     import pandas as pd
 
@@ -421,7 +421,7 @@ def read_frames(head: FileHead) -> dict[str, pd.DataFrame]:
 
 
 def _check_columns(path: Path) -> list[str]:
-    """Return the columns of a Parquet file that hold lists of times and observations.
+    """Return the Parquet columns that hold time and observation lists.
 
     Raises SocialxError for objects in cells, for hundreds of cells per byte, and for more than half the free memory.
     """

@@ -115,14 +115,14 @@ def _choices(cell: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """A column of texts: the distinct texts in order of appearance, and the text index of each row, int64 [t]."""
+    """A text column: the distinct texts in the order met, and the text index per row, int64 [t]."""
 
     words: list[str]
     codes: np.ndarray
 
     @classmethod
     def from_cells(cls, cells: Sequence[str]) -> Texts:
-        """Return the column of these cells."""
+        """Return the column for these cells."""
         codes = {word: code for code, word in enumerate(dict.fromkeys(cells))}
         return cls(list(codes), np.array([codes[cell] for cell in cells], np.int64))
 
@@ -138,7 +138,7 @@ class Texts:
         return cls([join([column.words[column.codes[row]] for column in columns]) for row in rows], codes)
 
     def cells(self) -> list[str]:
-        """Return the text of each row."""
+        """Return the text in each row."""
         return [self.words[code] for code in self.codes.tolist()]
 
     def first(self, word: str) -> int | None:
@@ -157,7 +157,7 @@ class Texts:
 
 
 def _codes_by_appearance(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """Return the first row of each distinct number in order, and the index of the number in each row, int64 [t]."""
+    """Return the first row of each distinct number in order, and the number index per row, int64 [t]."""
     _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(rows)
     rank = np.empty(len(rows), np.int64)
@@ -167,10 +167,10 @@ def _codes_by_appearance(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows: the cells of each text column, and the numbers float32 [t,N], NaN for a missing number.
+    """Rows: the cells in each text column, and the numbers float32 [t,N], NaN for a missing number.
 
-    lines: the rows as written, from line ``line`` on; ``None`` outside text files.  kept: the numbers of the rows kept,
-    int64 [t]; ``None``: all rows.
+    lines: the rows as written, from line ``line`` on; ``None`` outside text files.  kept: the rows kept, int64 [t];
+    ``None``: all rows.
     """
 
     texts: list[Texts]
@@ -180,7 +180,7 @@ class Piece:
     kept: np.ndarray | None = None
 
     def row_name(self, row: int) -> str:
-        """Return the name of a row in a message."""
+        """Return the row name in a message."""
         row = row if self.kept is None else int(self.kept[row])
         if self.lines is None:
             return f"line {self.line + row}"
@@ -247,7 +247,7 @@ class TextColumns:
         return options
 
     def _batch(self, lines: bytes, *, as_text: bool = False) -> pa.RecordBatch:
-        """Return the text columns of some lines, then the number columns.  as_text: keep the numbers as written."""
+        """Return the text columns in some lines, then the number columns.  as_text: keep the numbers as written."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
@@ -260,7 +260,7 @@ class TextColumns:
         return table.combine_chunks().to_batches()[0]
 
     def _parse_lines(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
-        """Return the texts and the numbers, float32 [t,N], of some lines; raise ArrowException for an odd line."""
+        """Return the texts and the numbers, float32 [t,N], in some lines; raise ArrowException for an odd line."""
         import pyarrow as pa
 
         if len(self.numbers or self.names) > MANY and (parsed := self._parse_wide(lines)) is not None:
@@ -324,7 +324,7 @@ class TextColumns:
                     return
 
     def _objects(self) -> Generator[list[str], None, None]:
-        """Yield the cells of each JSON object."""
+        """Yield the cells in each JSON object."""
         for row_name, cells in json_objects(self.path, self.encoding, self.decimal):
             if other := sorted({*cells} - {*self.names} - {*self.nested}):
                 problem = f"{row_name} has the key {other[0][:40]!a}, which the first objects do not have"
@@ -332,7 +332,7 @@ class TextColumns:
             yield [cells.get(name, "") for name in self.names]
 
     def _blocks(self, task: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
-        """Yield whole lines of the table, without the footer, and the number of the first line.
+        """Yield whole table lines, without the footer, and the first line number.
 
         tell: name the footer rows, such as totals, in a note where numbers are read.
         """
@@ -408,7 +408,7 @@ def _trim(cells: pa.Array) -> Texts:
 def _object_lines(
     objects: Generator[list[str], None, None], path: Path, task: str
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Yield the cells of objects as lines of text, many at once."""
+    """Yield the cells in objects as lines of text, many at once."""
     first = 1
     with closing(objects), work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
         while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
@@ -432,7 +432,7 @@ def note_footer(where: object, rows: list[str]) -> None:
 def pieces(
     path: Path, begin: int = 1, encoding: str = "utf-8-sig", task: str = "reading"
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Yield the lines of a text after the first ``begin`` as UTF-8: whole lines, with the number of the first line."""
+    """Yield the text lines after the first ``begin`` as UTF-8: whole lines, with the first line number."""
     try:
         with unpacked(path) as stream, work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
             lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
@@ -455,7 +455,7 @@ def pieces(
 
 
 def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") -> Iterator[tuple[str, list[str]]]:
-    """Yield ``line 7`` and the stripped cells of each row; raise for a row with other than ``width`` cells."""
+    """Yield ``line 7`` and the stripped cells in each row; raise for a row with other than ``width`` cells."""
     rows = ("" if row.isspace() else row.decode("utf-8", "replace") for row in lines.splitlines())
     reader = csv.reader(rows, delimiter=separator, quotechar=None if separator == UNQUOTED else '"')
     try:

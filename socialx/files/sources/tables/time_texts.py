@@ -1,4 +1,4 @@
-"""Parse times in texts, and find the time columns of a table."""
+"""Parse times in texts, and find the time columns in a table."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def interval_begin(text: str) -> str:
 
 
 def unit_since_1970(text: str) -> str:
-    """Return the unit of a time counted since 1970."""
+    """Return the unit for a time counted since 1970."""
     thousands = sum(float(text) >= MILLISECONDS * 1000**more for more in range(3))
     return ("seconds", "milliseconds", "microseconds", "nanoseconds")[thousands]
 
 
 @dataclass(frozen=True)
 class Times:
-    """A time format: a format of strptime, or ``None`` for seconds or finer units since 1970.
+    """A time format: a strptime format, or ``None`` for seconds or finer units since 1970.
 
     zoned: the times have an offset from UTC or count from 1970, and are written in UTC. step: times are rounded to
     multiples of ``step`` seconds.  start: texts count seconds from ``start``, in seconds since 1970.
@@ -79,7 +79,7 @@ class Times:
 
     @classmethod
     def from_format(cls, form: str) -> Times:
-        """Return the times of a strptime format given by the user."""
+        """Return times in a strptime format given by the user."""
         return cls(form, zoned="%z" in form)
 
     def fit(self, texts: list[str]) -> bool:
@@ -128,7 +128,7 @@ class Times:
 
 
 def candidates(text: str) -> list[Times]:
-    """Return the possible formats of a time; two where day and month may be swapped."""
+    """Return the possible time formats; two where day and month may be swapped."""
     if EPOCH.fullmatch(text):
         return [Times(None, zoned=True)]
     if re.fullmatch(COMPACT, text):
@@ -164,9 +164,9 @@ def candidates(text: str) -> list[Times]:
 def time_columns(
     names: list[str], rows: Rows, columns: list[list[str]], request: ConvertOptions
 ) -> tuple[tuple[int, ...], tuple[str, str] | None]:
-    """Return the time column, or the columns of date and time of day (or none), and a question or ``None``.
+    """Return the time column, or the date and clock columns (or none), and a question or ``None``.
 
-    columns: the filled cells of each column.
+    columns: filled cells by column.
     """
     times, unclear = _stated_time_columns(names, rows, request)
     if times is not None:
@@ -215,8 +215,8 @@ def _stated_time_columns(
 def _guess(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
     """Return the possible time columns; several where the names leave the choice open.
 
-    columns: the filled cells of each column.  mostly: the first cell and half of all cells suffice; the reader reports
-    the wrong cells.
+    columns: filled cells by column.  mostly: the first cell and half the cells suffice; the reader reports the wrong
+    cells.
     """
 
     def holding(form: re.Pattern[str]) -> list[int]:

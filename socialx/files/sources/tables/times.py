@@ -1,4 +1,4 @@
-"""Parse the times of tables, list the sensors, and join several tables.
+"""Parse table times, list the sensors, and join several tables.
 
 T times, N sensors, t rows per piece.
 """
@@ -34,10 +34,10 @@ SCATTERED = 0.1  # fraction of pairs with a row, at least
 
 @dataclass(frozen=True)
 class Table:
-    """Sheets with the same columns in order of time, and the times and sensors from a first pass.
+    """Sheets with the same columns ordered by time, and the times and sensors from a first pass.
 
-    ids: sensor names, from the observation columns or the sensor column.  moments: the times of all rows, seconds int64
-    [T], distinct for a row per observation.  in_turn: the sheets follow one another.  told: an addition to the note on
+    ids: sensor names, from the observation columns or the sensor column.  moments: all row times, seconds int64 [T],
+    distinct for a row per observation.  in_turn: the sheets follow one another.  told: an addition to the note on
     times; joined: the note on overlapping sheets.  by_file: each sheet is one sensor.  values: the quantity columns,
     numbered as in the first file.
     """
@@ -56,7 +56,7 @@ class Table:
 def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int]) -> Table:
     """Join the sheets after a pass over all times.
 
-    chosen: the columns of observations, where a row has several quantities.
+    chosen: the observation columns, where a row has several quantities.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -95,7 +95,7 @@ def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int])
 def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
     """Return the sheets with the columns ordered as in the first sheet, and whether all sheets share their columns.
 
-    Sheets of one sensor keep the requested columns.  Raises for duplicated sensors and for columns of locations.
+    Single-sensor sheets keep the requested columns.  Raises for duplicated sensors and for location columns.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -111,13 +111,13 @@ def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet],
 
 
 def _refuse_positions(sheet: Sheet) -> None:
-    """Raise for a table with a column of locations among a column per sensor."""
+    """Raise for a table with a location column among a column per sensor."""
     if at := next((name for name in sheet.ids() if name.lower() in LATITUDE), None):
         raise SocialxError(sheet.where, f"column {at} holds locations", f"leave the column out: {Argument('drop', at)}")
 
 
 def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
-    """Return the possible formats of the first time."""
+    """Return the possible formats for the first time."""
     if form := request.time_format:
         if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
             clock = first.first.rpartition(" ")[2]
@@ -139,7 +139,7 @@ def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
 def _is_joined(moments: list[np.ndarray]) -> bool:
     """Whether tables overlap: a table begins before an earlier table ends.
 
-    moments: the times int64 [T] of each table, ordered by first time.
+    moments: the times int64 [T] per table, ordered by first time.
     """
     ends = np.maximum.accumulate([seconds.max() for seconds in moments])
     overlap = any(seconds.min() <= end for seconds, end in zip(moments[1:], ends[:-1], strict=True))
@@ -147,7 +147,7 @@ def _is_joined(moments: list[np.ndarray]) -> bool:
 
 
 def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
-    """Return the sensor name of each sheet, and a note.
+    """Return the sensor name per sheet, and a note.
 
     The name comes from the sheet, the file or the folder.  Files that follow one another are one sensor, named like the
     column.  file_ids: sensor ids in the file to extend.
@@ -178,10 +178,10 @@ def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, 
 
 @dataclass
 class TimeScan:
-    """The times and sensors of all sheets, for each possible time format.
+    """The times and sensors in all sheets, for each possible time format.
 
-    moments: seconds of the rows in each sheet, int64 [T], without consecutive repeats for a row per observation.
-    one_sensor: seconds of the first sensor, by piece.  sensors: all names, in order.
+    moments: row seconds per sheet, int64 [T], without consecutive repeats for a row per observation.  one_sensor:
+    seconds for the first sensor, by piece.  sensors: all names, in order.
     """
 
     moments: dict[Times, list[np.ndarray]]
@@ -225,7 +225,7 @@ def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
 
 
 def _run_starts(seconds: np.ndarray) -> np.ndarray:
-    """Drop times equal to the time of the row above, int64 [t]."""
+    """Drop times equal to the time above, int64 [t]."""
     return seconds[np.append(True, np.diff(seconds) != 0)]
 
 
@@ -248,7 +248,10 @@ def _refuse_names(first: Sheet, scan: TimeScan) -> None:
 
 
 def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: ConvertOptions) -> None:
-    """Raise where a column is unlikely to name sensors: most values lack a row at most of ``count`` times."""
+    """Raise where few (sensor, time) pairs have a row, so that the column is unlikely to name sensors.
+
+    count: the number of distinct times.
+    """
     share = scan.rows / max(1, count * len(scan.sensors))
     if request.sensor_column or request.resample or len(scan.sensors) < FEW or count < FEW:
         return
@@ -266,8 +269,8 @@ def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: Convert
 def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
     """Return the only time format that fits.
 
-    Day and month differ by a number above 12, else by the order of rows (increasing), and by the steps: the wrong
-    format jumps by months.
+    Day and month differ by a number above 12, else by increasing row order, and by the steps: the wrong format jumps by
+    months.
     """
     good = list(scan.moments)
     if len(good) > 1:
@@ -284,7 +287,7 @@ def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
 
 
 def row_times(sheet: Sheet, piece: Piece) -> Texts:
-    """Return the times in a piece as written; date and time of day are joined by a space."""
+    """Return the times in a piece as written; date and clock time are joined by a space."""
     columns = piece.texts[: len(sheet.times)]
     for column, texts in zip(sheet.times, columns, strict=True):
         if (row := texts.first("")) is not None:
@@ -295,7 +298,7 @@ def row_times(sheet: Sheet, piece: Piece) -> Texts:
 
 
 def row_sensors(sheet: Sheet, piece: Piece) -> Texts:
-    """Return the sensor in each row of a piece, with the lane where a lane column exists."""
+    """Return the sensor in each row, with the lane where a lane column exists."""
     columns = piece.texts[len(sheet.times) :]
     named = Texts.join_columns(columns[: len(sheet.sensors)], AND.join)
     return named if sheet.lanes is None else Texts.join_columns([named, columns[-1]], BETWEEN.join)
