@@ -27,7 +27,7 @@ AGAIN = "convert it again"
 
 
 def goes_back(seconds: np.ndarray) -> bool:
-    """Whether a row in int64 [T] repeats or precedes the previous time."""
+    """Return whether a row in int64 [T] repeats or precedes the previous time."""
     return bool((np.diff(seconds) <= 0).any())
 
 
@@ -177,7 +177,7 @@ def note_skipped(
 
 
 def is_put_back(seconds: np.ndarray) -> bool:
-    """Whether rows, int64 [T], go back at least once, and only as a clock does at the end of daylight saving time."""
+    """Return whether rows, int64 [T], go back at least once, and only as at the end of daylight saving time."""
     backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
     return len(backs) > 0 and all(_looks_repeated(seconds[max(row - 2, 0) : row + 1]) for row in backs)
 
@@ -193,14 +193,14 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
 
 
 def _may_come_twice(wall: np.ndarray) -> bool:
-    """Whether the last of three times int64 may lie in a repeated hour: the time goes back, or is a step later."""
+    """Return whether the last of three times int64 may be in a repeated hour: back, or a step later."""
     near = _put_back_near(int(wall[-1]) // DAY_S)
     twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
     return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
 
 
 def _looks_repeated(wall: np.ndarray) -> bool:
-    """Whether some zone puts the clock back between the last two of three int64, one step apart in UTC."""
+    """Return whether some zone puts the clock back between the last two of three int64, one step apart in UTC."""
     if len(wall) < 3:
         return False
     step, back = (int(change) for change in np.diff(wall))
@@ -218,7 +218,7 @@ def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
 
 
 def _is_put_back(zone: ZoneInfo, pair: np.ndarray, shift: int) -> bool:
-    """Whether both wall times, int64 [2], repeat in the zone after ``shift`` seconds."""
+    """Return whether both wall times, int64 [2], repeat in the zone after ``shift`` seconds."""
     return bool((_offsets(pair, zone, 0) - _offsets(pair, zone, 1) == shift).all())
 
 

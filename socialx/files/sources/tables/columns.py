@@ -139,12 +139,12 @@ MOST_ALIKE, PROVED = 2, 10  # lanes that may be equal by chance; rows that prove
 
 
 def names_rows(name: str) -> bool:
-    """Whether a column has the name of row numbers or sensors."""
+    """Return whether a column has the name of row numbers or sensors."""
     return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
 
 
 def may_be_sensors(name: str) -> bool:
-    """Whether a column has a sensor name."""
+    """Return whether a column has a sensor name."""
     return bool(SENSORS.fullmatch(name) or MAY_BE_SENSORS.fullmatch(name))
 
 

@@ -215,7 +215,7 @@ def _is_table(value: object) -> bool:
 
 
 def _is_keyed(pairs: _Pairs) -> bool:
-    """Whether an object holds a table or a row per sensor, or observations per time."""
+    """Return whether an object holds a table or a row per sensor, or observations per time."""
     inside = all(isinstance(value, _Pairs) or _is_table(value) for _, value in pairs)
     return inside or all(DATE.match(key) for key, _ in pairs)
 

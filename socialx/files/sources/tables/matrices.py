@@ -30,7 +30,7 @@ def two_lines(head: FileHead) -> tuple[list[str], list[str]]:
 
 
 def is_matrix(head: FileHead) -> bool:
-    """Whether line 1 is a number row like line 2, and therefore holds observations rather than sensor ids."""
+    """Return whether line 1 is a number row like line 2, and therefore holds observations rather than sensor ids."""
     header, row = two_lines(head)
     return _are_numbers(header, row) and not _could_be_ids(header, row)
 
@@ -86,7 +86,7 @@ def _is_id(cell: str) -> bool:
 
 
 def _are_numbers(header: list[str], row: list[str]) -> bool:
-    """Whether both lines have equally many numbers; cells may be absent, except the first cell in line 1."""
+    """Return whether both lines have equally many numbers; cells may be absent, except the first cell in line 1."""
     if not header or len(header) != len(row) or not header[0]:
         return False
     cells = [cell for cell in (*header, *row) if cell not in NO_READING]
@@ -95,14 +95,14 @@ def _are_numbers(header: list[str], row: list[str]) -> bool:
 
 
 def _could_be_ids(header: list[str], row: list[str]) -> bool:
-    """Whether line 1 holds distinct integers, unlike the first row in a distance matrix."""
+    """Return whether line 1 holds distinct integers, unlike the first row in a distance matrix."""
     keys = set(map(match_key, header))
     integers = len(keys) == len(header) == len(row) and all(map(_is_id, header))
     return integers and row[0] not in NO_READING and all(cell in NO_READING or NUMBER.fullmatch(cell) for cell in row)
 
 
 def _is_square(head: FileHead, width: int) -> bool:
-    """Whether a file has ``width`` filled lines; reads at most one line more."""
+    """Return whether a file has ``width`` filled lines; reads at most one line more."""
     if len(head.lines) > width:
         return False
     with head.path.open("rb") as file:

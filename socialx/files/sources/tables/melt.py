@@ -96,7 +96,7 @@ def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
 
 
 def say_times(names: list[str], melt: Melt) -> bool:
-    """Whether the column names state clock times, as 00:15 and H01 do."""
+    """Return whether the column names state clock times, as 00:15 and H01 do."""
     melted = [names[column] for group in melt.groups for column in group]
     matches = [NUMBERED.fullmatch(name) for name in melted]
     return all(map(CLOCK.fullmatch, melted)) or all(match and HOURS.fullmatch(match[1]) for match in matches)
@@ -123,7 +123,7 @@ def hours_twice(names: list[str], melt: Melt) -> list[str]:
 
 
 def is_label(name: str) -> bool:
-    """Whether a column name is a time."""
+    """Return whether a column name is a time."""
     return bool(MOMENT.fullmatch(name) or EPOCH.fullmatch(name))
 
 

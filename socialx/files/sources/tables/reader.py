@@ -258,7 +258,7 @@ def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
 
 
 def are_locations(path: Path) -> bool:
-    """Whether a file is a location table."""
+    """Return whether a file is a location table."""
     try:
         return bool(read_locations(path))
     except SocialxError:

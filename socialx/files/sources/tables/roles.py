@@ -227,7 +227,7 @@ def _select(names: list[str], columns: list[list[str]], times: tuple[int, ...], 
 
 
 def _is_calendar(name: str, cells: list[str]) -> bool:
-    """Whether a column is a time part, or another time."""
+    """Return whether a column is a time part, or another time."""
     more = re.compile(rf"{DATE}(?:[ T].*)?")
     return bool(CALENDAR.fullmatch(name)) or (bool(cells) and all(map(more.fullmatch, cells)))
 
@@ -250,7 +250,7 @@ class _SampledTable:
         return [column for column in self.rest if LANES.fullmatch(self.names[column])]
 
     def may_be_long(self) -> bool:
-        """Whether the first rows leave open a row per sensor, so that a larger sample is needed."""
+        """Return whether the first rows leave open a row per sensor, so that a larger sample is needed."""
         if len(self.names) > MANY:
             return False
         constant = any(len({cells[column] for cells in self.rows}) == 1 for column in self.rest)
@@ -268,11 +268,11 @@ class _SampledTable:
         return self._cells_by_columns[every]
 
     def repeats(self, *columns: int | None) -> bool:
-        """Whether these columns fail to distinguish a third of the rows: more than a repeated hour explains."""
+        """Return whether these columns fail to distinguish a third of the rows: more than a repeated hour explains."""
         return 3 * len({*self.cells(*columns)}) <= 2 * len(self.rows)
 
     def is_dated(self) -> bool:
-        """Whether the times are dates without a clock time."""
+        """Return whether the times are dates without a clock time."""
         if len(self.times) > 1:
             return False
         if self.request.time_format:
@@ -310,7 +310,7 @@ class _SampledTable:
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
     def counts_times(self, column: int) -> bool:
-        """Whether a column next to dates counts clock times from 0 or 1, more than the hours."""
+        """Return whether a column next to dates counts clock times from 0 or 1, more than the hours."""
         if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
         numbers = self.numbers(column)
@@ -357,23 +357,23 @@ class _SampledTable:
         return len({tuple(cells) for cells in self.rows})
 
     def tells_apart(self, *columns: int) -> bool:
-        """Whether columns distinguish nearly all rows with the same time."""
+        """Return whether columns distinguish nearly all rows with the same time."""
         lanes = [column for column in self.lanes if column not in columns]
         return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
     def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
-        """Whether columns name sensors: the values distinguish rows with the same time and repeat at later times."""
+        """Return whether columns name sensors: values distinguish rows of a time and repeat at later times."""
         values = self.values(*columns)
         pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
         return self.tells_apart(*columns) and again
 
     def holds_integers(self, column: int) -> bool:
-        """Whether a column holds integers and lacks a quantity name."""
+        """Return whether a column holds integers and lacks a quantity name."""
         return not column_quantity(self.names[column]) and all(cells[column].isdigit() for cells in self.rows)
 
     def is_row_number(self, column: int) -> bool:
-        """Whether a column counts rows, where each time has one row or another column names the sensors."""
+        """Return whether a column counts rows, where each time has one row or another column names the sensors."""
         name = self.names[column]
         if not (MAY_BE_SENSORS.fullmatch(name) or ROW_NUMBER.fullmatch(name)):
             return False
@@ -587,7 +587,7 @@ class _SampledTable:
         return problem, remedy
 
     def shares(self, values: tuple[int, ...]) -> bool:
-        """Whether all observations lie within 0 and 1, and some strictly between."""
+        """Return whether all observations lie within 0 and 1, and some strictly between."""
         between = False
         for cell in (cells[column] for cells in self.rows for column in values):
             number = parse_number(cell, self.decimal, grouped=False)

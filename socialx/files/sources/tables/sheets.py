@@ -255,7 +255,7 @@ def _find_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def is_json(head: FileHead) -> bool:
-    """Whether a text begins like JSON: with an object, or an object array."""
+    """Return whether a text begins like JSON: with an object, or an object array."""
     return bool(head.lines) and "".join(line.strip() for _, line in head.lines[:3]).startswith(("{", "[{"))
 
 

@@ -101,7 +101,7 @@ def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
 
 
 def has_number(cells: list[str], decimal: str) -> bool:
-    """Whether a cell is a number, with or without thousands."""
+    """Return whether a cell is a number, with or without thousands."""
     forms = (NUMBERS[decimal], *GROUPED.values())
     return any(form.fullmatch(cell) for cell in cells for form in forms)
 
@@ -419,7 +419,7 @@ def _object_lines(
 
 
 def is_footer(cell: str) -> bool:
-    """Whether a cell in a time column is a word, as in a row below the table; times begin with a digit."""
+    """Return whether a cell in a time column is a word, as in a row below the table; times begin with a digit."""
     text = cell.strip().strip("\ufeff")
     return text not in NO_READING and not text[0].isdigit() and text[0] not in "+-.,:"
 

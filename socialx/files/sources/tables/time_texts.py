@@ -41,7 +41,7 @@ COPIED = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a date and time, a date, or seconds since 1970."""
+    """Return whether a text is a date and time, a date, or seconds since 1970."""
     return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
 
 
@@ -83,7 +83,7 @@ class Times:
         return cls(form, zoned="%z" in form)
 
     def fit(self, texts: list[str]) -> bool:
-        """Whether all texts have this format."""
+        """Return whether all texts have this format."""
         return bool((self.seconds(Texts.from_cells(texts)) != UNKNOWN).all())
 
     def seconds(self, texts: Texts) -> np.ndarray:

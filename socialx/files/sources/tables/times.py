@@ -137,7 +137,7 @@ def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
 
 
 def _is_joined(moments: list[np.ndarray]) -> bool:
-    """Whether tables overlap: a table begins before an earlier table ends.
+    """Return whether tables overlap: a table begins before an earlier table ends.
 
     moments: the times int64 [T] per table, ordered by first time.
     """
