@@ -243,7 +243,7 @@ BAD_DYNA = {
         lambda lines: lines.append(lines[7].replace(IDS[1], f"0{IDS[1]}").rpartition(",")[0] + ",99.5"),
         f"{IDS[1]} has two observations at 2012-03-01 00:05:00",
     ),
-    "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has the entity_id '12', no sensor of METR_LA.geo"),
+    "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has the entity_id '12', which METR_LA.geo lacks"),
     "no sensor": (replace(9, IDS[1], ""), "line 10 has the entity_id '', no id"),
     "empty time": (replace(9, "2012-03-01T00:15:00Z", ""), "line 10 has no 'time'"),
     "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00', not written like"),

@@ -209,7 +209,7 @@ REFUSED = {
     "once in another year": (
         [*FALL, *[t for t in texts(moments("2024-10-27T01:00", 5), PARIS) if not t.startswith("2024-10-27 02")],
          "2025-10-26 01:55:00", *[f"2025-10-26 02:{5 * n:02}:00" for n in range(12)], "2025-10-26 03:00:00"], PARIS,
-        ["has the time 2025-10-26 02:00:00, which comes twice in Europe/Paris and once in the file", "in UTC"],
+        ["has the time 2025-10-26 02:00:00 once in the file, but twice in Europe/Paris", "in UTC"],
     ),
 }  # fmt: skip
 

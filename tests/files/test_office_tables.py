@@ -212,7 +212,7 @@ def test_a_row_that_stands_twice_is_read_once(
             assert "3 rows repeat an earlier row" in noted(path, frame, told)
         for cells in (again, again[::-1]):
             cells.reset_index().melt("Zeit", var_name="id", value_name="v").to_csv(path, index=False)
-            assert "12 rows stand twice" in noted(path, frame, told)
+            assert "12 rows repeat an earlier row" in noted(path, frame, told)
     again.iloc[20, 0] = 9.0
     again.to_csv(path)
     refusal(lambda: converted(path, **told), "2024-01-31 21:35:00")
@@ -229,7 +229,7 @@ def test_times_of_a_long_table_are_rounded_sensor_by_sensor(tmp_path: Path) -> N
     same(converted(path, round_times=True, timezone="Europe/Berlin"), frame)
     refusal(
         lambda: converted(path, round_times=True, freq="10min"),
-        "rows come to the time of another one, first of 4001 at",
+        "rows come to the time of another row when rounded to 10 min, first of 4001 at",
         "--resample 20min",
     )
     free = frame.set_axis(frame.index + pd.to_timedelta(np.arange(60) % 7, unit="s"))

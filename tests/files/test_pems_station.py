@@ -176,7 +176,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     other = cells("2024-02-01", 6)
     for row in other:
         row[2] = "12"
-    assert "d12.txt: its district is 12, and that of" in error_text(day, write(tmp_path / "d12.txt", other))
+    assert "d12.txt: the district is 12, but" in error_text(day, write(tmp_path / "d12.txt", other))
     assert "the rows are 60 min apart, not 5" in error_text(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
     (tmp_path / "a.csv").write_text("time,S1\n2024-01-31 00:00,5\n")
     assert "no rows of pems-station (line 1 is 'time,S1'): name files such as" in error_text(tmp_path / "a.csv")

@@ -55,7 +55,7 @@ def test_the_speeds_of_a_city_of_several(tmp_path: Path, suffix: str) -> None:
     output = ["--meta-csv", meta, "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "auto", data, *output)
     assert done.exit_code == 1
-    assert "the detectors of 2 cities (augsburg, essen): choose one of them: --city augsburg" in done.stderr
+    assert "the detectors of 2 cities (augsburg, essen): choose a city: --city augsburg" in done.stderr
     wrong = socialx("convert", "auto", data, *output, "--city", "esen")
     assert (wrong.exit_code, "which has 2 cities (augsburg, essen): --city augsburg" in wrong.stderr) == (2, True)
     done = socialx("convert", "auto", data, *output, "--city", "Essen", "--timezone", "Europe/Berlin", "--validate")
@@ -79,7 +79,7 @@ def test_flows_where_a_city_has_no_speeds(tmp_path: Path) -> None:
     data, meta = write(tmp_path / "augsburg.csv", rows), positions(tmp_path / "detectors_public.csv")
     done = socialx("convert", "utd19", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5")
     assert done.exit_code == 0, done.stderr
-    assert "no row has a speed: its flow is read" in done.stderr
+    assert "all speeds are missing, so the flow is read" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.feature, store.unit, store.missing, store.sensors.ids) == ("flow", "veh/h", None, AUGSBURG)
     assert store.values.tolist() == [[60.0 * row, 60.0 * (row + 1)] for row in range(ROWS)]

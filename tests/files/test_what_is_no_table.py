@@ -204,7 +204,7 @@ def test_columns_that_are_no_readings_are_asked(tmp_path: Path, kind: str) -> No
 @pytest.mark.parametrize("odd", [40123, 2])
 def test_a_column_of_another_scale_is_left_out_or_kept(tmp_path: Path, odd: int) -> None:
     path, frame = write_wide(tmp_path / "a.csv", hin=FAST, ort_nr=np.full(200, odd), her=FAST + 1)
-    line = asked(path, "different scales").replace(" leaves it out", "").replace(" if each column is a sensor", "")
+    line = asked(path, "differ in scale").replace(" leaves it out", "").replace(" if each column is a sensor", "")
     without, *every = (way() for way in advised(line, path))
     same(without, frame[["hin", "her"]])
     assert len(every) == 2

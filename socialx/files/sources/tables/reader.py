@@ -458,7 +458,7 @@ TABLE = frozenset(
         "time_format",
         "quantity",
         "more",
-        "start",
+        "first_time",
         "transposed",
         "time_column",
         "sensor_column",
