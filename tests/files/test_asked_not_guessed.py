@@ -186,9 +186,9 @@ def test_quantities_in_rows_are_no_sensors(tmp_path: Path, name: str) -> None:
 def test_columns_of_several_statistics_are_asked(tmp_path: Path, kinds: tuple[str, ...], behind: bool) -> None:
     frame = network()
     parts = {
-        f"{vdid}_{kind}" if behind else f"{kind}_{vdid}": frame[vdid] + place
+        f"{vdid}_{kind}" if behind else f"{kind}_{vdid}": frame[vdid] + index
         for vdid in frame
-        for place, kind in enumerate(kinds)
+        for index, kind in enumerate(kinds)
     }
     pd.DataFrame(parts).to_csv(path := tmp_path / "a.csv")
     [way] = advised(asked(path, "several statistics"), path)
@@ -226,8 +226,8 @@ def test_a_reading_that_is_one_cell_over_several_rows_is_refused(tmp_path: Path,
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.append(["time", "S1", "S2"])
-    for place, moment in enumerate(network().index):
-        book.active.append([moment.to_pydatetime(), 40 + place % 5, 300 if place % rows == 0 else None])
+    for index, moment in enumerate(network().index):
+        book.active.append([moment.to_pydatetime(), 40 + index % 5, 300 if index % rows == 0 else None])
     for first in range(2, 62, rows):
         book.active.merge_cells(f"C{first}:C{first + rows - 1}")
     book.save(tmp_path / "a.xlsx")
@@ -266,8 +266,8 @@ def test_rows_of_json_that_may_be_times_or_sensors_are_refused(
 ) -> None:
     frame = network(rows).fillna(1.0)
     said = {"sensors": list(frame), "times": frame.index.astype(str).tolist()}
-    found = {name: said[name] for name in order} | {"values": frame.to_numpy().tolist()}
-    (tmp_path / "a.json").write_text(json.dumps(found))
+    document = {name: said[name] for name in order} | {"values": frame.to_numpy().tolist()}
+    (tmp_path / "a.json").write_text(json.dumps(document))
     if rows == len(frame.columns):
         refusal(lambda: converted(tmp_path / "a.json"), "a key of its own")
     else:
@@ -275,15 +275,15 @@ def test_rows_of_json_that_may_be_times_or_sensors_are_refused(
 
 
 @pytest.mark.parametrize("name", ["Total", "ALL", "Gesamt", "total"])
-@pytest.mark.parametrize("place", ["detector", "station"])
-def test_rows_of_all_sensors_are_no_sensor(tmp_path: Path, name: str, place: str) -> None:
+@pytest.mark.parametrize("column", ["detector", "station"])
+def test_rows_of_all_sensors_are_no_sensor(tmp_path: Path, name: str, column: str) -> None:
     frame = network(90)
-    rows = frame.assign(**{name: frame.sum(axis=1)}).reset_index().melt("time", var_name=place, value_name="flow")
+    rows = frame.assign(**{name: frame.sum(axis=1)}).reset_index().melt("time", var_name=column, value_name="flow")
     rows.to_csv(tmp_path / "a.csv", index=False)
     refusal(
-        lambda: converted(tmp_path / "a.csv", "flow"), f"rows of {name} beside those of 4 sensors.\n  try: remove them"
+        lambda: converted(tmp_path / "a.csv", "flow"), f"rows of {name} stand beside those of 4 sensors.\n  try: remove them"
     )
-    rows[rows[place] != name].to_csv(tmp_path / "a.csv", index=False)
+    rows[rows[column] != name].to_csv(tmp_path / "a.csv", index=False)
     same(converted(tmp_path / "a.csv", "flow"), frame)
 
 
@@ -293,7 +293,7 @@ def test_a_statistic_beside_its_column_is_asked(tmp_path: Path, word: str) -> No
     frame.assign(**{word.format("A7"): 5.5}).to_csv(tmp_path / "a.csv")
     refusal(
         lambda: converted(tmp_path / "a.csv"),
-        "columns of several statistics",
+        "columns hold several statistics",
         f"--drop {shlex.quote(word.format('A7'))}",
     )
 

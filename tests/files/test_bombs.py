@@ -130,7 +130,7 @@ def test_a_parquet_file_of_equal_rows(tmp_path: Path) -> None:
     with ParquetWriter(path, table.schema) as file:
         for _ in range(3):
             file.write_table(table, row_group_size=rows)
-    refused(path, "90,000,000 cells in", "too many to be readings.\n  try: save it as CSV")
+    refused(path, "90,000,000 cells in", "too many for observations: save the table as CSV")
     frame = pd.DataFrame(0.0, pd.date_range("2024-01-01", periods=100_000, freq="5min", name="time"), ["a", "b", "c"])
     frame.to_parquet(path)
     assert converted(path).shape == (100_000, 3)

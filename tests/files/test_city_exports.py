@@ -58,7 +58,7 @@ def places(folder: Path) -> Path:
     )
 
 
-def wide(
+def wide_rows(
     head: str = "time", form: str = ISO, comma: bool = False, ids: Sequence[str] = IDS, missing: str = ""
 ) -> list[list[str]]:
     rows = zip(TIMES, SPEEDS, strict=True)
@@ -72,7 +72,7 @@ def long(head: Sequence[str] = ("time", "sensor", "speed", "flow")) -> list[list
 
 @export("offset from UTC, the zone named")
 def _(folder: Path) -> Sequence[str | Path]:
-    return [lines(folder / "a.csv", wide(form="%Y-%m-%dT%H:%M:%S+01:00")), "--timezone", "Europe/Berlin"]
+    return [lines(folder / "a.csv", wide_rows(form="%Y-%m-%dT%H:%M:%S+01:00")), "--timezone", "Europe/Berlin"]
 
 
 @export("measuring intervals with a begin and an end")
@@ -171,7 +171,7 @@ def _(folder: Path) -> Sequence[str | Path]:
 
 @export("gzip in UTF-16 with tabs, blocks that overlap")
 def _(folder: Path) -> Sequence[str | Path]:
-    head, *rows = wide(missing="n/a")
+    head, *rows = wide_rows(missing="n/a")
     body = "\n".join(map("\t".join, [head, *rows[:40], *rows[30:]]))
     (folder / "a.tsv.gz").write_bytes(gzip.compress(body.encode("utf-16")))
     return [folder / "a.tsv.gz"]
@@ -200,6 +200,6 @@ def test_an_export_of_a_city_is_read_by_one_command(name: str, tmp_path: Path) -
         ids = list(file["metadata/vdids"].asstr()[:])
         assert sorted(ids) == sorted(IDS)
         assert [datetime.strptime(t, ISO) for t in file["metadata/timestamps"].asstr()[:]] == times
-        found = file["data/features"][:, [ids.index(vdid) for vdid in IDS], 0]
+        written = file["data/features"][:, [ids.index(vdid) for vdid in IDS], 0]
         assert [file[f"metadata/vd_info/{vdid}"].attrs["position_lat"] for vdid in IDS] == [48.11, 48.21, 48.31, 48.41]
-    np.testing.assert_array_equal(found, values.astype(np.float32))
+    np.testing.assert_array_equal(written, values.astype(np.float32))

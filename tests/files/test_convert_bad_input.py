@@ -35,8 +35,8 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 5703
 BAD_TABLES = {
     "empty file": ("", "the file is empty"),
     "pointer": (POINTER, "Git-LFS pointer"),
-    "header only": (HEADER, "no row after line 1"),
-    "blank rows": (HEADER + "\n\n", "no row after line 1"),
+    "header only": (HEADER, "the file ends after line 1"),
+    "blank rows": (HEADER + "\n\n", "the file ends after line 1"),
     "named time column": ("time,1,2\n" + ROW, "begins 'time,1,2'"),
     "no time column": ("1,2,3\n1,2,3\n", "begins '1,2,3'"),
     "no sensors": ("\n" + ROW, "line 1"),
@@ -65,11 +65,11 @@ BAD_TABLES = {
     "no such hour": (HEADER + ROW + "2012-03-01 25:00:00,1,2,3\n", "line 3 has the time '2012-03-01 25:00:00'"),
     "time twice": (
         HEADER + ROW + "2012-03-01 00:00:00,9,9,9\n",
-        "two rows at 2012-03-01 00:00:00 with other readings",
+        "two rows at 2012-03-01 00:00:00 with different observations",
     ),
     "time backwards": (HEADER + ROW + "2012-02-29 23:55:00,1,2,3\n", "rows 1 and 2"),
-    "archive": ("PK\x03\x04\x14\x00\x08\x08\n1,2,3\n", "no CSV text"),
-    "binary": (b"\x93NUMPY\xff\xfe\x00\n", "no CSV text"),
+    "archive": ("PK\x03\x04\x14\x00\x08\x08\n1,2,3\n", "the file is not a CSV text"),
+    "binary": (b"\x93NUMPY\xff\xfe\x00\n", "the file is not a CSV text"),
 }
 
 

@@ -84,7 +84,7 @@ def test_a_row_that_stands_twice_elsewhere_is_read_once(tmp_path: Path) -> None:
     again = [0, 0, *range(1, 40)]
     store, notes = converted(table(tmp_path / "a.csv", [texts[row] for row in again], values[again]), timezone=BERLIN)
     assert store.timestamps.astype(str).tolist() == wall(times, "UTC")
-    assert any("1 row stands twice" in note for note in notes)
+    assert any("1 row repeats an earlier row" in note for note in notes)
     times = moments(BACK[BERLIN][0], 15)
     texts, again = wall(times, BERLIN), [*range(18), 17, *range(18, 40)]
     store, notes = converted(table(tmp_path / "b.csv", [texts[row] for row in again], values[again]), timezone=BERLIN)
@@ -95,7 +95,7 @@ def test_two_rows_of_the_only_hour_that_differ_are_refused(tmp_path: Path) -> No
     times = moments(BACK[BERLIN][0], 60)
     texts, again = wall(times, BERLIN), [0, 0, *range(1, 40)]
     data = table(tmp_path / "a.csv", [texts[row] for row in again], speeds(41))
-    refusal(lambda: converted(data, timezone=BERLIN), "two rows at 2024-10-26 07:00:00 with other readings")
+    refusal(lambda: converted(data, timezone=BERLIN), "two rows at 2024-10-26 07:00:00 with different observations")
 
 
 @pytest.mark.parametrize(("first", "last"), [("2024-03-31T00:00", "02:55"), ("2024-03-30T10:00", "03:30")])
@@ -197,7 +197,7 @@ def test_times_with_an_offset_that_go_back_are_refused(tmp_path: Path) -> None:
     times = moments("2024-10-27T01:00", 15)
     texts = FORMS["Z"](times, BERLIN)
     data = table(tmp_path / "data.csv", [*texts[:10], *texts[5:]], speeds(45))
-    refusal(lambda: converted(data, timezone=BERLIN), "two rows at 2024-10-26 21:15:00 with other readings")
+    refusal(lambda: converted(data, timezone=BERLIN), "two rows at 2024-10-26 21:15:00 with different observations")
 
 
 @pytest.mark.parametrize("step", [15, 60])

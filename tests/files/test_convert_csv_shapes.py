@@ -24,7 +24,7 @@ from socialx.files.sources.tables.columns import (
     READING,
     ROW_NUMBER,
     SENSORS,
-    quantity_of,
+    column_quantity,
 )
 from socialx.files.store.head import read_head
 from socialx.files.store.ids import match_key
@@ -128,7 +128,7 @@ def test_t_gcn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> No
     assert not FORMATS["t-gcn"].has_clock
     contents = read("t-gcn", path, first_time=START, step_s=300)
     assert (contents.ids, contents.sensors, contents.feature, contents.units) == (IDS, 3, "avg_speed", None)
-    assert contents.notes == (f"{path}: its rows have no times, so they are counted on from {START}",)
+    assert contents.notes == (f"{path}: the rows lack times and are counted from {START}",)
     times, read_speeds = joined(contents)
     assert times == timestamps(300)
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
@@ -279,7 +279,7 @@ def test_what_cannot_be_read_is_not_recognised(tmp_path: Path) -> None:
 def is_of_sensor(name: str) -> bool:
     """Whether a name says nothing but that of a sensor."""
     others = (CALENDAR, SENSORS, MAY_BE_SENSORS, ROW_NUMBER, READING, LANES, NO_SENSOR)
-    return bool(name) and not quantity_of(BEHIND.sub("", name)) and not any(form.fullmatch(name) for form in others)
+    return bool(name) and not column_quantity(BEHIND.sub("", name)) and not any(form.fullmatch(name) for form in others)
 
 
 names = st.text(st.characters(categories=("L", "N"), include_characters="-_ ."), min_size=1, max_size=8)

@@ -115,7 +115,7 @@ def test_every_way_gives_the_same_readings(way: str, tmp_path: Path) -> None:
     same(converted(path), frame)
 
 
-def described(frame: pd.DataFrame, path: Path) -> None:
+def write_described(frame: pd.DataFrame, path: Path) -> None:
     """With a name, a position and a note beside the times, as offices do."""
     turned = frame.T.rename_axis("name").reset_index()
     turned.insert(0, "lat", 48.0)
@@ -137,7 +137,7 @@ TURNED: dict[str, tuple[str, Writer]] = {
     "days first": ("csv", lambda frame, path: frame.T.to_csv(path, sep="\t", date_format="%d.%m.%Y %H:%M")),
     "gzip": ("csv.gz", lambda frame, path: frame.T.to_csv(path, compression="gzip")),
     "UTF-16": ("csv", lambda frame, path: frame.T.to_csv(path, encoding="utf-16", na_rep="NA")),
-    "other columns": ("csv", described),
+    "other columns": ("csv", write_described),
     "seconds since 1970": ("csv", turned_epochs),
     "Parquet": ("parquet", turned_parquet),
     "Excel": ("xlsx", lambda frame, path: frame.T.to_excel(path)),
@@ -149,9 +149,9 @@ def test_a_table_with_a_row_per_sensor_gives_the_same_readings(way: str, tmp_pat
     suffix, write = TURNED[way]
     path = tmp_path / f"speeds.{suffix}"
     write(DAY, path)
-    found = converted(path, transposed=True)
-    assert list(found) == IDS
-    same(found, DAY)
+    frame = converted(path, transposed=True)
+    assert list(frame) == IDS
+    same(frame, DAY)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def places(tmp_path: Path) -> Path:
     return places_of(IDS, tmp_path / "places.csv")
 
 
-def stored(path: Path) -> np.ndarray:
+def stored_values(path: Path) -> np.ndarray:
     return open_store(path).values
 
 
@@ -175,11 +175,11 @@ def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(ids: li
         assert done.stderr.endswith(f"rows and columns have changed places.\n  try: {helps}\n")
     typed = ["--transposed", "--meta-csv", places_of(ids, tmp_path / "places.csv"), "--output-h5", out]
     assert run("convert", "auto", path, *typed).exit_code == 0
-    np.testing.assert_array_equal(stored(out), frame.to_numpy(np.float32))
+    np.testing.assert_array_equal(stored_values(out), frame.to_numpy(np.float32))
     later = network(288, "2024-01-29").set_axis(ids, axis=1)
     later.T.to_csv(path)
     assert run("append", out, path, "--transposed").exit_code == 0
-    np.testing.assert_array_equal(stored(out), pd.concat([frame, later]).to_numpy(np.float32))
+    np.testing.assert_array_equal(stored_values(out), pd.concat([frame, later]).to_numpy(np.float32))
 
 
 TURNED_HEADER = ",2024-01-01 00:00,2024-01-01 00:05\n"
@@ -192,8 +192,8 @@ TURNED_HEADER = ",2024-01-01 00:00,2024-01-01 00:05\n"
         ("2024-01-01 00:00,2024-01-01 00:05\n1,2\n", "names no sensors and times"),
         (TURNED_HEADER + "S1,1,x\n", "line 2, column '2024-01-01 00:05' is 'x', not a number"),
         (TURNED_HEADER + "S1,1,2\nS2,1\n", "line 3 has 2 cells, not 3"),
-        (TURNED_HEADER + "S1,1,2\nS1,3,2\n", "two readings of S1 at 2024-01-01 00:00:00"),
-        (TURNED_HEADER + ",1,2\n", "rows without a sensor in 'column 1'"),
+        (TURNED_HEADER + "S1,1,2\nS1,3,2\n", "S1 has two observations at 2024-01-01 00:00:00"),
+        (TURNED_HEADER + ",1,2\n", "some rows have no sensor in 'column 1'"),
         (TURNED_HEADER, "no row after the header"),
         (f"{'x' * 200_000}\nS1,1,2\n", "names no sensors and times"),
         (f"{TURNED_HEADER}S1,1,{'9' * 200}\n", "row 2 of sensor S1 is infinite"),
@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "times of two kinds": (WRITTEN.replace("2024-01-28 20:00:00", "28.01.2024 20:00"), "not written like its first"),
     "a reading twice": (
         pd.concat([ROWS, ROWS.iloc[7:8].assign(speed=1.5)]).to_csv(index=False),
-        "two readings of",
+        "has two observations at",
     ),
     "a column twice": (WRITTEN.replace("S1;S2", "S1;S1"), "names sensors more than once"),
     "no time": (WRITTEN.replace("2024-01-28 20:00:00", ""), "line 242 has no 'time'"),
@@ -256,7 +256,7 @@ def test_files_with_other_readings_or_kinds_of_rows_are_refused(tmp_path: Path) 
     DAY[:30].to_csv(tmp_path / "a.csv", sep=";")
     (DAY[29:] + 1).to_csv(tmp_path / "b.csv", sep=";")
     long(DAY[30:]).to_csv(tmp_path / "c.csv", sep=";", index=False)
-    for other, reason in (("b.csv", "two readings of S"), ("c.csv", "other columns than")):
+    for other, reason in (("b.csv", "has two observations"), ("c.csv", "the columns differ from")):
         with pytest.raises(SocialxError, match=reason):
             converted([tmp_path / "a.csv", tmp_path / other])
 
@@ -267,7 +267,7 @@ def test_several_files_are_named_on_the_command_line(tmp_path: Path, places: Pat
         part.to_csv(path)
     result = run("convert", "auto", *files, "--meta-csv", places, "--output-h5", out, "--units", "km/h")
     assert result.exit_code == 0, result.stderr
-    np.testing.assert_array_equal(stored(out), DAY.to_numpy(np.float32))
+    np.testing.assert_array_equal(stored_values(out), DAY.to_numpy(np.float32))
     with pytest.raises(SocialxError, match="has one file"):
         socialx.convert("npy", files, tmp_path / "x.h5", meta_csv=places)
 
@@ -276,9 +276,9 @@ def test_a_quantity_of_a_long_table_is_chosen(tmp_path: Path, places: Path) -> N
     path = tmp_path / "long.csv"
     ROWS.to_csv(path, index=False)
     for options in ({"quantity": "flow"}, {"channel": "volume"}):
-        found = converted(path, "flow", meta_csv=places, units="veh", missing=None, **options)
-        same(found, ROWS.pivot(index="time", columns="sensor", values="volume"))  # 0 is a reading
-    with pytest.raises(SettingsError, match="no column of readings"):
+        frame = converted(path, "flow", meta_csv=places, units="veh", missing=None, **options)
+        same(frame, ROWS.pivot(index="time", columns="sensor", values="volume"))  # 0 is a reading
+    with pytest.raises(SettingsError, match="no column of observations"):
         converted(path, channel="colour")
 
 
@@ -289,10 +289,10 @@ def test_counts_of_a_plain_csv_keep_their_zeros(tmp_path: Path) -> None:
 
 
 def test_several_numbers_stand_for_no_reading(tmp_path: Path) -> None:
-    path, place = tmp_path / "speeds.csv", DAY.index[3]
-    assert np.isfinite(DAY.loc[place, "S2"])
-    DAY.fillna(-1).mask(DAY.loc[place, "S2"] == DAY, 999).to_csv(path)
-    same(converted(path, missing="-1,999,0"), DAY.mask(DAY.loc[place, "S2"] == DAY))
+    path, moment = tmp_path / "speeds.csv", DAY.index[3]
+    assert np.isfinite(DAY.loc[moment, "S2"])
+    DAY.fillna(-1).mask(DAY.loc[moment, "S2"] == DAY, 999).to_csv(path)
+    same(converted(path, missing="-1,999,0"), DAY.mask(DAY.loc[moment, "S2"] == DAY))
 
 
 def test_times_with_an_offset_are_written_in_utc(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_a_zip_of_several_files_is_read_as_one_network(tmp_path: Path) -> None:
     same(converted(tmp_path / "two.zip"), DAY)
     with zipfile.ZipFile(tmp_path / "two.zip", "a") as archive:
         archive.writestr("c.csv", (DAY + 1).to_csv())
-    with pytest.raises(SocialxError, match="two readings of S"):
+    with pytest.raises(SocialxError, match="has two observations at"):
         converted(tmp_path / "two.zip")
 
 

@@ -31,7 +31,7 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     assert not list(temporary.iterdir())
 
 
-def made(frame: Any, folder: Path, **options: Any) -> Store:
+def convert_frame(frame: Any, folder: Path, **options: Any) -> Store:
     output = folder / "out.h5"
     socialx.convert("auto", frame, output, **{**ALONE, "overwrite": True, **options})
     return open_store(output)
@@ -64,7 +64,7 @@ SHAPES: dict[str, Any] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_frame_is_read_whole(tmp_path: Path, shape: str) -> None:
-    frames.same(read(made(SHAPES[shape], tmp_path, channel="speed" if "per reading" in shape else None)), WIDE)
+    frames.same(read(convert_frame(SHAPES[shape], tmp_path, channel="speed" if "per reading" in shape else None)), WIDE)
 
 
 def test_what_it_gives_is_what_the_table_in_a_file_gives(tmp_path: Path) -> None:
@@ -90,19 +90,22 @@ def test_what_it_gives_is_what_the_table_in_a_file_gives(tmp_path: Path) -> None
 def test_the_zone_of_its_times_is_that_of_the_file(tmp_path: Path) -> None:
     zoned = WIDE.tz_localize("America/Los_Angeles")
     for frame in (zoned, pa.Table.from_pandas(zoned), frames.long(zoned)):
-        store = made(frame, tmp_path, channel=None if len(frame) == len(WIDE) else "speed")
+        store = convert_frame(frame, tmp_path, channel=None if len(frame) == len(WIDE) else "speed")
         assert store.timezone == "America/Los_Angeles"
         frames.same(read(store), WIDE)
-    utc = made(zoned, tmp_path, timezone="UTC")
+    utc = convert_frame(zoned, tmp_path, timezone="UTC")
     assert utc.timezone == "UTC"
     assert read(utc).index[0] == pd.Timestamp("2024-02-01 04:00")
-    assert made(zoned.tz_convert("UTC"), tmp_path).timezone == "UTC"
-    assert made(zoned.tz_convert("UTC"), tmp_path, timezone="America/Los_Angeles").timezone == "America/Los_Angeles"
+    assert convert_frame(zoned.tz_convert("UTC"), tmp_path).timezone == "UTC"
+    assert (
+        convert_frame(zoned.tz_convert("UTC"), tmp_path, timezone="America/Los_Angeles").timezone
+        == "America/Los_Angeles"
+    )
 
 
 def test_an_hour_that_comes_twice_is_kept(tmp_path: Path) -> None:
     hours = pd.date_range("2024-10-27 01:00", periods=len(WIDE), freq="5min", tz="Europe/Paris")
-    store = made(WIDE.set_axis(hours), tmp_path)
+    store = convert_frame(WIDE.set_axis(hours), tmp_path)
     assert (store.timezone, store.local_zone, len(store.seconds)) == ("UTC", "Europe/Paris", len(WIDE))
 
 

@@ -37,7 +37,7 @@ def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int,
     monkeypatch.setattr(grid, "BLOCK_BYTES", block)
     path, values = write_both(tmp_path)
     contents = read(path)
-    order = [IDS[place] for place in GEO_ORDER]
+    order = [IDS[index] for index in GEO_ORDER]
     assert (contents.ids, contents.sensors) == (tuple(order), 3)
     assert (contents.feature, contents.units) == ("avg_speed", None)
     assert contents.notes == (f"{path}: its times end with Z, which LibCity writes after wall times: taken as those",)
@@ -46,14 +46,14 @@ def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int,
     assert read_speeds.tobytes() == values[:, GEO_ORDER].astype(np.float32).tobytes()
     assert list(contents.locations or ()) == [int(vdid) for vdid in order]
     for i, vdid in enumerate(order):
-        place = (contents.locations or {})[int(vdid)]
-        assert (place.sensor_id, place.latitude, place.longitude, place.direction) == (
+        location = (contents.locations or {})[int(vdid)]
+        assert (location.sensor_id, location.latitude, location.longitude, location.direction) == (
             vdid,
             34 + i / 100,
             -118 - i / 100,
             "",
         )
-        assert np.isnan([place.lanes, place.length]).all()
+        assert np.isnan([location.lanes, location.length]).all()
 
 
 def test_the_folder_and_either_file(tmp_path: Path) -> None:
@@ -99,11 +99,11 @@ def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
     edit(path, lambda lines: (lines.pop(lacking), lines.__setitem__(3, lines[3].rpartition(",")[0] + ",")))
     edit(path.with_suffix(".geo"), lambda lines: lines.insert(2, '999,Point,"[0, 0]"'))
     contents = read(path)
-    assert contents.ids == tuple(IDS[place] for place in GEO_ORDER)
+    assert contents.ids == tuple(IDS[index] for index in GEO_ORDER)
     expected = values.copy()
     expected[7, 1] = expected[2, 0] = np.nan
     assert np.array_equal(joined(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
-    left = f"{path.with_suffix('.geo')}: 1 of 4 sensors have no rows in METR_LA.dyna (999): they are left out"
+    left = f"{path.with_suffix('.geo')}: 1 of 4 sensors lack rows in METR_LA.dyna and are left out (999)"
     assert contents.notes[1:] == (left,)
 
 
@@ -132,8 +132,8 @@ def test_several_channels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("channel", "missing"), [("traffic_flow", None), ("occupancy", None), ("traffic_speed", 0.0)])
 def test_zero_of_a_count_is_a_reading(tmp_path: Path, channel: str, missing: float | None) -> None:
     write_geo(tmp_path)
-    found = read_any("auto", ConvertOptions(write_dyna(tmp_path, {channel: speeds(6)})))
-    assert found.missing == missing
+    readings = read_any("auto", ConvertOptions(write_dyna(tmp_path, {channel: speeds(6)})))
+    assert readings.missing == missing
 
 
 def test_a_channel_whose_name_says_no_quantity(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def last_cell(number: int, new: str) -> Callable[[list[str]], object]:
     return lambda lines: lines.__setitem__(number, lines[number].rpartition(",")[0] + new)
 
 
-def each(change: Callable[[str], str]) -> Callable[[list[str]], object]:
+def change_lines(change: Callable[[str], str]) -> Callable[[list[str]], object]:
     return lambda lines: lines.__setitem__(slice(1, None), [change(line) for line in lines[1:]])
 
 
@@ -231,33 +231,33 @@ def test_sensors_with_other_times_than_the_first(tmp_path: Path, monkeypatch: py
 
 
 BAD_DYNA = {
-    "no time": (replace(0, "time", "when"), "no rows of libcity, line 1 is 'dyna_id,type,when"),
-    "grid": (replace(0, "entity_id", "row_id,column_id"), "no rows of libcity, line 1 is"),
-    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "no rows of libcity, line 1 is"),
-    "no rows": (lambda lines: lines.__delitem__(slice(1, None)), "no row after line 1"),
+    "no time": (replace(0, "time", "when"), "no rows of libcity (line 1 is 'dyna_id,type,when"),
+    "grid": (replace(0, "entity_id", "row_id,column_id"), "no rows of libcity (line 1 is"),
+    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "no rows of libcity (line 1 is"),
+    "no rows": (lambda lines: lines.__delitem__(slice(1, None)), "the file ends after line 1"),
     "another form": (replace(12, "00:05:00Z", "00:05Z"), "line 13 has the time '2012-03-01T00:05Z', not written like"),
     "no such day": (replace(12, "03-01", "02-30"), "line 13 has the time '2012-02-30T00:05:00Z', not written like"),
-    "a time twice": (replace(8, "00:10", "00:05"), f"two readings of {IDS[1]} at 2012-03-01 00:05:00"),
-    "first twice": (replace(3, "00:10", "00:05"), f"two readings of {IDS[0]} at 2012-03-01 00:05:00"),
+    "a time twice": (replace(8, "00:10", "00:05"), f"{IDS[1]} has two observations at 2012-03-01 00:05:00"),
+    "first twice": (replace(3, "00:10", "00:05"), f"{IDS[0]} has two observations at 2012-03-01 00:05:00"),
     "other spelling": (
         lambda lines: lines.append(lines[7].replace(IDS[1], f"0{IDS[1]}").rpartition(",")[0] + ",99.5"),
-        f"two readings of {IDS[1]} at 2012-03-01 00:05:00",
+        f"{IDS[1]} has two observations at 2012-03-01 00:05:00",
     ),
-    "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has the entity_id '12', no sensor of METR_LA.geo"),
+    "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has the entity_id '12', which METR_LA.geo lacks"),
     "no sensor": (replace(9, IDS[1], ""), "line 10 has the entity_id '', no id"),
     "empty time": (replace(9, "2012-03-01T00:15:00Z", ""), "line 10 has no 'time'"),
     "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00', not written like"),
     "late Z": (replace(2, "Z", ""), "line 3 has the time '2012-03-01T00:05:00', not"),
     "epoch": (replace(1, "2012-03-01T00:00:00Z", "1330560000"), "not written like its first one, '1330560000'"),
-    "no first time": (replace(1, "2012-03-01T00:00:00Z", "now"), "its first time is 'now', of no known form"),
+    "no first time": (replace(1, "2012-03-01T00:00:00Z", "now"), "the first time 'now' has an unknown form"),
     "text": (lambda lines: lines.__setitem__(7, lines[7] + "x"), "line 8, column 'traffic_speed' is"),
-    "true": (each(lambda line: line.rpartition(",")[0] + ",True"), "line 2, column 'traffic_speed' is 'True'"),
+    "true": (change_lines(lambda line: line.rpartition(",")[0] + ",True"), "line 2, column 'traffic_speed' is 'True'"),
     "infinite": (last_cell(7, ",inf"), "line 8, column 'traffic_speed' is 'inf'"),
     "short": (last_cell(7, ""), "line 8 has 4 cells, not 5"),
     "long": (lambda lines: lines.__setitem__(7, lines[7] + ",1"), "line 8 has 6 cells, not 5"),
     "cut off": (lambda lines: lines.__setitem__(-1, lines[-1][:9]), "line 16 has 3 cells, not 5"),
     "trajectory": (
-        each(lambda line: line.replace("state", "trajectory")),
+        change_lines(lambda line: line.replace("state", "trajectory")),
         "line 2 has the type 'trajectory', not state",
     ),
     "one trajectory": (replace(7, "state", "trajectory"), "line 8 has the type 'trajectory', not state"),
@@ -272,7 +272,7 @@ BAD_GEO = {
     "nan": (replace(1, "34.0", "NaN"), "not [longitude, latitude]"),
     "null": (replace(1, "34.0", "null"), "not [longitude, latitude]"),
     "no quotes": (replace(1, '"', ""), "line 2 has 4 cells, not 3"),
-    "no sensors": (lambda lines: lines.__delitem__(slice(1, None)), "it has no sensors"),
+    "no sensors": (lambda lines: lines.__delitem__(slice(1, None)), "the file holds no sensors"),
     "no coordinates": (replace(0, "coordinates", "place"), "not columns with geo_id, type, coordinates"),
 }
 

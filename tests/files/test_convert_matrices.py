@@ -52,7 +52,7 @@ def test_rows_of_numbers_are_readings(tmp_path: Path, monkeypatch: pytest.Monkey
     clock = ["--first-time", "2012-05-01 00:00", "--freq", "5min", "--ids", ids]
     done = socialx("convert", kind, data, *clock, "--meta-csv", meta, "--output-h5", out, "--validate")
     assert done.exit_code == 0, done.stderr
-    assert f"{data}: its rows have no times, so they are counted on from 2012-05-01 00:00" in done.stderr
+    assert f"{data}: the rows lack times and are counted from 2012-05-01 00:00" in done.stderr
     store = open_store(out)
     assert store.sensors.ids == ("d0", "d1", "d2", "d3", "d4")
     assert store.timestamps.astype(str).tolist() == TIMES
@@ -75,10 +75,10 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
 
 
 def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:
-    found = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
-    assert found.sensors.ids == ("0", "1", "2", "3", "4")
+    result = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
+    assert result.sensors.ids == ("0", "1", "2", "3", "4")
     assert any(
-        "no sensor ids, so they are 0 to 4.\n  try: --ids FILE gives them" in note for note in shown(found.notes)
+        "no sensor ids, so they are 0 to 4.\n  try: --ids FILE gives them" in note for note in shown(result.notes)
     )
     short = text(tmp_path / "ids.txt", "1,2\n")
     refusal(lambda: read("csv", tmp_path / "V.csv", ids=short, **CLOCK), "2 ids for the 5 sensors")
@@ -115,9 +115,9 @@ def test_naming_the_format_decides(tmp_path: Path) -> None:
         ",1,2\n3,4,5\n",
     ):
         rows = content.split()
-        found = list(read("matrix-csv", text(tmp_path / "d.csv", content), **CLOCK).blocks)
+        result = list(read("matrix-csv", text(tmp_path / "d.csv", content), **CLOCK).blocks)
         expected = [[float(cell or "nan") for cell in row.split(",")] for row in rows]
-        assert np.array_equal(found[0].speeds, np.float32(expected), equal_nan=True)
+        assert np.array_equal(result[0].speeds, np.float32(expected), equal_nan=True)
 
 
 BAD = {
@@ -162,11 +162,11 @@ def test_a_matrix_comes_back(width: int, rows: int, data: st.DataObject, size: i
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_cells, "PIECE_BYTES", size)
         path = text(Path(folder) / "d.csv", "\n".join(",".join(map(repr, row)) for row in values.tolist()))
-        found = np.concatenate([block.speeds for block in read("matrix-csv", path, **CLOCK).blocks])
+        result = np.concatenate([block.speeds for block in read("matrix-csv", path, **CLOCK).blocks])
         others = [
             name for name, format in FORMATS.items() if format.recognise(read_head(path)) and name != "matrix-csv"
         ]
-    assert np.array_equal(found, values.astype(np.float32), equal_nan=True)
+    assert np.array_equal(result, values.astype(np.float32), equal_nan=True)
     assert others == []
 
 
@@ -177,7 +177,7 @@ def test_a_matrix_comes_back(width: int, rows: int, data: st.DataObject, size: i
 @pytest.mark.parametrize("kind", ["auto", "csv", "published-csv", "metr-la"])
 def test_a_column_that_counts_the_rows_is_refused_at_once(tmp_path: Path, header: str, kind: str) -> None:
     data = text(tmp_path / "d.csv", f"{header}\n0,71.1,70.2,69.3\n1,71.2,70.3,69.4\n")
-    words = "its first row begins with the number 0, not with a time"
+    words = "the first row begins with the number 0, not with a time"
     refusal(lambda: read(kind, data), str(data), words, "leave out a column that only counts the rows")
     result = socialx("convert", "auto", data)
     assert result.exit_code == 1
@@ -193,27 +193,27 @@ def w_228(path: Path, metres: np.ndarray) -> Path:
     return path
 
 
-def line_of(sensors: int) -> np.ndarray:
+def line_distances(sensors: int) -> np.ndarray:
     """Metres [N,N] between sensors on a line, 100 metres apart; farther by 7 against the order."""
-    place = 100.0 * np.arange(sensors)
-    gap = place[None, :] - place[:, None]
+    metres = 100.0 * np.arange(sensors)
+    gap = metres[None, :] - metres[:, None]
     return np.abs(gap) + 7 * (gap < 0)
 
 
 @pytest.mark.parametrize("sensors", [2, 4, 30])
 def test_a_matrix_of_metres_is_a_list_of_all_pairs(tmp_path: Path, sensors: int) -> None:
-    ids, metres = tuple(f"d{n}" for n in range(sensors)), line_of(sensors)
-    found = read_distances(w_228(tmp_path / "W.csv", metres), ids)
+    ids, metres = tuple(f"d{n}" for n in range(sensors)), line_distances(sensors)
+    result = read_distances(w_228(tmp_path / "W.csv", metres), ids)
     pairs = np.argwhere(~np.eye(sensors, dtype=bool)).tolist()
     rows = [f"{ids[i]},{ids[j]},{float(metres[i, j])!r}" for i, j in pairs]
     listed = text(tmp_path / "list.csv", "\n".join(["from,to,cost", *rows]))
-    for mine, theirs in zip(found, read_distances(listed, ids), strict=True):
+    for mine, theirs in zip(result, read_distances(listed, ids), strict=True):
         np.testing.assert_array_equal(mine, theirs)
         assert mine.dtype == theirs.dtype
 
 
 def test_zeros_and_infinities_of_a_matrix_are_no_roads(tmp_path: Path) -> None:
-    metres = line_of(4)
+    metres = line_distances(4)
     metres[0, 3] = metres[3, 0] = 0
     metres[1, 2] = np.inf
     path = w_228(tmp_path / "W.csv", metres)
@@ -227,7 +227,7 @@ def test_zeros_and_infinities_of_a_matrix_are_no_roads(tmp_path: Path) -> None:
 
 
 def test_the_diagonal_of_a_matrix_is_not_read(tmp_path: Path) -> None:
-    metres = line_of(4)
+    metres = line_distances(4)
     np.fill_diagonal(metres, np.nan)
     assert len(read_distances(w_228(tmp_path / "W.csv", metres), "abcd")[0]) == 12
 
@@ -263,7 +263,7 @@ def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
     done = socialx("convert", "csv", data, "--first-time", TIMES[0], "--freq", "5min", "--without-positions",
                    "--output-h5", tmp_path / "v.h5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    found = neighbours_of(
-        open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_of(4)), require_locations=True
+    result = neighbours_of(
+        open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_distances(4)), require_locations=True
     )
-    assert [set(row) for row in found.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]
+    assert [set(row) for row in result.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]

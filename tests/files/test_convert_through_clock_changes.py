@@ -50,11 +50,11 @@ def texts(times: list[datetime], zone: str = "UTC") -> list[str]:
     return [time.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S") for time in times]
 
 
-def utc_of(times: list[str], zone: str = PARIS) -> list[str]:
+def utc_texts(times: list[str], zone: str = PARIS) -> list[str]:
     return list(map(as_text, in_utc(seconds_of(times), zone, Path("data.csv"))[0].tolist()))
 
 
-def csv_of(path: Path, times: list[str]) -> Path:
+def speeds_csv(path: Path, times: list[str]) -> Path:
     return write_csv(path, times, speeds(len(times)))
 
 
@@ -69,7 +69,7 @@ def test_a_clock_put_back_and_forward_is_undone(zone: str, step: int) -> None:
     both = sorted([*moments(back, step), *moments(forward, step)])
     wall = texts(both, zone)
     assert goes_back(seconds_of(wall))
-    assert utc_of(wall, zone) == texts(both)
+    assert utc_texts(wall, zone) == texts(both)
 
 
 @pytest.mark.parametrize("zone", [zone for zone, (_, _, minutes) in CHANGES.items() if minutes == 60])
@@ -77,7 +77,7 @@ def test_hourly_rows_repeat_a_time(zone: str) -> None:
     times = moments(CHANGES[zone][0], 60, 2, 2)
     wall = texts(times, zone)
     assert len(set(wall)) == len(wall) - 1
-    assert utc_of(wall, zone) == texts(times)
+    assert utc_texts(wall, zone) == texts(times)
 
 
 @given(
@@ -95,11 +95,11 @@ def test_times_come_back_exactly_or_are_refused(zone: str, step: int, first: int
     if not goes_back(seconds_of(wall)):
         return
     try:
-        found = utc_of(wall, zone)
+        result = utc_texts(wall, zone)
     except walltimes.SocialxError:
         assert lost
     else:
-        assert found == texts(times)
+        assert result == texts(times)
 
 
 @pytest.mark.parametrize("zone", CHANGES)
@@ -109,7 +109,7 @@ def test_every_row_that_may_be_lost_is_right_or_refused(zone: str) -> None:
     for lost in range(len(times)):
         kept = times[:lost] + times[lost + 1 :]
         try:
-            assert utc_of(texts(kept, zone), zone) == texts(kept)
+            assert utc_texts(texts(kept, zone), zone) == texts(kept)
         except walltimes.SocialxError:
             refused += 1
     assert refused == 2  # the rows on both sides of the change
@@ -118,12 +118,12 @@ def test_every_row_that_may_be_lost_is_right_or_refused(zone: str) -> None:
 def test_several_years_are_converted_at_once() -> None:
     begin = datetime(2021, 1, 1, tzinfo=UTC)
     times = [begin + number * timedelta(minutes=30) for number in range(48 * 365 * 3)]
-    found, note = in_utc(seconds_of(texts(times, PARIS)), PARIS, Path("data.csv"))
-    assert found.tolist() == seconds_of(texts(times)).tolist()
+    result, note = in_utc(seconds_of(texts(times, PARIS)), PARIS, Path("data.csv"))
+    assert result.tolist() == seconds_of(texts(times)).tolist()
     assert str(note) == (
-        "data.csv: times that come twice at the end of daylight saving time in Europe/Paris (2021-10-31 02:30:00, then "
-        "2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, 2023-10-29 02:30:00, then "
-        "2023-10-29 02:00:00): all times are written in UTC"
+        "data.csv: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in "
+        "UTC (2021-10-31 02:30:00, then 2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, "
+        "2023-10-29 02:30:00, then 2023-10-29 02:00:00)"
     )
 
 
@@ -158,8 +158,8 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
     assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "UTC" in line]
     assert lines == [
-        f"{data}: times that come twice at the end of daylight saving time in Europe/Paris "
-        "(2023-10-29 02:55:00, then 2023-10-29 02:00:00): all times are written in UTC"
+        f"{data}: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in UTC "
+        "(2023-10-29 02:55:00, then 2023-10-29 02:00:00)"
     ]
     store = open_store(out)
     assert store.timezone == "UTC"
@@ -175,17 +175,17 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
 def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
     """Also through the hour that spring skips."""
     wall = texts(moments("2024-03-31T01:00", 5), PARIS)
-    found = source(csv_of(tmp_path / "data.csv", wall), PARIS)
-    create(tmp_path / "out.h5", found)
+    result = source(speeds_csv(tmp_path / "data.csv", wall), PARIS)
+    create(tmp_path / "out.h5", result)
     store = open_store(tmp_path / "out.h5")
     assert (store.timezone, store.timestamps.astype(str).tolist()) == (PARIS, wall)
-    assert not any("UTC" in note for note in shown(found.notes))
+    assert not any("UTC" in note for note in shown(result.notes))
 
 
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
-    data = csv_of(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
-    found = read("metr-la", ConvertOptions(data, without_positions=True))
-    refusal(lambda: create(tmp_path / "out.h5", found), "--timezone America/Los_Angeles keeps both hours")
+    data = speeds_csv(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
+    result = read("metr-la", ConvertOptions(data, without_positions=True))
+    refusal(lambda: create(tmp_path / "out.h5", result), "--timezone America/Los_Angeles keeps both hours")
 
 
 FALL = texts(moments("2023-10-29T01:00", 5), PARIS)
@@ -194,8 +194,8 @@ REFUSED = {
     "another zone": (FALL, "America/New_York", ["02:55:00, 2023-10-29 02:00:00", "say the right --timezone"]),
     "no clock change": (FALL, "UTC", ["are not in order of time, also with the hours that come twice in UTC"]),
     "another day": ([t.replace("10-29", "10-28").replace("10-28", "10-27", 0) for t in FALL if "10-29" in t], PARIS,
-                    ["two rows at", "with other readings"]),
-    "back by a day": ([*FALL[:5], *FALL], PARIS, ["two rows at", "with other readings"]),
+                    ["two rows at", "with different observations"]),
+    "back by a day": ([*FALL[:5], *FALL], PARIS, ["two rows at", "with different observations"]),
     "two rows twice": ([*FALL[: SWITCH - 6], *FALL[SWITCH - 8 :]], PARIS, ["go back where Europe/Paris does", "300 s"]),
     "two rows swapped": (
         [*FALL[: SWITCH + 3], FALL[SWITCH + 4], FALL[SWITCH + 3], *FALL[SWITCH + 5 :]], PARIS, ["go back where"],
@@ -209,7 +209,7 @@ REFUSED = {
     "once in another year": (
         [*FALL, *[t for t in texts(moments("2024-10-27T01:00", 5), PARIS) if not t.startswith("2024-10-27 02")],
          "2025-10-26 01:55:00", *[f"2025-10-26 02:{5 * n:02}:00" for n in range(12)], "2025-10-26 03:00:00"], PARIS,
-        ["has the time 2025-10-26 02:00:00, which comes twice in Europe/Paris and once in the file", "in UTC"],
+        ["has the time 2025-10-26 02:00:00 once in the file, but twice in Europe/Paris", "in UTC"],
     ),
 }  # fmt: skip
 
@@ -217,7 +217,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_that_hour_is_refused(tmp_path: Path, case: str) -> None:
     times, zone, words = REFUSED[case]
-    data = csv_of(tmp_path / "data.csv", times)
+    data = speeds_csv(tmp_path / "data.csv", times)
     refusal(lambda: create(tmp_path / "out.h5", source(data, zone)), str(data), *words)
 
 
@@ -227,7 +227,7 @@ def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neigh
     second = [t for t in before if not "2024-10-26T23:30" <= t.isoformat() < "2024-10-27T01:30"]
     for kept in (first, second):
         times = moments("2023-10-29T01:00", 5) + kept
-        assert utc_of(texts(times, PARIS)) == texts(times)
+        assert utc_texts(texts(times, PARIS)) == texts(times)
 
 
 @pytest.mark.parametrize(
@@ -240,30 +240,30 @@ def test_a_year_in_which_an_outage_leaves_part_of_the_hour_is_known_by_its_neigh
     ],
 )
 def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[str]) -> None:
-    found = source(csv_of(tmp_path / "data.csv", times), None)
-    line = refusal(lambda: create(tmp_path / "out.h5", found))
-    assert re.search("not in order of time.*sort the rows|two rows at .* with other readings", line)
+    result = source(speeds_csv(tmp_path / "data.csv", times), None)
+    line = refusal(lambda: create(tmp_path / "out.h5", result))
+    assert re.search("not in order of time.*sort the rows|two rows at .* with different observations", line)
     assert "--timezone" not in line
 
 
 def test_a_machine_without_time_zones_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.sources.request.available_timezones", set)
-    data = csv_of(tmp_path / "data.csv", FALL)
-    with pytest.raises(SettingsError, match="not in this machine's time zone data"):
+    data = speeds_csv(tmp_path / "data.csv", FALL)
+    with pytest.raises(SettingsError, match="missing from the time zone data of this machine"):
         source(data, "Mars/Phobos")
 
 
 def test_a_file_that_changes_between_its_two_passes_is_refused(tmp_path: Path) -> None:
-    data = csv_of(tmp_path / "data.csv", FALL)
+    data = speeds_csv(tmp_path / "data.csv", FALL)
     for rows in (FALL[:-1], [*FALL, "2023-10-30 00:00:00"], [FALL[0], *FALL[2:]]):
-        csv_of(data, FALL)
-        found = source(data, PARIS)
-        csv_of(data, rows)
-        refusal(lambda readings=found: create(tmp_path / "out.h5", readings), "changed while it was read")
+        speeds_csv(data, FALL)
+        result = source(data, PARIS)
+        speeds_csv(data, rows)
+        refusal(lambda readings=result: create(tmp_path / "out.h5", readings), "changed while it was read")
     assert not (tmp_path / "out.h5").exists()
 
 
 def test_ids_and_notes_of_a_converted_file(tmp_path: Path) -> None:
-    found = source(csv_of(tmp_path / "data.csv", FALL), PARIS)
-    assert found.sensors.ids == IDS
-    assert found.timezone == "UTC"
+    result = source(speeds_csv(tmp_path / "data.csv", FALL), PARIS)
+    assert result.sensors.ids == IDS
+    assert result.timezone == "UTC"

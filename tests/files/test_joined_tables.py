@@ -100,11 +100,11 @@ def expected(split: str, frame: pd.DataFrame) -> pd.DataFrame:
     return wanted
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("layout", PLACES)
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_tables_are_joined(split: str, place: str, tmp_path: Path) -> None:
+def test_the_tables_are_joined(split: str, layout: str, tmp_path: Path) -> None:
     frame = network()
-    path = PLACES[place](SPLITS[split](frame), tmp_path / "city")
+    path = PLACES[layout](SPLITS[split](frame), tmp_path / "city")
     same(converted(path, meta_csv=places_of(IDS, tmp_path / "loc.csv")), expected(split, frame))
 
 
@@ -139,11 +139,11 @@ def test_other_readings_of_one_time_are_refused(tmp_path: Path) -> None:
     other = frame[24:].copy()
     other.iloc[3, 1] += 1
     months = in_folder({"a.csv": frame[:36], "b.csv": other}, tmp_path / "months")
-    refusal(lambda: converted(months), f"two readings of {IDS[1]} at", "remove one of them")
+    refusal(lambda: converted(months), f"{IDS[1]} has two observations at", "remove one of them")
     path = tmp_path / "one.csv"
     pd.concat([frame[:36], other]).to_csv(path)
-    refusal(lambda: converted(path), "two rows at", "with other readings")
-    refusal(lambda: converted(path, timezone="Europe/Berlin"), "two rows at", "with other readings")
+    refusal(lambda: converted(path), "two rows at", "with different observations")
+    refusal(lambda: converted(path, timezone="Europe/Berlin"), "two rows at", "with different observations")
 
 
 @pytest.mark.parametrize("options", [{}, {"timezone": "Europe/Berlin"}])
@@ -152,7 +152,7 @@ def test_a_block_of_rows_that_stands_twice_is_read_once(options: dict[str, str],
     pd.concat([frame[:100], frame[90:100], frame[100:], frame[150:]]).to_csv(path)
     same(converted(path, **options), frame)
     done = run("convert", "auto", path, "--without-positions", "--output-h5", tmp_path / "o.h5", "--missing", "none")
-    assert "60 rows stand twice with the same readings: read once" in done.stderr
+    assert "60 rows repeat an earlier row and count once" in done.stderr
 
 
 def test_a_row_that_comes_late_is_refused(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_files_per_sensor_are_the_wide_table(
         f"{sensor}.csv": frame[[sensor]].iloc[cut:][: rows + 4 - cut] for sensor, cut in zip(IDS, cuts, strict=True)
     }
     wanted = pd.concat(parts.values(), axis=1, sort=True)
-    for each in tmp_path.glob("city/*"):
-        each.unlink()
+    for path in tmp_path.glob("city/*"):
+        path.unlink()
     (tmp_path / "city").mkdir(exist_ok=True)
     for file, part in parts.items():
         part.rename(columns=lambda column: name or column).to_csv(tmp_path / "city" / file)

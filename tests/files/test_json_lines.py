@@ -16,8 +16,8 @@ from tests.data_files import refusal
 from tests.frames import IDS, converted, long, network, same
 
 
-def lines_of(frame: pd.DataFrame, *, nulls: bool = True) -> str:
-    rows = frame.reset_index().assign(time=lambda each: each["time"].astype(str)).to_dict("records")
+def json_lines(frame: pd.DataFrame, *, nulls: bool = True) -> str:
+    rows = frame.reset_index().assign(time=lambda table: table["time"].astype(str)).to_dict("records")
     kept = [{k: v if v == v else None for k, v in row.items() if nulls or v == v} for row in rows]
     return "".join(json.dumps(row) + "\n" for row in kept)
 
@@ -30,7 +30,7 @@ def test_lines_of_json_are_read(
 ) -> None:
     frame, path = network(), tmp_path / f"city.{suffix}"
     table = frame if wide else long(frame).drop(columns="volume").set_index("time")
-    content = lines_of(table, nulls=nulls).encode()
+    content = json_lines(table, nulls=nulls).encode()
     path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
     same(converted(path), frame)
     monkeypatch.setattr(text_cells, "PIECE_BYTES", 500)
@@ -41,15 +41,15 @@ def test_numbers_are_those_of_their_texts(tmp_path: Path) -> None:
     values = ["61.123456789", "1e1", "-0.5", "7", "NaN", '"62.5"']
     rows = [f'{{"time":"2024-01-01 00:{5 * k:02}","a":{v},"b":1.5,"c":2.5}}' for k, v in enumerate(values)]
     (tmp_path / "city.jsonl").write_text("\n\n".join(rows))
-    found = converted(tmp_path / "city.jsonl")["a"].to_numpy()
-    np.testing.assert_array_equal(found, np.array([61.123456789, 10, -0.5, 7, np.nan, 62.5], np.float32))
+    frame = converted(tmp_path / "city.jsonl")["a"].to_numpy()
+    np.testing.assert_array_equal(frame, np.array([61.123456789, 10, -0.5, 7, np.nan, 62.5], np.float32))
 
 
 def test_a_file_per_sensor_of_json(tmp_path: Path) -> None:
     frame, folder = network(), tmp_path / "city"
     folder.mkdir()
     for sensor in IDS:
-        (folder / f"{sensor}.jsonl").write_text(lines_of(frame[[sensor]].rename(columns={sensor: "speed"})))
+        (folder / f"{sensor}.jsonl").write_text(json_lines(frame[[sensor]].rename(columns={sensor: "speed"})))
     same(converted(folder), frame)
     done = run("inspect", folder / f"{IDS[0]}.jsonl")
     assert "objects of JSON" in " ".join(done.stdout.split())
@@ -62,9 +62,9 @@ BAD = {
     '{"time":"2024-01-31 20:00:00","a":true}': "line 56, column 'a' is 'true', not a number",
     '{"time":"2024-01-31 20:00:00","a":false}': "line 56, column 'a' is 'false', not a number",
     '{"time":"2024-01-31 20:00:00","x":1}': "line 56 has the key 'x', which the first objects do not have",
-    '{"time":"2024-01-31 20:00:00","a":1': "line 56 is no object of JSON",
-    "[" * 100_000: "line 56 is no object of JSON",
-    "1": "line 56 is no object of JSON",
+    '{"time":"2024-01-31 20:00:00","a":1': "line 56 is not a JSON object",
+    "[" * 100_000: "line 56 is not a JSON object",
+    "1": "line 56 is not a JSON object",
     '{"time":"2024-01-31 20:00:00","a":"x"}': "line 56, column 'a' is 'x', not a number",
     '{"a":1}': "line 56 has no 'time'",
     '{"time":"2024-01-31 20:00:00","a":Infinity}': "not a number",
@@ -73,7 +73,7 @@ BAD = {
 
 # What is said of the same in line 1, by which the table is recognised.
 FIRST = {
-    '{"time":"2024-01-31 20:00:00","a":1': 'it is no object of JSON (\'{"time":"2024-01-31 20:00:00","a":1',
+    '{"time":"2024-01-31 20:00:00","a":1': 'the text is not a JSON object (\'{"time":"2024-01-31 20:00:00","a":1',
     "[" * 100_000: "an array of JSON that holds no objects",
     "1": "no known format, it begins '1",
     '{"a":1}': "no table with a column of times; line 1 is '{\"a\":1}'",
@@ -84,7 +84,7 @@ FIRST = {
 @pytest.mark.parametrize("far", [True, False])
 def test_a_bad_line_is_named(row: str, far: bool, tmp_path: Path) -> None:
     frame = network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0)
-    rows = lines_of(frame).splitlines()
+    rows = json_lines(frame).splitlines()
     rows[55 if far else 0] = row
     (tmp_path / "city.jsonl").write_text("\n".join(rows))
     if '"x":' in row and not far:  # a sensor with one reading
@@ -94,8 +94,8 @@ def test_a_bad_line_is_named(row: str, far: bool, tmp_path: Path) -> None:
     refusal(lambda: converted(tmp_path / "city.jsonl"), words)
 
 
-def objects_of(frame: pd.DataFrame) -> list[dict]:
-    return [json.loads(line) for line in lines_of(frame).splitlines()]
+def json_objects(frame: pd.DataFrame) -> list[dict]:
+    return [json.loads(line) for line in json_lines(frame).splitlines()]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -104,7 +104,7 @@ def objects_of(frame: pd.DataFrame) -> list[dict]:
 def test_an_array_of_objects(wide: bool, inside: bool, indent: int | None, tmp_path: Path) -> None:
     """Alone, or as the only array of objects in one object."""
     frame, path = network(), tmp_path / "city.json"
-    rows = objects_of(frame if wide else long(frame).drop(columns="volume").set_index("time"))
+    rows = json_objects(frame if wide else long(frame).drop(columns="volume").set_index("time"))
     path.write_text(json.dumps({"count": len(rows), "rows": rows} if inside else rows, indent=indent))
     same(converted(path), frame)
 
@@ -112,7 +112,7 @@ def test_an_array_of_objects(wide: bool, inside: bool, indent: int | None, tmp_p
 @pytest.mark.parametrize("indent", [None, 2])
 def test_an_array_of_objects_for_each_station(indent: int | None, tmp_path: Path) -> None:
     frame, path = network(), tmp_path / "city.json"
-    stations = {vdid: objects_of(frame[[vdid]].rename(columns={vdid: "speed"})) for vdid in IDS}
+    stations = {vdid: json_objects(frame[[vdid]].rename(columns={vdid: "speed"})) for vdid in IDS}
     path.write_text(json.dumps(stations, indent=indent))
     same(converted(path), frame)
     path.write_text(json.dumps({**stations, "note": "made up"}, indent=indent))
@@ -125,9 +125,12 @@ def nested(frame: pd.DataFrame) -> dict[str, object]:
     times, columns = [f"{time:%Y-%m-%dT%H:%M:%S}" for time in frame.index], {s: cells[s].tolist() for s in IDS}
     rows = [{"time": t, **dict(zip(IDS, row, strict=True))} for t, row in zip(times, cells.to_numpy(), strict=True)]
     by_time = {s: dict(zip(times, columns[s], strict=True)) for s in IDS}
-    each = {s: [{"id": n, "t": t, "speed": v} for n, (t, v) in enumerate(by_time[s].items())] for s in IDS}
+    rows_by_id = {s: [{"id": n, "t": t, "speed": v} for n, (t, v) in enumerate(by_time[s].items())] for s in IDS}
     return {
-        "stations beside a count, with ids of rows": {"n": 4, "all": [{"id": s, "x": 1.5, "in": each[s]} for s in IDS]},
+        "stations beside a count, with ids of rows": {
+            "n": 4,
+            "all": [{"id": s, "x": 1.5, "in": rows_by_id[s]} for s in IDS],
+        },
         "arrays of each station": [{"station": s, "data": {"at": times, "speed": columns[s]}} for s in IDS],
         "speed and flow by station and time": {
             s: {t: {"speed": v, "flow": 7} for t, v in by_time[s].items()} for s in IDS
@@ -170,8 +173,8 @@ def test_an_object_for_each_station(tmp_path: Path) -> None:
     for hour in (0, 1):
         stations = {vdid: {"time": f"2024-01-31 0{hour}:00", "speed": 50.5 + hour} for vdid in IDS}
         (tmp_path / f"{hour}.json").write_text(json.dumps(stations))
-    found = converted([tmp_path / "0.json", tmp_path / "1.json"])
-    assert (sorted(found.columns), found.to_numpy().tolist()) == (sorted(IDS), [[50.5] * 4, [51.5] * 4])
+    frame = converted([tmp_path / "0.json", tmp_path / "1.json"])
+    assert (sorted(frame.columns), frame.to_numpy().tolist()) == (sorted(IDS), [[50.5] * 4, [51.5] * 4])
 
 
 @pytest.mark.parametrize("lines", [True, False])
@@ -180,7 +183,7 @@ def test_objects_in_objects_are_left_out_and_named(
 ) -> None:
     """As Socrata writes places beside readings; some rows may have none."""
     frame, path = network(), tmp_path / "city.json"
-    rows = objects_of(long(frame).drop(columns="volume").set_index("time"))
+    rows = json_objects(long(frame).drop(columns="volume").set_index("time"))
     for number, row in enumerate(rows):
         row["place"] = {"type": "Point", "coordinates": [11.5, 48.1]} if number % 3 else None
     path.write_text("\n".join(map(json.dumps, rows)) if lines else json.dumps(rows))
@@ -190,7 +193,7 @@ def test_objects_in_objects_are_left_out_and_named(
 
 
 def test_a_fault_in_an_array_names_its_object(tmp_path: Path) -> None:
-    rows = objects_of(network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0))
+    rows = json_objects(network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0))
     for fault, words in (("x", "line 56, column 'a' is 'x', not a number"), (True, "line 56, column 'a' is 'true'")):
         rows[55]["a"] = fault
         (tmp_path / "city.json").write_text(json.dumps(rows))

@@ -54,7 +54,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     "columns": (
         "Closed",
         "Open",
-        "no rows of city-loops, line 1 is 'Zeit,Loop,Volume,Velocity,Open'.\n  try: use loops.csv as",
+        "no rows of city-loops (line 1 is 'Zeit,Loop,Volume,Velocity,Open'): use loops.csv as",
     ),
 }
 
@@ -70,5 +70,5 @@ def test_a_row_says_what_is_wrong(tmp_path: Path, case: str) -> None:
 
 
 def test_another_zone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SocialxError, match=r"its times are written in Europe/Berlin\.\n  try: drop it"):
+    with pytest.raises(SocialxError, match=r"the times are in Europe/Berlin\.\n  try: drop it"):
         api.convert("city-loops", write(tmp_path), timezone="UTC", output=tmp_path / "o.h5", without_positions=True)

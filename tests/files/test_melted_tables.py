@@ -20,7 +20,7 @@ def clocks(count: int, form: str = "{:02}:{:02}", first: int = 0) -> list[str]:
     return [form.format(minute // 60, minute % 60) for minute in minutes]
 
 
-def days_of(
+def day_table(
     names: list[str], ids: tuple[str, ...] = ("5", "6", "7"), sensor: str = "Detektor", days: int = 4, end: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A row for each day and sensor with counts, and the same with a row for each time; end: of each interval."""
@@ -57,7 +57,7 @@ ENDS = {
 @pytest.mark.parametrize("sensor", ["Detektor", "ort"])
 @pytest.mark.parametrize("kind", [*BEGINS, *ENDS])
 def test_times_of_day_become_rows(tmp_path: Path, kind: str, sensor: str) -> None:
-    rows, frame = days_of((BEGINS | ENDS)[kind], sensor=sensor, end=kind in ENDS)
+    rows, frame = day_table((BEGINS | ENDS)[kind], sensor=sensor, end=kind in ENDS)
     same(converted(saved(rows, tmp_path / "a.csv"), **FLOW), frame)
     back = rows[[*rows.columns[1:], sensor]].sort_values([sensor, "Tag"])
     back["Tag"] = back.Tag.dt.strftime("%d.%m.%Y")
@@ -65,7 +65,7 @@ def test_times_of_day_become_rows(tmp_path: Path, kind: str, sensor: str) -> Non
 
 
 def test_gaps_and_codes_stay_at_their_times(tmp_path: Path) -> None:
-    rows, frame = days_of(BEGINS["V00 to V95"])
+    rows, frame = day_table(BEGINS["V00 to V95"])
     lost = np.random.default_rng(1).random((len(rows), 96))
     cells = rows.iloc[:, 2:].astype(object).mask(lost < 0.1, "").mask(lost > 0.9, -1)
     frame = frame.mask(((lost < 0.1) | (lost > 0.9)).reshape(4, 3, 96).transpose(0, 2, 1).reshape(-1, 3))
@@ -75,14 +75,14 @@ def test_gaps_and_codes_stay_at_their_times(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["%Y%m%d", "%y%m%d", "%d%m%y"])
 def test_the_form_of_the_dates_is_heard(tmp_path: Path, form: str) -> None:
-    rows, frame = days_of(ENDS["H01 to H24"], end=True)
+    rows, frame = day_table(ENDS["H01 to H24"], end=True)
     path = saved(rows.assign(Tag=rows.Tag.dt.strftime(form)), tmp_path / "a.csv")
     assert f"--time-format {form}" in asked(path, **FLOW)
     same(converted(path, time_format=form, **FLOW), frame)
 
 
 def test_columns_beside_the_times_of_day(tmp_path: Path) -> None:
-    rows, frame = days_of(clocks(24), ("5-1", "5-2", "6-1", "6-2"))
+    rows, frame = day_table(clocks(24), ("5-1", "5-2", "6-1", "6-2"))
     both = rows.Detektor.str.split("-", expand=True)
     rows = rows.drop(columns="Detektor").assign(Wochentag="Mo", Total=rows.iloc[:, 2:].sum(axis=1), N=96)
     named = rows.assign(Platz=both[0], Kanal=both[1])
@@ -97,7 +97,7 @@ def test_columns_beside_the_times_of_day(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["H02b", "H02_2", "H24"])
 def test_an_hour_that_comes_twice_is_refused(tmp_path: Path, name: str) -> None:
-    rows, frame = days_of([f"H{number:02}" for number in range(24)])
+    rows, frame = day_table([f"H{number:02}" for number in range(24)])
     rows.insert(5 if name != "H24" else rows.shape[1], name, 1)
     path = saved(rows, tmp_path / "a.csv")
     assert f"--drop {name} leaves the second one out" in asked(path, "an hour that comes twice", **FLOW)
@@ -107,20 +107,20 @@ def test_an_hour_that_comes_twice_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("kind", ["twice", "lost", "letters"])
 def test_columns_of_no_whole_day_are_refused(tmp_path: Path, kind: str) -> None:
     names = clocks(24) if kind == "twice" else [f"H{number:02}" for number in range(24)]
-    rows, frame = days_of(names)
+    rows, frame = day_table(names)
     if kind == "letters":
         rows = rows.rename(columns={"H02": "H02A"}).assign(H02B=1)
     cells = rows.drop(columns="H05") if kind == "lost" else rows
     cells = pd.concat([rows.iloc[:, :5], rows.iloc[:, 4:]], axis=1) if kind == "twice" else cells
     path = saved(cells, tmp_path / "a.csv")
-    assert "--channel" not in asked(path, "no whole day", "00:00, 01:00", **FLOW)
+    assert "--channel" not in asked(path, "make no whole day", "00:00, 01:00", **FLOW)
     if kind == "lost":
         called = dict(zip(names, clocks(24), strict=True))
         same(converted(saved(cells.rename(columns=called), path), **FLOW), lacking(frame, frame.index.hour == 5))
 
 
 def test_an_hour_that_the_clock_skips_may_be_empty(tmp_path: Path) -> None:
-    rows, frame = days_of(clocks(24))
+    rows, frame = day_table(clocks(24))
     spring = pd.Timestamp("2023-03-26 02:00")
     cells = rows.astype(object)
     cells.loc[rows.Tag == spring.normalize(), "02:00"] = ""
@@ -130,7 +130,7 @@ def test_an_hour_that_the_clock_skips_may_be_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "d"])
 def test_numbered_sensors_are_no_hours(tmp_path: Path, prefix: str) -> None:
-    _, frame = days_of(clocks(24), tuple(f"{prefix}{number}" for number in range(1, 25)))
+    _, frame = day_table(clocks(24), tuple(f"{prefix}{number}" for number in range(1, 25)))
     path = saved(frame.rename_axis("time").reset_index(), tmp_path / "a.csv")
     same(converted(path, **FLOW), frame)
     daily = frame.set_axis(pd.date_range("2023-03-24", periods=len(frame), freq="D"))
@@ -139,7 +139,7 @@ def test_numbered_sensors_are_no_hours(tmp_path: Path, prefix: str) -> None:
 
 
 def test_a_row_for_each_sensor_of_one_day(tmp_path: Path) -> None:
-    rows, frame = days_of(clocks(24), tuple(f"{number}" for number in range(40)), "ort", days=1)
+    rows, frame = day_table(clocks(24), tuple(f"{number}" for number in range(40)), "ort", days=1)
     [way] = advised(asked(path := saved(rows, tmp_path / "a.csv"), **FLOW) + " --quantity flow", path)
     same(way(), frame)
 
@@ -163,8 +163,8 @@ def test_lanes_behind_quantities_are_weighted_means(tmp_path: Path, names: tuple
     table = pd.DataFrame(cells)
     path = saved(table[table.columns[::-1]] if back else table, tmp_path / "a.csv")
     means = [
-        [np.average(v, weights=q) if q.any() else v.mean() for q, v in zip(*each, strict=True)]
-        for each in zip(flows, speeds, strict=True)
+        [np.average(v, weights=q) if q.any() else v.mean() for q, v in zip(*lanes, strict=True)]
+        for lanes in zip(flows, speeds, strict=True)
     ]
     np.testing.assert_allclose(converted(path)[["811", "812"]].to_numpy(), means, rtol=1e-6)
     same(converted(path, "flow", channel="flow"), pd.DataFrame(flows.sum(axis=2), times, ["811", "812"]))

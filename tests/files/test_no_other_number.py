@@ -15,7 +15,7 @@ import pytest
 import socialx
 from socialx.core.errors import SettingsError
 from socialx.core.progress import also_subscribe
-from socialx.files.sources.tables.columns import combine, quantity_of
+from socialx.files.sources.tables.columns import column_quantity, combine
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.data_files import refusal, unchanged
@@ -35,17 +35,17 @@ def long(first: int = 0, **columns: Any) -> pd.DataFrame:
     return table.set_index(table.index[:24].repeat(2))
 
 
-def said(told: list[Any]) -> str:
+def note_text(told: list[Any]) -> str:
     """The notes among some events."""
     return " ".join(str(event.message) for event in told if hasattr(event, "message"))
 
 
-def written(path: Path, table: pd.DataFrame, **options: Any) -> Path:
+def write_table(path: Path, table: pd.DataFrame, **options: Any) -> Path:
     table.to_csv(path, **options)
     return path
 
 
-def made(path: Path | list[Path], **options: Any) -> Path:
+def convert_table(path: Path | list[Path], **options: Any) -> Path:
     output = (path if isinstance(path, Path) else path[0]).with_suffix(".h5")
     socialx.convert("auto", path, output, without_positions=True, **options)
     return output
@@ -60,8 +60,8 @@ def test_decimal_counts_in_a_transposed_table(tmp_path: Path, kind: str) -> None
     table, path = pd.DataFrame(cells), tmp_path / f"a.{kind}"
     table.to_csv(path, index=False, sep=";") if kind == "csv" else table.to_parquet(path)
     for decimal, wanted in {",": [1025, 1050], ".": [1.025, 1.05]}.items():
-        found = frames.converted(path, "flow", quantity="flow", transposed=True, decimal=decimal)
-        np.testing.assert_array_equal(found.iloc[0], np.array(wanted, np.float32))
+        result = frames.converted(path, "flow", quantity="flow", transposed=True, decimal=decimal)
+        np.testing.assert_array_equal(result.iloc[0], np.array(wanted, np.float32))
 
 
 # ---- quantities and units
@@ -69,45 +69,45 @@ def test_decimal_counts_in_a_transposed_table(tmp_path: Path, kind: str) -> None
 
 @pytest.mark.parametrize(("held", "given"), [("speed", "flow"), ("flow", "speed"), ("speed", "occupancy")])
 def test_another_quantity_is_not_appended(tmp_path: Path, held: str, given: str) -> None:
-    output = made(written(tmp_path / "a.csv", long(**{held: np.arange(50, 98)})))
-    path = written(tmp_path / "b.csv", long(24, **{given: np.arange(50, 98)}))
+    output = convert_table(write_table(tmp_path / "a.csv", long(**{held: np.arange(50, 98)})))
+    path = write_table(tmp_path / "b.csv", long(24, **{given: np.arange(50, 98)}))
     with unchanged(output):
         text = refusal(lambda: socialx.append(output, path), given, task="append")
         assert "same quantity" in text
         refusal(lambda: socialx.append(output, path, channel=given), "same quantity", task="append")
-    socialx.append(output, written(tmp_path / "c.csv", long(24, value=np.arange(50, 98))))
+    socialx.append(output, write_table(tmp_path / "c.csv", long(24, value=np.arange(50, 98))))
 
 
 def test_the_unit_of_speeds_is_never_that_of_flows(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", long(flow=np.arange(48), speed=60.0))
-    output = made(path, channel="flow,speed")
+    path = write_table(tmp_path / "a.csv", long(flow=np.arange(48), speed=60.0))
+    output = convert_table(path, channel="flow,speed")
     socialx.backfill(output, units="mph")
     assert open_store(output, "flow").unit == "unknown"
     assert open_store(output, "avg_speed").unit == "mph"
-    alone = made(path, channel="flow", overwrite=True)
+    alone = convert_table(path, channel="flow", overwrite=True)
     with unchanged(alone), pytest.raises(SettingsError, match="unit of speeds, and the file holds flow"):
         socialx.backfill(alone, units="mph")
     with pytest.raises(SettingsError, match="unit of speeds, and the file holds flow"):
-        made(path, channel="flow", units="km/h", overwrite=True)
+        convert_table(path, channel="flow", units="km/h", overwrite=True)
     socialx.backfill(alone, units="veh/h")
     assert open_store(alone).unit == "veh/h"
 
 
 @pytest.mark.parametrize("name", ["flow_quality", "heavy_vehicle_flow", "county", "country", "counter", "speed_limit"])
 def test_what_tells_of_readings_is_no_quantity(name: str) -> None:
-    assert quantity_of(name) is None
+    assert column_quantity(name) is None
 
 
 @pytest.mark.parametrize("name", ["vehicle_count", "counts", "TotalFlow", "count_1", "trafficvolume", "device_flow"])
 def test_names_of_flows(name: str) -> None:
-    assert quantity_of(name) == "flow"
+    assert column_quantity(name) == "flow"
 
 
 def test_a_unit_in_the_header_and_another_below_it_are_refused(tmp_path: Path) -> None:
     rows = "\n".join(f"{time},60,61" for time in TIMES)
     path = tmp_path / "a.csv"
     path.write_text(f"time,S1 (mph),S2 (mph)\n,km/h,km/h\n{rows}\n")
-    refusal(lambda: made(path), "columns in several units", "mph", "km/h")
+    refusal(lambda: convert_table(path), "the columns have several units", "mph", "km/h")
 
 
 # ---- lanes
@@ -116,18 +116,18 @@ def test_a_unit_in_the_header_and_another_below_it_are_refused(tmp_path: Path) -
 def test_numbers_below_0_are_neither_terms_nor_weights() -> None:
     flow, speed = np.array([[10.0, -1.0], [10.0, 20.0]]), np.array([[60.0, 80.0], [60.0, -1.0]])
     values = np.stack([flow, speed], axis=-1)
-    found = combine(values, np.array([0, 0]), ("flow", "avg_speed"), ())
-    np.testing.assert_array_equal(found[:, 0], [[np.nan, 70.0], [30.0, 60.0]])
+    result = combine(values, np.array([0, 0]), ("flow", "avg_speed"), ())
+    np.testing.assert_array_equal(result[:, 0], [[np.nan, 70.0], [30.0, 60.0]])
 
 
 def test_a_note_names_them(tmp_path: Path) -> None:
     table = frame(S1_L1=[10.0] * 24, S1_L2=[-1.0] * 3 + [5.0] * 21, S2_L1=[1.0] * 24, S2_L2=[2.0] * 24)
     told: list[Any] = []
     with also_subscribe(told.append):
-        found = frames.converted(written(tmp_path / "a.csv", table), "flow", quantity="flow")
-    assert "3 numbers of lanes are below 0" in said(told)
-    assert found["S1"].isna().tolist() == [True] * 3 + [False] * 21
-    assert found["S1"].iloc[-1] == 15
+        result = frames.converted(write_table(tmp_path / "a.csv", table), "flow", quantity="flow")
+    assert "3 numbers of lanes are below 0" in note_text(told)
+    assert result["S1"].isna().tolist() == [True] * 3 + [False] * 21
+    assert result["S1"].iloc[-1] == 15
 
 
 @pytest.mark.parametrize("shape", ["wide", "long"])
@@ -142,17 +142,17 @@ def test_append_wants_the_lanes_of_the_file(tmp_path: Path, shape: str, quantity
         return long.sort_values("time").set_index("time")
 
     every = ["S1_L1", "S1_L2", "S2_L1", "S2_L2"]
-    output = made(written(tmp_path / "a.csv", table(every, 24, 0)), quantity=quantity)
-    path = written(tmp_path / "b.csv", table([name for name in every if name != "S1_L2"], 12, 24))
+    output = convert_table(write_table(tmp_path / "a.csv", table(every, 24, 0)), quantity=quantity)
+    path = write_table(tmp_path / "b.csv", table([name for name in every if name != "S1_L2"], 12, 24))
     with unchanged(output):
         refusal(lambda: socialx.append(output, path), "S1 has lanes 1,", "is made of lanes 1, 2", task="append")
-    socialx.append(output, written(tmp_path / "c.csv", table(every, 12, 24)))
+    socialx.append(output, write_table(tmp_path / "c.csv", table(every, 12, 24)))
     assert open_store(output).values[-1].tolist() == ([20, 20] if quantity == "flow" else [10, 10])
 
 
 def test_a_file_with_wrong_lanes_is_refused(tmp_path: Path) -> None:
     table = frame(S1_L1=[10.0] * 24, S1_L2=[5.0] * 24)
-    output = made(written(tmp_path / "a.csv", table), quantity="flow")
+    output = convert_table(write_table(tmp_path / "a.csv", table), quantity="flow")
     with h5py.File(output, "r+") as file:
         del file["metadata/combined_lanes"]
         file["metadata/combined_lanes"] = np.array([1.5, 2.0])
@@ -163,27 +163,27 @@ def test_a_file_with_wrong_lanes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_quantities_is_one_sensor(tmp_path: Path) -> None:
-    path = written(tmp_path / "A9-north.csv", frame(speed=np.arange(24) + 50.0, flow=np.arange(24) + 10.0))
+    path = write_table(tmp_path / "A9-north.csv", frame(speed=np.arange(24) + 50.0, flow=np.arange(24) + 10.0))
     told: list[Any] = []
     with also_subscribe(told.append):
-        found = frames.converted(path)
-    assert list(found.columns) == ["A9-north"]
-    assert found.iloc[:, 0].tolist() == [50.0 + row for row in range(24)]
-    assert "the table is a sensor with the name of the table" in said(told)
+        result = frames.converted(path)
+    assert list(result.columns) == ["A9-north"]
+    assert result.iloc[:, 0].tolist() == [50.0 + row for row in range(24)]
+    assert "the table is a sensor with the name of the table" in note_text(told)
     flows = frames.converted(path, "flow", channel="flow")
     assert flows["A9-north"].tolist() == [10.0 + row for row in range(24)]
-    later = written(tmp_path / "february.csv", frame(12, 24, speed=70.0, flow=1.0))
-    socialx.append(made(path, overwrite=True), later)
+    later = write_table(tmp_path / "february.csv", frame(12, 24, speed=70.0, flow=1.0))
+    socialx.append(convert_table(path, overwrite=True), later)
     assert open_store(path.with_suffix(".h5")).values[-12:].tolist() == [[70.0]] * 12
 
 
 def test_files_that_follow_one_another_are_one_sensor_with_a_note(tmp_path: Path) -> None:
-    paths = [written(tmp_path / f"S{part}.csv", frame(24, 24 * part, speed=50.0 + part)) for part in (0, 1)]
+    paths = [write_table(tmp_path / f"S{part}.csv", frame(24, 24 * part, speed=50.0 + part)) for part in (0, 1)]
     told: list[Any] = []
     with also_subscribe(told.append):
-        found = frames.converted(paths)
-    assert found.shape == (48, 1)
-    assert "those of one sensor" in said(told)
+        result = frames.converted(paths)
+    assert result.shape == (48, 1)
+    assert "those of one sensor" in note_text(told)
 
 
 def test_folders_name_sensors_whose_files_have_one_name(tmp_path: Path) -> None:
@@ -191,15 +191,15 @@ def test_folders_name_sensors_whose_files_have_one_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         for number in (1, 2):
             file.writestr(f"S{number}/speed.csv", frame(speed=[50.0 + number] * 24).to_csv())
-    found = frames.converted(archive)
-    assert found.iloc[0].to_dict() == {"S1": 51.0, "S2": 52.0}
+    result = frames.converted(archive)
+    assert result.iloc[0].to_dict() == {"S1": 51.0, "S2": 52.0}
 
 
 @pytest.mark.parametrize("form", ["%Y%m%d%H%M", "%Y%m%d%H%M%S"])
 def test_times_without_signs(tmp_path: Path, form: str) -> None:
     table = frame(S1=60.0, S2=61.0)
     table.index = table.index.strftime(form).rename("time")
-    assert (frames.converted(written(tmp_path / "a.csv", table)).index == TIMES).all()
+    assert (frames.converted(write_table(tmp_path / "a.csv", table)).index == TIMES).all()
 
 
 def test_properties_of_geojson_do_not_replace_its_points(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_properties_of_geojson_do_not_replace_its_points(tmp_path: Path) -> None
     places = tmp_path / "places.geojson"
     places.write_text(json.dumps({"type": "FeatureCollection", "features": [point("S1", 48.1), point("S2", 48.2)]}))
     output = tmp_path / "a.h5"
-    socialx.convert("auto", written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0)), output, meta_csv=places)
+    socialx.convert("auto", write_table(tmp_path / "a.csv", frame(S1=60.0, S2=61.0)), output, meta_csv=places)
     assert open_store(output).sensors.latitude.tolist() == [48.1, 48.2]
 
 
@@ -226,6 +226,6 @@ def test_a_readme_beside_tables_is_no_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lat", "Latitude"])
 def test_a_column_of_positions_is_no_sensor(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0, **{name: 48.1}))
-    refusal(lambda: made(path), f"its column {name} is that of positions", f"--drop {name}")
+    path = write_table(tmp_path / "a.csv", frame(S1=60.0, S2=61.0, **{name: 48.1}))
+    refusal(lambda: convert_table(path), f"column {name} holds locations", f"--drop {name}")
     assert list(frames.converted(path, drop=[name]).columns) == ["S1", "S2"]

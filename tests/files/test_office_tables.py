@@ -31,8 +31,8 @@ def test_no_file_is_one_line(kind: str, tmp_path: Path) -> None:
     kind, *transposed = kind.split()
     named = {"without_positions": True, "transposed": bool(transposed)}
     line = refusal(lambda: socialx.convert(kind, empty, out, **named), str(empty))
-    assert re.search(r": (an empty folder|no file in this folder): name ", line)
-    refusal(lambda: socialx.append(city, empty), "no file in this folder", task="append")
+    assert re.search(r": (an empty folder|the folder is empty): name ", line)
+    refusal(lambda: socialx.append(city, empty), "the folder is empty", task="append")
     refusal(lambda: socialx.convert(kind, [], out, without_positions=True), "no file in it")
     refusal(lambda: socialx.append(city, []), "no file in it", task="append")
 
@@ -60,7 +60,7 @@ def test_all_sheets_of_a_workbook_are_read(tmp_path: Path) -> None:
     assert socialx.append(city, path).rows == 40
     with pd.ExcelWriter(path, mode="a") as book:
         (frame + 1).rename(columns={"4001": "4009"}).to_excel(book, sheet_name="Other")
-    refusal(lambda: converted(path), "months.xlsx: two readings of 4002 at")
+    refusal(lambda: converted(path), "months.xlsx: 4002 has two observations at")
     refusal(lambda: converted(path, transposed=True), "names no sensors and times")
 
 
@@ -69,7 +69,7 @@ def test_sheets_with_other_readings_of_one_time_are_refused(tmp_path: Path) -> N
     with pd.ExcelWriter(path) as book:
         network().to_excel(book, sheet_name="A")
         (network()[30:] + 1).to_excel(book, sheet_name="B")
-    refusal(lambda: converted(path), "months.xlsx: two readings of 4001 at")
+    refusal(lambda: converted(path), "months.xlsx: 4001 has two observations at")
 
 
 WAYS = {
@@ -209,10 +209,10 @@ def test_a_row_that_stands_twice_is_read_once(
         monkeypatch.setattr("socialx.files.sources.tables.text_cells.PIECE_BYTES", piece)
         for text in (again.to_csv(), semicolons(again)):
             path.write_text(text)
-            assert "3 rows stand twice with the same readings" in noted(path, frame, told)
+            assert "3 rows repeat an earlier row" in noted(path, frame, told)
         for cells in (again, again[::-1]):
             cells.reset_index().melt("Zeit", var_name="id", value_name="v").to_csv(path, index=False)
-            assert "12 rows stand twice" in noted(path, frame, told)
+            assert "12 rows repeat an earlier row" in noted(path, frame, told)
     again.iloc[20, 0] = 9.0
     again.to_csv(path)
     refusal(lambda: converted(path, **told), "2024-01-31 21:35:00")
@@ -229,7 +229,7 @@ def test_times_of_a_long_table_are_rounded_sensor_by_sensor(tmp_path: Path) -> N
     same(converted(path, round_times=True, timezone="Europe/Berlin"), frame)
     refusal(
         lambda: converted(path, round_times=True, freq="10min"),
-        "rows come to the time of another one, first of 4001 at",
+        "rows come to the time of another row when rounded to 10 min, first of 4001 at",
         "--resample 20min",
     )
     free = frame.set_axis(frame.index + pd.to_timedelta(np.arange(60) % 7, unit="s"))

@@ -23,18 +23,18 @@ Cells = list[list[str]]
 
 def cells(day: str, rows: int = 288, minutes: int = 5) -> Cells:
     """The cells of a day: two stations of lanes, the second imputed in the first hour, and a ramp without speeds."""
-    found = []
+    lines = []
     for row, time in enumerate(timestamps(rows, f"{day}T00:00:00", minutes)):
         date, clock = time.split()
         when = f"{date[5:7]}/{date[8:]}/{date[:4]} {clock}"
         lane = ["10", "7", ".0121", "64.1", "1"]
         behind = [*lane, *lane, *[""] * (5 * (LANES - 2))]
         flow = str(20 + row % 50)
-        found.append([when, IDS[0], "7", "5", "S", "ML", ".43", "90", "100", flow, ".0209", "66.5", *behind])
+        lines.append([when, IDS[0], "7", "5", "S", "ML", ".43", "90", "100", flow, ".0209", "66.5", *behind])
         observed = "0" if row < 12 else "75"
-        found.append([when, IDS[1], "7", "5", "N", "HV", ".5", "0", observed, "9", ".1", f"{50 + row % 9}.5", *behind])
-        found.append([when, IDS[2], "7", "5", "N", "OR", "", "30", "100", "12", "", "", *[""] * (5 * LANES)])
-    return found
+        lines.append([when, IDS[1], "7", "5", "N", "HV", ".5", "0", observed, "9", ".1", f"{50 + row % 9}.5", *behind])
+        lines.append([when, IDS[2], "7", "5", "N", "OR", "", "30", "100", "12", "", "", *[""] * (5 * LANES)])
+    return lines
 
 
 def write(path: Path, rows: Cells) -> Path:
@@ -46,8 +46,8 @@ def write(path: Path, rows: Cells) -> Path:
 def meta(path: Path, ids: Sequence[str] = IDS) -> Path:
     rows = [META.split(",")]
     for number, vdid in enumerate(reversed(ids)):
-        place = [f"{34 + number / 100:.6f}", f"-{118 + number / 100:.6f}"]
-        rows.append([vdid, "5", "S", "7", "37", "", "12.1", "116.6", *place, ".43", "ML", "2", 'PHOEBE "S"', "716"])
+        location = [f"{34 + number / 100:.6f}", f"-{118 + number / 100:.6f}"]
+        rows.append([vdid, "5", "S", "7", "37", "", "12.1", "116.6", *location, ".43", "ML", "2", 'PHOEBE "S"', "716"])
     rows.append(["999999", "5", "S", "7", "37", "", "12.1", "116.6", "", "", ".43", "ML", "2", "NOWHERE", "717"])
     path.write_text("".join("\t".join(row) + "\n" for row in rows))
     return path
@@ -63,7 +63,7 @@ def test_two_days_in_any_order_become_one_file(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert "rows without a header, 52 columns (pems-station)" in done.stderr
     assert "24 of 1,152 readings (2.1%) are imputed by PeMS, as no lane was observed: they are kept" in done.stderr
-    assert f"1 of 3 sensors have no reading of speed ({IDS[2]}): left out" in done.stderr
+    assert f"1 of 3 sensors lack observations of speed and are left out ({IDS[2]})" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert store.timestamps.astype(str).tolist() == timestamps(576, "2024-01-31T00:00:00")
     assert store.sensors.ids == IDS[:2]
@@ -107,7 +107,7 @@ def test_the_same_file_twice_is_read_once(tmp_path: Path) -> None:
     data = [write(tmp_path / "a.txt", rows), write(tmp_path / "b.txt", rows)]
     out = ["--without-positions", "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "pems-station", *data, *out)
-    assert (done.exit_code, "stand twice with the same reading" in done.stderr) == (0, True), done.stderr
+    assert (done.exit_code, "repeat an earlier one and count once" in done.stderr) == (0, True), done.stderr
     assert open_store(tmp_path / "out.h5").values.shape == (6, 2)
 
 
@@ -119,7 +119,7 @@ def widened(rows: Cells) -> None:
     rows[4].append("1")
 
 
-def of_another_district(rows: Cells) -> None:
+def change_district(rows: Cells) -> None:
     rows[7][2] = "12"
 
 
@@ -140,16 +140,16 @@ def without_station(rows: Cells) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Cells], None], str]] = {
-    "cut": (cut, "line 11 has 20 cells, not 52.\n  try: correct it"),
-    "wide": (widened, "line 5 has 53 cells, not 52.\n  try: correct it"),
-    "two districts": (of_another_district, "line 8 has the district '12', not 7.\n  try: use a file of one district"),
-    "doubled": (other_reading, "two readings of 715898 at 2024-01-31 00:05:00 (66.5, 12.5)"),
+    "cut": (cut, "line 11 has 20 cells, not 52.\n  try: correct the line"),
+    "wide": (widened, "line 5 has 53 cells, not 52.\n  try: correct the line"),
+    "two districts": (change_district, "line 8 has the district '12', not 7.\n  try: use a file of one district"),
+    "doubled": (other_reading, "715898 has two observations at 2024-01-31 00:05:00 (66.5, 12.5)"),
     "word": (no_number, "line 4, column 'Avg Speed [mph]' is 'fast', not a number"),
     "day first": (
         day_first,
-        "line 7 has the time '31/01/2024 00:10:00', not written as %m/%d/%Y %H:%M:%S.\n  try: correct it",
+        "line 7 has the time '31/01/2024 00:10:00', not written as %m/%d/%Y %H:%M:%S.\n  try: correct the cell",
     ),
-    "no station": (without_station, "line 7 has the Station '', no id.\n  try: correct it"),
+    "no station": (without_station, "line 7 has the Station '', no id.\n  try: correct the cell"),
 }
 
 
@@ -168,7 +168,7 @@ def test_bad_rows_are_named(tmp_path: Path, case: str) -> None:
 def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     day = write(tmp_path / "d07.txt", cells("2024-01-31", 6))
 
-    def said(*data: Path, **options: object) -> str:
+    def error_text(*data: Path, **options: object) -> str:
         with pytest.raises(SocialxError) as caught:
             api.convert("pems-station", [*data], output=tmp_path / "out.h5", without_positions=True, **options)
         return str(caught.value)
@@ -176,11 +176,11 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     other = cells("2024-02-01", 6)
     for row in other:
         row[2] = "12"
-    assert "d12.txt: its district is 12, and that of" in said(day, write(tmp_path / "d12.txt", other))
-    assert "its rows are 60 min apart, not 5" in said(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
+    assert "d12.txt: the district is 12, but" in error_text(day, write(tmp_path / "d12.txt", other))
+    assert "the rows are 60 min apart, not 5" in error_text(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
     (tmp_path / "a.csv").write_text("time,S1\n2024-01-31 00:00,5\n")
-    assert "no rows of pems-station, line 1 is 'time,S1'.\n  try: name files such as" in said(tmp_path / "a.csv")
-    assert "its times are written in America/Los_Angeles: drop it" in said(day, timezone="Europe/Paris")
+    assert "no rows of pems-station (line 1 is 'time,S1'): name files such as" in error_text(tmp_path / "a.csv")
+    assert "the times are in America/Los_Angeles: drop it" in error_text(day, timezone="Europe/Paris")
     ramp = [row for row in cells("2024-01-31", 6) if row[5] == "OR"]
-    alone = said(write(tmp_path / "ramp.txt", ramp))
-    assert "no reading of speed of its 1 sensors.\n  try: channel='flow'" in alone
+    alone = error_text(write(tmp_path / "ramp.txt", ramp))
+    assert "all 1 sensors lack observations of speed: channel='flow'" in alone

@@ -139,10 +139,10 @@ BAD = {
     "half": (datex(2)[:900], "no XML that can be read"),
     "no positions": ("<a id='1'><b/></a>", "it has no sensors"),
     "deep": ("<a>" * 200, "elements in 100 others"),
-    "no JSON": ('{"features": [', "no object of JSON"),
-    "deep JSON": ("[" * 100_000, "no object of JSON"),
+    "no JSON": ('{"features": [', "is not a JSON object"),
+    "deep JSON": ("[" * 100_000, "is not a JSON object"),
     "another JSON": ('{"features": 7}', "without sensor_id"),
-    "a list of numbers": ("[1, 2]", "no array of objects"),
+    "a list of numbers": ("[1, 2]", "not an array of objects"),
     "no points": ('{"type": "FeatureCollection", "features": []}', "without sensor_id"),
     "metres": (geojson().replace("11.51, 48.11", "691608.0, 5329000.0"), "look like metres"),
     "another system": (

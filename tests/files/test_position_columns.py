@@ -38,7 +38,7 @@ def found(path: Path, ids: Iterable[str] = IDS, **more: object) -> dict[str, tup
     return {each.sensor_id: (round(each.latitude, 9), round(each.longitude, 9)) for each in known}
 
 
-def written(folder: Path, content: str, name: str = "at.csv") -> Path:
+def write_places(folder: Path, content: str, name: str = "at.csv") -> Path:
     (folder / name).write_text(content, encoding="utf-8")
     return folder / name
 
@@ -79,7 +79,7 @@ HEADERS = {
 @pytest.mark.parametrize("case", HEADERS)
 def test_columns_are_told_by_their_values(case: str, mark: str, tmp_path: Path) -> None:
     header, row, says = HEADERS[case]
-    path = written(tmp_path, table(header, row, mark))
+    path = write_places(tmp_path, table(header, row, mark))
     assert found(path) == PLACES
     if says:
         assert found(path, ()) == PLACES
@@ -122,7 +122,7 @@ def test_a_cell_may_be_a_point(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cells", [("48, 11.5", "48.2, 12", "48, 12"), ("48.1 N 11 E", "48 N, 11.5 E", "48 N 12 E")])
 def test_a_point_of_whole_degrees_stands_beside_others(cells: tuple[str, ...], tmp_path: Path) -> None:
-    path = written(
+    path = write_places(
         tmp_path, "\n".join(["id;lanes;at", *(f"{vdid};2, 3;{cell}" for vdid, cell in zip(IDS, cells, strict=True))])
     )
     places = [tuple(map(float, re.findall(r"[0-9.]+", cell))) for cell in cells]
@@ -130,7 +130,7 @@ def test_a_point_of_whole_degrees_stands_beside_others(cells: tuple[str, ...], t
 
 
 def test_the_only_order_that_is_on_earth(tmp_path: Path) -> None:
-    path = written(tmp_path, "id;at\n1;-118.31, 34.15\n2;-118.32, 34.16\n")
+    path = write_places(tmp_path, "id;at\n1;-118.31, 34.15\n2;-118.32, 34.16\n")
     assert found(path, ("1", "2")) == {"1": (34.15, -118.31), "2": (34.16, -118.32)}
 
 
@@ -190,12 +190,12 @@ def test_what_is_no_position_is_refused(case: str, tmp_path: Path) -> None:
 
 def test_two_columns_with_all_sensors_are_asked(tmp_path: Path) -> None:
     rows = "1,3,52.1,13.1\n2,1,52.2,13.2\n3,2,52.3,13.3\n"
-    path = written(tmp_path, "id,station,lat,lon\n" + rows)
+    path = write_places(tmp_path, "id,station,lat,lon\n" + rows)
     words = ("id, station hold about as many sensors of the data", "rename the column of the ids to sensor_id")
     refusal(lambda: found(path, ("1", "2", "3")), *words)
-    written(tmp_path, "id,sensor_id,lat,lon\n" + rows)
+    write_places(tmp_path, "id,sensor_id,lat,lon\n" + rows)
     assert found(path, ("1", "2", "3"))["3"] == (52.1, 13.1)
-    written(tmp_path, "id,station,lat,lon\n1,1.0,52.1,13.1\n2,02,52.2,13.2\n")
+    write_places(tmp_path, "id,station,lat,lon\n1,1.0,52.1,13.1\n2,02,52.2,13.2\n")
     assert found(path, ("1", "2"))["2"] == (52.2, 13.2)
 
 
@@ -203,40 +203,40 @@ def test_a_column_with_nearly_as_many_sensors_is_asked(tmp_path: Path) -> None:
     """Row numbers are among the ids too, and one of the sensors is not listed."""
     ids = tuple(map(str, range(1, 31)))
     rows = [f"{n},{31 - n if n > 1 else 'new'},{48 + n / 100},{11 + n / 100}" for n in range(1, 31)]
-    path = written(tmp_path, "\n".join(["id,station,lat,lon", *rows]))
+    path = write_places(tmp_path, "\n".join(["id,station,lat,lon", *rows]))
     refusal(lambda: found(path, ids), "id, station hold about as many sensors of the data")
-    written(tmp_path, "\n".join(["id,sensor_id,lat,lon", *rows]))
+    write_places(tmp_path, "\n".join(["id,sensor_id,lat,lon", *rows]))
     assert found(path, ids)["29"] == (48.02, 11.02)
 
 
 def test_places_of_a_picture_are_no_degrees(tmp_path: Path) -> None:
-    path = written(tmp_path, "id,x,y,lat,lon\n1,3.5,4.5,5820000,385000\n2,3.6,4.7,5820010,385010\n")
+    path = write_places(tmp_path, "id,x,y,lat,lon\n1,3.5,4.5,5820000,385000\n2,3.6,4.7,5820010,385010\n")
     refusal(lambda: found(path), "latitude '5820000'", "projected coordinates")
 
 
 def test_a_column_of_more_sensors_wins_over_a_name(tmp_path: Path) -> None:
-    path = written(tmp_path, "sensor_id,Knoten,lat,lon\nA,s1,52.1,13.1\nB,S2 ,52.2,13.2\nS1,C,52.3,13.3\n")
+    path = write_places(tmp_path, "sensor_id,Knoten,lat,lon\nA,s1,52.1,13.1\nB,S2 ,52.2,13.2\nS1,C,52.3,13.3\n")
     assert found(path, ("S1", "S2")) == {"s1": (52.1, 13.1), "S2": (52.2, 13.2), "C": (52.3, 13.3)}
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_row_number_is_no_sensor(first: int, tmp_path: Path) -> None:
     rows = [f"{first + n},a{n},{48 + n / 10},{11 + n / 10}" for n in range(4)]
-    path = written(tmp_path, "\n".join(["OBJECTID,label,lat,lon", *rows]))
+    path = write_places(tmp_path, "\n".join(["OBJECTID,label,lat,lon", *rows]))
     ids = tuple(str(first + n) for n in range(4))
     refusal(lambda: found(path, ids), "OBJECTID, label hold no sensor of the data", "rename the column")
     assert found(path, ("a0", "a3"))["a3"] == (48.3, 11.3)
 
 
 def test_a_category_is_no_sensor(tmp_path: Path) -> None:
-    path = written(tmp_path, "comment,zone,lat,lon\nx,1,48.1,11.1\ny,2,48.2,11.2\nz,2,48.3,11.3\n")
+    path = write_places(tmp_path, "comment,zone,lat,lon\nx,1,48.1,11.1\ny,2,48.2,11.2\nz,2,48.3,11.3\n")
     refusal(lambda: found(path, ("1", "2", "3", "4")), "comment, zone hold no sensor of the data")
     refusal(lambda: found(path, ()), "comment, zone may be the ids")
 
 
 @pytest.mark.parametrize("vdid", ["VD-N1-N-198-O-SE-21-北上出口-彰化", "Šibenik 1", "№ 7", "μ/3"])
 def test_ids_are_of_any_letters(vdid: str, tmp_path: Path) -> None:
-    path = written(tmp_path, f"VDID,PositionLat,PositionLon\n{vdid},25.17,121.48\n")
+    path = write_places(tmp_path, f"VDID,PositionLat,PositionLon\n{vdid},25.17,121.48\n")
     assert found(path, (vdid,)) == {vdid: (25.17, 121.48)}
 
 
@@ -269,7 +269,7 @@ def test_objects_of_json(objects: list[dict[str, object]], tmp_path: Path) -> No
     wrapped = json.dumps({"UpdateTime": "2024-01-01", "VDs": objects})
     for content in (json.dumps(objects), json.dumps(objects, indent=1), as_lines, wrapped):
         notes: list[str] = []
-        path = written(tmp_path, content, "at.json")
+        path = write_places(tmp_path, content, "at.json")
         assert found(path, notes=notes) == PLACES
         assert ("no points, left out: road, tags" in notes[0]) == (objects is LOCATED)
     (tmp_path / "at.json").write_bytes(json.dumps(objects).encode("utf-16"))
@@ -278,7 +278,7 @@ def test_objects_of_json(objects: list[dict[str, object]], tmp_path: Path) -> No
 
 def test_lines_of_geojson_are_read_at_their_begin(tmp_path: Path) -> None:
     notes: list[str] = []
-    assert found(written(tmp_path, json.dumps(LINES)), notes=notes) == PLACES
+    assert found(write_places(tmp_path, json.dumps(LINES)), notes=notes) == PLACES
     assert "column Kante, their positions those of geometry, of each line its first point" in notes[0]
 
 
@@ -327,26 +327,26 @@ def test_the_sheets_with_positions_are_found(tmp_path: Path) -> None:
 
 
 def test_a_point_may_be_empty(tmp_path: Path) -> None:
-    path = written(tmp_path, "id;geom\n1;POINT EMPTY\n2;POINT (11.5 48.1)\n3;\n")
+    path = write_places(tmp_path, "id;geom\n1;POINT EMPTY\n2;POINT (11.5 48.1)\n3;\n")
     assert found(path) == {"2": (48.1, 11.5)}
-    written(tmp_path, "id;geom\n2;POINT (11.5 48.1)\n3;somewhere\n")
+    write_places(tmp_path, "id;geom\n2;POINT (11.5 48.1)\n3;somewhere\n")
     refusal(lambda: found(path), "line 3 has the position 'somewhere', not degrees")
 
 
 def test_two_columns_of_one_position_are_not_asked(tmp_path: Path) -> None:
     text = 'id|geo_point_2d|geo_shape\n1|48.100001, 11.5|{"type": "Point", "coordinates": [11.5, 48.1]}\n'
-    assert found(written(tmp_path, text)) == {"1": (48.100001, 11.5)}
+    assert found(write_places(tmp_path, text)) == {"1": (48.100001, 11.5)}
 
 
 def test_convert_tells_which_columns_it_took(tmp_path: Path) -> None:
     frames.network().to_csv(tmp_path / "city.csv")
     rows = [f"{vdid},{n},48.1{n},11.5{n}" for n, vdid in enumerate(frames.IDS)]
     words = ("convert", "auto", tmp_path / "city.csv", "--meta-csv", tmp_path / "at.csv", "--output-h5")
-    written(tmp_path, "\n".join(["Querschnitt,Spur,start_lat,start_lon", *rows]))
+    write_places(tmp_path, "\n".join(["Querschnitt,Spur,start_lat,start_lon", *rows]))
     done = run(*words, tmp_path / "a.h5")
     line = "the sensors are those of its column Querschnitt, their positions those of start_lat and start_lon"
     assert line in " ".join(done.stderr.split())
-    written(tmp_path, "\n".join(["sensor_id,Spur,latitude,longitude", *rows]))
+    write_places(tmp_path, "\n".join(["sensor_id,Spur,latitude,longitude", *rows]))
     done = run(*words, tmp_path / "b.h5")
     assert done.exit_code == 0
     assert "their positions those of" not in done.stderr
@@ -360,14 +360,14 @@ def test_readings_may_be_their_own_positions(tmp_path: Path) -> None:
         for vdid, (lat, lon) in PLACES.items()
     ]
     header = "TIME,SEGMENT_ID,SPEED,START_LATITUDE,START_LONGITUDE,END_LATITUDE,END_LONGITUDE,START_LOCATION"
-    path = written(tmp_path, "\n".join([header, *rows]))
+    path = write_places(tmp_path, "\n".join([header, *rows]))
     assert found(path) == PLACES
     refusal(lambda: found(path, ()), "the same SEGMENT_ID stands in many rows, as in a table of readings")
 
 
 def test_an_index_is_found_beside_any_names(tmp_path: Path) -> None:
     rows = "0,7,48.1,11.1\n1,9,,\n2,8,0,0\n"
-    path = written(tmp_path, f"index,tmsNumber,PositionLat,PositionLon\n{rows}")
+    path = write_places(tmp_path, f"index,tmsNumber,PositionLat,PositionLon\n{rows}")
     assert index_ids(path) == {0: "7", 1: "9", 2: "8"}
     assert found(path) == {"7": (48.1, 11.1)}
 

@@ -141,7 +141,7 @@ def test_a_step_that_is_no_part_of_a_day_is_refused(tmp_path: Path, step: str) -
 
 def test_rounding_that_puts_rows_together_names_the_step(tmp_path: Path) -> None:
     path, _ = table(tmp_path / "a.csv", 4.5)
-    line = refusal(lambda: converted(path, round_times=True), "rows come to the time of another one")
+    line = refusal(lambda: converted(path, round_times=True), "rows come to the time of another row")
     assert "--resample 10min" in line
     found = converted(path, resample="10min")
     cells = pd.read_csv(path, parse_dates=["time"]).pivot(index="time", columns="sensor", values="speed")

@@ -92,13 +92,13 @@ def test_sensors_without_a_known_name(tmp_path: Path, rows: pd.DataFrame) -> Non
 def test_a_number_of_the_row_is_no_sensor(tmp_path: Path, rows: pd.DataFrame, name: str, kind: str) -> None:
     count = np.arange(len(rows))
     stamp = rows.quando.dt.strftime("%Y%m%d%H%M") + rows.qual.str.zfill(3)
-    rows.insert(0, name, {"counter": count + 70, "time": stamp, "text": [f"x{each:x}" for each in count]}[kind])
+    rows.insert(0, name, {"counter": count + 70, "time": stamp, "text": [f"x{sensor:x}" for sensor in count]}[kind])
     same(converted(saved(rows, tmp_path / "a.csv")), wanted(rows))
 
 
-@pytest.mark.parametrize("place", [0, 2, 3])
+@pytest.mark.parametrize("column", [0, 2, 3])
 @pytest.mark.parametrize("kind", ["weather", "status", "class", "limit", "day", "road"])
-def test_categories_are_no_sensors(tmp_path: Path, rows: pd.DataFrame, kind: str, place: int) -> None:
+def test_categories_are_no_sensors(tmp_path: Path, rows: pd.DataFrame, kind: str, column: int) -> None:
     rng = np.random.default_rng(1)
     kinds: dict[str, Any] = {
         "weather": np.where(rows.quando.dt.hour < 12, "sol", "chuva"),
@@ -108,16 +108,16 @@ def test_categories_are_no_sensors(tmp_path: Path, rows: pd.DataFrame, kind: str
         "day": rows.quando.dt.day,
         "road": "A9",
     }
-    rows.insert(place, f"o {kind}", kinds[kind])
+    rows.insert(column, f"o {kind}", kinds[kind])
     same(converted(saved(rows, tmp_path / "a.csv")), wanted(rows))
 
 
-@pytest.mark.parametrize("place", [0, 3])
-def test_an_id_and_a_name_of_the_same_sensors_are_not_asked(tmp_path: Path, rows: pd.DataFrame, place: int) -> None:
-    rows.insert(place, "nome", rows.qual.map(STREETS))
-    same(converted(saved(rows, tmp_path / "a.csv")), wanted(rows, "nome" if place == 0 else "qual"))
-    known = rows.rename(columns={"qual": "id", "nome": "name"})
-    same(converted(saved(known, tmp_path / "b.csv"), sensor_column="id"), wanted(rows))
+@pytest.mark.parametrize("column", [0, 3])
+def test_an_id_and_a_name_of_the_same_sensors_are_not_asked(tmp_path: Path, rows: pd.DataFrame, column: int) -> None:
+    rows.insert(column, "nome", rows.qual.map(STREETS))
+    same(converted(saved(rows, tmp_path / "a.csv")), wanted(rows, "nome" if column == 0 else "qual"))
+    renamed = rows.rename(columns={"qual": "id", "nome": "name"})
+    same(converted(saved(renamed, tmp_path / "b.csv"), sensor_column="id"), wanted(rows))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -125,7 +125,7 @@ def test_an_id_and_a_name_of_the_same_sensors_are_not_asked(tmp_path: Path, rows
 def test_of_two_candidates_the_locations_have_the_sensors(tmp_path: Path, order: str, spelt: str) -> None:
     frame = readings(120, [*STREETS], "15min")
     rows = by_row(frame, order)
-    rows.insert(1, "autre", [f"4{(int(each) * 3 + row // 4) % 5}" for row, each in enumerate(rows.s)])
+    rows.insert(1, "autre", [f"4{(int(sensor) * 3 + row // 4) % 5}" for row, sensor in enumerate(rows.s)])
     path = saved(rows.rename(columns={"s": "ici"}), tmp_path / "a.csv")
     asked(path, "ici", "autre")
     places = places_of([spelt.format(vdid) for vdid in frame], tmp_path / "places.csv")
@@ -136,12 +136,12 @@ def test_of_two_candidates_the_locations_have_the_sensors(tmp_path: Path, order:
 
 def test_two_candidates_are_asked(tmp_path: Path) -> None:
     rows = by_row(readings(120, [*STREETS], "15min"))
-    rows.insert(1, "autre", [f"g{(int(each) * 3 + row // 4) % 5}" for row, each in enumerate(rows.s)])
+    rows.insert(1, "autre", [f"g{(int(sensor) * 3 + row // 4) % 5}" for row, sensor in enumerate(rows.s)])
     path = saved(rows.rename(columns={"s": "ici"}), tmp_path / "a.csv")
     ways = advised(asked(path, "autre", "ici"), path)
-    found = sorted((way() for way in ways), key=lambda each: each.shape[1])
-    assert len(found) == 2
-    for frame, name in zip(found, ("s", "autre"), strict=True):
+    answers = sorted((way() for way in ways), key=lambda answer: answer.shape[1])
+    assert len(answers) == 2
+    for frame, name in zip(answers, ("s", "autre"), strict=True):
         same(frame, rows.pivot(index="t", columns=name, values="v"))
 
 
@@ -160,9 +160,9 @@ def test_sensors_of_two_columns_are_asked(tmp_path: Path, order: str, one: str, 
 @pytest.mark.parametrize("name", ["sensor", "fahrzeug"])
 def test_sensors_with_a_row_each_are_refused(tmp_path: Path, name: str) -> None:
     times = pd.date_range("2024-01-01", periods=1000, freq="5min").repeat(2)
-    rows = pd.DataFrame({"time": times, name: [f"v{each}" for each in range(2000)], "speed": 50.5})
+    rows = pd.DataFrame({"time": times, name: [f"v{sensor}" for sensor in range(2000)], "speed": 50.5})
     path = saved(rows, tmp_path / "a.csv")
     assert name in asked(path)
-    many = saved(rows.assign(**{name: [f"v{each % 400}" for each in range(2000)]}), tmp_path / "b.csv")
+    many = saved(rows.assign(**{name: [f"v{sensor % 400}" for sensor in range(2000)]}), tmp_path / "b.csv")
     assert f"--sensor-column {name}" in asked(many)
     assert converted(many, sensor_column=name).shape == (1000, 400)

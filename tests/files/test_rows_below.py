@@ -32,7 +32,7 @@ def test_rows_below_a_table_are_left_out_and_named(
     path.write_bytes(gzip.compress(content) if packed else content)
     same(converted(path), frame)
     done = run("convert", "auto", path, "--without-positions", "--output-h5", tmp_path / "o.h5")
-    assert done.stderr.count("left out below the table: ") == 1
+    assert done.stderr.count("rows below the table are left out: ") == 1
     assert FOOTERS[way].strip().replace(";", " ").replace('"', "")[:5].strip() in done.stderr
     monkeypatch.setattr(text_cells, "PIECE_BYTES", 500)
     same(converted(path), frame)
@@ -49,7 +49,7 @@ def test_rows_below_a_row_per_reading_and_below_a_sheet(tmp_path: Path) -> None:
     sheet.to_excel(tmp_path / "city.xlsx", index=False)
     same(converted(tmp_path / "city.xlsx"), frame)
     done = run("convert", "auto", tmp_path / "city.xlsx", "--without-positions", "--output-h5", tmp_path / "o.h5")
-    assert "left out below the table: Total, Source: X" in done.stderr
+    assert "rows below the table are left out: Total, Source: X" in done.stderr
 
 
 BAD = {
@@ -63,9 +63,9 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_row_stays_an_error(case: str, tmp_path: Path) -> None:
-    place, row, words = BAD[case]
+    index, row, words = BAD[case]
     lines = network().to_csv(sep=";").splitlines(keepends=True)
-    (tmp_path / "city.csv").write_text("".join([*lines[: place + 1], row, *lines[place + 1 :]]))
+    (tmp_path / "city.csv").write_text("".join([*lines[: index + 1], row, *lines[index + 1 :]]))
     refusal(lambda: converted(tmp_path / "city.csv"), words)
 
 

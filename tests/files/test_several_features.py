@@ -28,7 +28,7 @@ def table(rows: int = 120, first: str = "2024-01-31 20:00") -> dict[str, pd.Data
     return {"flow": flows, "avg_speed": speeds, "occupancy": (flows / 40).round(3)}
 
 
-def rows_of(parts: dict[str, pd.DataFrame], path: Path) -> Path:
+def write_rows(parts: dict[str, pd.DataFrame], path: Path) -> Path:
     names = {"flow": "q (veh/h)", "avg_speed": "speed", "occupancy": "occ [%]"}
     long = [part.reset_index().melt("time", var_name="sensor", value_name=names[name]) for name, part in parts.items()]
     rows = long[0].merge(long[1], on=["time", "sensor"]).merge(long[2], on=["time", "sensor"])
@@ -48,7 +48,7 @@ def right(path: Path, parts: dict[str, pd.DataFrame]) -> None:
 
 
 def city(folder: Path, parts: dict[str, pd.DataFrame]) -> Path:
-    path = rows_of(parts, folder / "old.csv")
+    path = write_rows(parts, folder / "old.csv")
     options = {"meta_csv": frames.places_of(frames.IDS, folder / "at.csv"), "units": "km/h"}
     socialx.convert("auto", path, folder / "city.h5", channel="flow,speed,occupancy", **options)
     return folder / "city.h5"
@@ -73,7 +73,7 @@ def test_a_row_per_reading_of_several_quantities(tmp_path: Path) -> None:
     assert (valid(tmp_path / "b.h5", "avg_speed") == 0).to_numpy().any()
     refusal(
         lambda: socialx.convert("auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,weather"),
-        "no column of readings",
+        "no column of observations",
     )
     refusal(
         lambda: socialx.convert("auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,flow"),
@@ -85,13 +85,14 @@ def test_append_inspect_and_backfill_know_several_features(tmp_path: Path) -> No
     parts = table()
     path = city(tmp_path, {name: part[:70] for name, part in parts.items()})
     assert (
-        socialx.append(path, rows_of({name: part[60:] for name, part in parts.items()}, tmp_path / "n.csv")).rows == 50
+        socialx.append(path, write_rows({name: part[60:] for name, part in parts.items()}, tmp_path / "n.csv")).rows
+        == 50
     )
     right(path, parts)
     assert socialx.append(path, tmp_path / "n.csv").rows == 0
     other = {name: part[110:] + 1 for name, part in parts.items()}
     refusal(
-        lambda: socialx.append(path, rows_of(other, tmp_path / "o.csv")), "readings are not those of", task="append"
+        lambda: socialx.append(path, write_rows(other, tmp_path / "o.csv")), "readings are not those of", task="append"
     )
     report = socialx.inspect(path).report
     assert report is not None
@@ -112,10 +113,10 @@ def test_lanes_of_several_quantities(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(rows)
     channel = "occupancy,speed,flow"
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "a.h5", channel=channel, without_positions=True)
-    found = {name: valid(tmp_path / "a.h5", name)["S1"].tolist() for name in NAMES}
-    assert found["flow"] == [0, 15, 30]
-    np.testing.assert_allclose(found["avg_speed"], [75, 230 / 3, 230 / 3], rtol=1e-6)
-    np.testing.assert_allclose(found["occupancy"], 0.15, rtol=1e-6)
+    values = {name: valid(tmp_path / "a.h5", name)["S1"].tolist() for name in NAMES}
+    assert values["flow"] == [0, 15, 30]
+    np.testing.assert_allclose(values["avg_speed"], [75, 230 / 3, 230 / 3], rtol=1e-6)
+    np.testing.assert_allclose(values["occupancy"], 0.15, rtol=1e-6)
 
 
 @pytest.mark.parametrize("channel", ["flow,speed,occupancy", "flow=0,speed=2,occupancy=1"])
@@ -126,8 +127,8 @@ def test_channels_of_an_array(channel: str, tmp_path: Path) -> None:
     options = {"first_time": "2018-01-01 00:00", "freq": "5min", "channel": channel, "without_positions": True}
     for source in ("p.npz", "p.npy")[: 1 if "=" not in channel else 2]:
         socialx.convert("auto", tmp_path / source, tmp_path / "p.h5", overwrite=True, **options)
-        for name, place in (("flow", 0), ("occupancy", 1)):
-            assert np.array_equal(valid(tmp_path / "p.h5", name), data[..., place])
+        for name, index in (("flow", 0), ("occupancy", 1)):
+            assert np.array_equal(valid(tmp_path / "p.h5", name), data[..., index])
         speeds = np.where(data[..., 2] == 0, np.nan, data[..., 2])
         assert np.array_equal(valid(tmp_path / "p.h5", "avg_speed"), speeds, equal_nan=True)
     unnamed = {**options, "channel": "flow,speed"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import socialx
-from socialx.files.sources.tables.columns import quantity_of
+from socialx.files.sources.tables.columns import column_quantity
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.data_files import refusal, unchanged
@@ -31,7 +31,7 @@ def table(header: str, *cells: Cell, rows: int = ROWS, mark: str = ",") -> str:
     return "\n".join([header.replace(",", mark), *lines]) + "\n"
 
 
-def written(files: Files, folder: Path) -> list[Path]:
+def write_files(files: Files, folder: Path) -> list[Path]:
     """The files of a case; one of no name is D7.csv."""
     paths = []
     for name, text in ({"D7.csv": files} if isinstance(files, str) else files).items():
@@ -41,7 +41,7 @@ def written(files: Files, folder: Path) -> list[Path]:
     return paths
 
 
-def made(paths: list[Path], **options: Any) -> Path:
+def convert_files(paths: list[Path], **options: Any) -> Path:
     output = paths[0].with_suffix(".h5")
     socialx.convert("auto", paths, output, without_positions=True, **options)
     return output
@@ -55,7 +55,7 @@ def flow(row: int) -> int:
     return 10 + row
 
 
-def row_of(row: int) -> str:
+def half_row(row: int) -> str:
     return at(row // 2)
 
 
@@ -85,9 +85,9 @@ DIGITS = "123456789,1234567890,1234567890123"
 LATER: tuple[Cell, ...] = (lambda r: at(r + ROWS), flow, speed)
 JANUARY, FEBRUARY = table("time,speed,flow", at, speed, flow), table("time,flow,speed", *LATER)
 MONTHS = {"D7_2024-01.csv": JANUARY, "D7_2024-02.csv": FEBRUARY}
-GROUPED = long("time,sensor,speed", row_of, sensor, lambda r: "61.125" if r % 3 else "60")
+GROUPED = long("time,sensor,speed", half_row, sensor, lambda r: "61.125" if r % 3 else "60")
 DECIMALS = {f"S{n}": [60.0 if row % 3 == 0 else 61.125 for row in range(n - 1, 48, 2)] for n in (1, 2)}
-UNNAMED = long("time,sensor,temperature", row_of, sensor, speed)
+UNNAMED = long("time,sensor,temperature", half_row, sensor, speed)
 WEATHER = table("time,weather,speed", at, lambda r: "sunny", speed)
 DAY_COUNTS = table("time,S1 (veh/day),S2 (veh/day)", at, lambda r: f"{46 + r}.123", lambda r: "1.250", mark=";")
 COUNTS = table("time,S1,S2", at, lambda r: f"{46 + r}.123", lambda r: "1.250", mark=";")
@@ -99,7 +99,7 @@ QUANTITIES = {  # of one sensor, which has the name of its file
 }
 
 
-def of_quantities(header: str) -> str:
+def quantity_table(header: str) -> str:
     flows = ("flow", "vehicle_count", "temperature")
     return table(header, at, *(flow if name in flows else speed for name in header.split(",")[1:]))
 
@@ -120,7 +120,7 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
         for name in BESIDE
     },
     **{
-        f"{header} are those of one sensor": (of_quantities(header), {"feature": feature}, {"D7": wanted})
+        f"{header} are those of one sensor": (quantity_table(header), {"feature": feature}, {"D7": wanted})
         for header, (wanted, feature) in QUANTITIES.items()
     },
     "an hour beside a date": (
@@ -141,13 +141,13 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
     "streets": (table(f"time,{STREETS}", at, *[speed] * 4), {}, dict.fromkeys(STREETS.split(","), SPEEDS)),
     "ids of many digits": (table(f"time,{DIGITS}", at, *[speed] * 3), {}, dict.fromkeys(DIGITS.split(","), SPEEDS)),
     # which column names the sensor
-    "an id of the row": (long("id,time,sensor,speed", lambda r: r + 1, row_of, sensor, speed), {}, TWO),
-    "a large id of the row": (long("id,time,sensor_id,speed", lambda r: 70_000 + r, row_of, sensor, speed), {}, TWO),
-    "a name of all": (long("name,time,sensor_id,speed", lambda r: "A9", row_of, sensor, speed), {}, TWO),
-    "a road": (long("road,time,detector,speed", lambda r: "A9", row_of, sensor, speed), {}, TWO),
-    "a number from 0": (long("nr,time,station,speed", lambda r: r, row_of, sensor, speed), {}, TWO),
-    "an hour": (long("time,sensor,hour,speed", row_of, sensor, lambda r: (6 + r // 24) % 24, speed), {}, TWO),
-    "an upload": (long("time,sensor,uploaded,speed", row_of, sensor, lambda r: at(r + 7), speed), {}, TWO),
+    "an id of the row": (long("id,time,sensor,speed", lambda r: r + 1, half_row, sensor, speed), {}, TWO),
+    "a large id of the row": (long("id,time,sensor_id,speed", lambda r: 70_000 + r, half_row, sensor, speed), {}, TWO),
+    "a name of all": (long("name,time,sensor_id,speed", lambda r: "A9", half_row, sensor, speed), {}, TWO),
+    "a road": (long("road,time,detector,speed", lambda r: "A9", half_row, sensor, speed), {}, TWO),
+    "a number from 0": (long("nr,time,station,speed", lambda r: r, half_row, sensor, speed), {}, TWO),
+    "an hour": (long("time,sensor,hour,speed", half_row, sensor, lambda r: (6 + r // 24) % 24, speed), {}, TWO),
+    "an upload": (long("time,sensor,uploaded,speed", half_row, sensor, lambda r: at(r + 7), speed), {}, TWO),
     "times since 1970 behind": (long("sensor,ts,speed", sensor, lambda r: since(r // 2), speed), {}, TWO),
     "a number of the row": (table("id,time,speed", lambda r: r + 1, at, speed), {}, D7),
     **{
@@ -218,10 +218,10 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
 @pytest.mark.parametrize("case", READ)
 def test_a_table_is_read(tmp_path: Path, case: str) -> None:
     files, options, wanted = READ[case]
-    found = frames.converted(written(files, tmp_path), **options)
-    assert found.to_dict("list") == wanted
-    assert str(found.index[0]) == at(0)
-    told = socialx.convert("auto", written(files, tmp_path), tmp_path / "b.h5", without_positions=True,
+    frame = frames.converted(write_files(files, tmp_path), **options)
+    assert frame.to_dict("list") == wanted
+    assert str(frame.index[0]) == at(0)
+    told = socialx.convert("auto", write_files(files, tmp_path), tmp_path / "b.h5", without_positions=True,
                            **{name: value for name, value in options.items() if name != "feature"})  # fmt: skip
     for name in BESIDE if "stands beside" in case else ():
         assert any(f"columns left out: {name}" in str(note) for note in told.notes) == case.startswith(f"{name} ")
@@ -247,7 +247,7 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
                 lambda r: at(r // 4), lambda r: f"S{1 + r // 2 % 2}", lambda r: "ab"[r % 2], lambda r: 5, rows=96,
             ),
             {},
-            (f"'{kind}' tells apart",),
+            (f"'{kind}' tells rows of one time",),
         )
         for kind in ("class", "direction")
     },
@@ -272,7 +272,7 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
         f"{name} said to be {said} {where}": (text, {"quantity": said}, (name,))
         for name, said in (("occupancy", "flow"), ("flow", "speed"), ("speed", "occupancy"))
         for where, text in {
-            "in rows": long(f"time,sensor,{name}", row_of, sensor, speed),
+            "in rows": long(f"time,sensor,{name}", half_row, sensor, speed),
             "in columns": table(f"time,S1_{name},S2_{name}", at, speed, speed),
         }.items()
     },
@@ -299,16 +299,16 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", ASKED)
 def test_a_table_is_asked(tmp_path: Path, case: str) -> None:
     files, options, words = ASKED[case]
-    refusal(lambda: made(written(files, tmp_path), **options), *words)
+    refusal(lambda: convert_files(write_files(files, tmp_path), **options), *words)
 
 
 def test_names_of_streets_say_no_quantity() -> None:
-    assert quantity_of("Flower_St") is quantity_of("Speedway") is None
+    assert column_quantity("Flower_St") is column_quantity("Speedway") is None
 
 
 def test_a_year_of_two_digits_may_stand_first(tmp_path: Path) -> None:
-    paths = written(long("time,S1", lambda r: at(r, "%y-%m-%d %H:%M", 60), speed), tmp_path)
-    store = open_store(made(paths))
+    paths = write_files(long("time,S1", lambda r: at(r, "%y-%m-%d %H:%M", 60), speed), tmp_path)
+    store = open_store(convert_files(paths))
     assert (store.timestamps[0].decode(), store.step_minutes) == (at(0), 60)
 
 
@@ -316,12 +316,12 @@ def test_other_lanes_are_not_appended(tmp_path: Path) -> None:
     def lanes(name: str, numbers: tuple[int, ...], first: int = 0) -> list[Path]:
         count = len(numbers)
         cells: list[Cell] = [lambda r: at(first + r // count), lambda r: "S1", lambda r: numbers[r % count], flow]
-        return written({name: table("time,sensor,lane,flow", *cells, rows=24 * count)}, tmp_path)
+        return write_files({name: table("time,sensor,lane,flow", *cells, rows=24 * count)}, tmp_path)
 
-    output = made(lanes("a.csv", (1, 2)), quantity="flow")
+    output = convert_files(lanes("a.csv", (1, 2)), quantity="flow")
     without = table("time,sensor,flow", lambda r: at(24 + r), lambda r: "S1", flow)
     with unchanged(output):
-        for paths in (lanes("b.csv", (3, 4), 24), written({"c.csv": without}, tmp_path)):
+        for paths in (lanes("b.csv", (3, 4), 24), write_files({"c.csv": without}, tmp_path)):
             refusal(lambda paths=paths: socialx.append(output, paths), "lane", task="append")
     socialx.append(output, lanes("d.csv", (2, 1), 24))
     assert open_store(output).values[:, 0].tolist()[23:25] == [flow(46) + flow(47), flow(0) + flow(1)]

@@ -205,7 +205,7 @@ def test_times_with_another_offset_or_none_are_those_of_taiwan(tmp_path: Path) -
     file, _ = convert(write(tmp_path / "in", snapshots), timezone="Asia/Taipei")
     assert values(file) == SPEEDS
     assert file["metadata/timestamps"][0] == b"2024-01-31 00:00:00"
-    refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "are written in Asia/Taipei: drop it")
+    refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "the times are in Asia/Taipei: drop it")
 
 
 def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
     snapshots[1][1] = snapshots[2][1] = snapshots[0][1]
     done = works("convert", "auto", write(tmp_path / "in", snapshots), "--output-h5", tmp_path / "out.h5")
     assert np.isnan(open_store(tmp_path / "out.h5").values[:, 1]).tolist() == [False, True, True]
-    assert "2 rows stand twice with the same reading: read once" in done.stderr
+    assert "2 rows repeat an earlier one and count once" in done.stderr
     other = two(TIMES[0], 99.0)[1]
     write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]])
-    found = f"two readings of {IDS[1]}, lane 1 0 at 2024-01-31 00:00:00 (40, 79).\n  try: remove one"
+    found = f"{IDS[1]}, lane 1 0 has two observations at 2024-01-31 00:00:00 (40, 79).\n  try: remove one"
     refusal(lambda: convert(tmp_path / "other"), found)
 
 
@@ -251,7 +251,7 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
 def test_two_readings_in_a_step_are_refused(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     write(tmp_path / "in", [*snapshots, two("2024-01-31T00:05:40+08:00", 80.0)])
-    found = "rounded to whole 5 min, 3 rows come to the time of another one"
+    found = "3 rows come to the time of another row when rounded to 5 min"
     refusal(lambda: convert(tmp_path / "in", round_times=True, freq="5min"), found)
 
 

@@ -35,7 +35,7 @@ def flows(rows: int = ROWS, first: int = 0) -> pd.DataFrame:
     return pd.DataFrame(values, pd.date_range("2024-01-30", periods=rows, freq="5min", name="time"), list(IDS))
 
 
-def grouped(frame: pd.DataFrame, sign: str) -> pd.DataFrame:
+def group_thousands(frame: pd.DataFrame, sign: str) -> pd.DataFrame:
     return frame.map(lambda value: f"{value:,}".replace(",", sign))
 
 
@@ -70,14 +70,14 @@ WAYS = {
 def test_thousands_are_refused_and_the_option_reads_them(way: str, first: int, tmp_path: Path) -> None:
     suffix, sign, write = WAYS[way]
     frame = flows(first=first)
-    path = write(grouped(frame, sign), tmp_path / f"flows.{suffix}")
+    path = write(group_thousands(frame, sign), tmp_path / f"flows.{suffix}")
     line = refusal(lambda: converted(path, quantity="flow"), "--decimal . reads", "--decimal , reads")
     assert not (tmp_path / "out.h5").exists(), line
     same(converted(path, quantity="flow", decimal="." if sign == "," else ","), frame.astype(float))
 
 
 def test_the_command_has_the_option(tmp_path: Path) -> None:
-    path = text(grouped(flows(), ","), tmp_path / "flows.tsv", "\t")
+    path = text(group_thousands(flows(), ","), tmp_path / "flows.tsv", "\t")
     options = ("--quantity", "flow", "--without-positions", "--output-h5", tmp_path / "out.h5")
     assert run("convert", "auto", path, *options).exit_code == 1
     assert run("convert", "auto", path, *options, "--decimal", ".").exit_code == 0
@@ -89,7 +89,7 @@ def test_append_refuses_and_reads_them(tmp_path: Path) -> None:
     frame, city = flows(), tmp_path / "city.h5"
     first = text(frame[:30], tmp_path / "a.csv", ",")
     socialx.convert("csv", first, city, without_positions=True, quantity="flow")
-    path = text(grouped(frame[30:], "."), tmp_path / "b.csv", ";")
+    path = text(group_thousands(frame[30:], "."), tmp_path / "b.csv", ";")
     refusal(lambda: socialx.append(city, path), "--decimal", task="append")
     assert len(open_store(city).rows) == 30
     socialx.append(city, path, decimal=",")
@@ -116,7 +116,7 @@ def test_files_of_one_network_are_asked_together(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("sign", [".", ","])
 def test_decimals_are_no_question(cells: list[str], sign: str, tmp_path: Path) -> None:
-    rows = np.array([cells[place:] + cells[:place] for place in (0, 1, 2, 3)] * 15)
+    rows = np.array([cells[shift:] + cells[:shift] for shift in (0, 1, 2, 3)] * 15)
     frame = pd.DataFrame(rows, flows().index, list(IDS))
     path = text(frame.map(lambda cell: cell.replace(".", sign)), tmp_path / "speeds.csv", ";")
     same(converted(path), frame.astype(float))
@@ -132,7 +132,7 @@ def test_thousands_and_decimals_in_one_cell(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", ["1,02", "1,0255", ",025", "1,,025", "1025,743", "1,025,", "01,025x"])
 def test_a_wrong_group_is_no_number(cell: str, tmp_path: Path) -> None:
-    frame = grouped(flows(), ",")
+    frame = group_thousands(flows(), ",")
     frame.iloc[45, 2] = cell
     path = text(frame, tmp_path / "flows.tsv", "\t")
     refusal(lambda: converted(path, quantity="flow", decimal="."), f"'{cell}', not a number")
@@ -152,7 +152,7 @@ def test_what_is_read_is_never_a_thousandth(
     index = pd.date_range("2024-01-30", periods=len(rows), freq="5min", name="time")
     frame = pd.DataFrame(rows, index, list(IDS)[:3])
     path = tmp_path / "flows.csv"
-    content = grouped(frame, sign).to_csv(sep=separator).encode()
+    content = group_thousands(frame, sign).to_csv(sep=separator).encode()
     path.write_bytes(gzip.compress(content) if packed else content)
     other = "." if sign == "," else ","
     same(converted(path, quantity="flow", decimal=other), frame.astype(float))

@@ -22,15 +22,15 @@ ROWS = 12
 
 def lines() -> list[str]:
     """Rows by city, detector, day and interval: Augsburg without speeds, Essen with; both have a detector D1."""
-    found = [HEADER]
+    rows = [HEADER]
     for city, detectors in (("augsburg", AUGSBURG), ("essen", ESSEN)):
-        for place, detector in enumerate(detectors):
+        for index, detector in enumerate(detectors):
             for row in range(ROWS):
                 day, second = ("2017-05-06", 85800 + 300 * row) if row < 2 else ("2017-05-07", 300 * (row - 2))
-                error = "1" if (city, place, row) == ("essen", 1, 3) else "0" if row % 2 else ""
-                speed = f"{30 + place + row}.5" if city == "essen" else ""
-                found.append(f"{day},{second},{detector},{60 * (row + place)},0.0{row},{error},{city},{speed}")
-    return found
+                error = "1" if (city, index, row) == ("essen", 1, 3) else "0" if row % 2 else ""
+                speed = f"{30 + index + row}.5" if city == "essen" else ""
+                rows.append(f"{day},{second},{detector},{60 * (row + index)},0.0{row},{error},{city},{speed}")
+    return rows
 
 
 def write(path: Path, rows: list[str]) -> Path:
@@ -42,9 +42,9 @@ def write(path: Path, rows: list[str]) -> Path:
 def positions(path: Path) -> Path:
     rows = ["detid,length,pos,fclass,road,limit,citycode,lanes,linkid,long,lat"]
     for city, detectors, north in (("augsburg", AUGSBURG, 48.3), ("ESSEN", ESSEN, 51.4)):
-        for place, detector in enumerate(detectors):
-            at = f"{7 + place / 100:.2f},{north + place / 100:.2f}"
-            rows.append(f'{detector},0.37,0.015,primary,"Allee, Nord",50,{city},{1 + place},1128,{at}')
+        for index, detector in enumerate(detectors):
+            at = f"{7 + index / 100:.2f},{north + index / 100:.2f}"
+            rows.append(f'{detector},0.37,0.015,primary,"Allee, Nord",50,{city},{1 + index},1128,{at}')
     rows.append("L1,0.37,0.015,primary,NA,NA,losanageles,1,7,-118.3,34.05")
     return write(path, rows)
 
@@ -55,7 +55,7 @@ def test_the_speeds_of_a_city_of_several(tmp_path: Path, suffix: str) -> None:
     output = ["--meta-csv", meta, "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "auto", data, *output)
     assert done.exit_code == 1
-    assert "the detectors of 2 cities (augsburg, essen).\n  try: choose one of them: --city augsburg" in done.stderr
+    assert "the detectors of 2 cities (augsburg, essen).\n  try: choose a city: --city augsburg" in done.stderr
     wrong = socialx("convert", "auto", data, *output, "--city", "esen")
     assert (wrong.exit_code, "which has 2 cities (augsburg, essen): --city augsburg" in wrong.stderr) == (2, True)
     done = socialx("convert", "auto", data, *output, "--city", "Essen", "--timezone", "Europe/Berlin", "--validate")
@@ -64,8 +64,8 @@ def test_the_speeds_of_a_city_of_several(tmp_path: Path, suffix: str) -> None:
     store = open_store(tmp_path / "out.h5")
     assert store.timestamps.astype(str).tolist() == timestamps(ROWS, "2017-05-06T23:50:00")
     assert (store.sensors.ids, store.unit, store.timezone) == (("D1", "D2_a.5"), "km/h", "Europe/Berlin")
-    assert "1 id with a space or / (D2/a.5): written with _" in done.stderr
-    expected = np.array([[30.5 + place + row for place in range(2)] for row in range(ROWS)], np.float32)
+    assert "1 id has a space or / (D2/a.5), written as _" in done.stderr
+    expected = np.array([[30.5 + index + row for index in range(2)] for row in range(ROWS)], np.float32)
     expected[3, 1] = np.nan
     assert np.array_equal(store.values, expected, equal_nan=True)
     assert store.sensors.latitude.tolist() == [51.4, 51.41]
@@ -79,7 +79,7 @@ def test_flows_where_a_city_has_no_speeds(tmp_path: Path) -> None:
     data, meta = write(tmp_path / "augsburg.csv", rows), positions(tmp_path / "detectors_public.csv")
     done = socialx("convert", "utd19", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5")
     assert done.exit_code == 0, done.stderr
-    assert "no row has a speed: its flow is read" in done.stderr
+    assert "all speeds are missing, so the flow is read" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.feature, store.unit, store.missing, store.sensors.ids) == ("flow", "veh/h", None, AUGSBURG)
     assert store.values.tolist() == [[60.0 * row, 60.0 * (row + 1)] for row in range(ROWS)]
@@ -102,7 +102,7 @@ def test_occupancies_that_are_no_parts_of_one_have_no_unit(tmp_path: Path) -> No
     data = write(tmp_path / "utd19_u.csv", rows)
     arguments = ["--city", "essen", "--channel", "occ", "--without-positions", "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "auto", data, *arguments)
-    assert "occupancies up to 37.5, which are no parts of 1: their unit is left open" in done.stderr
+    assert "occupancies reach 37.5, above 1, so their unit is left open" in done.stderr
     assert (open_store(tmp_path / "out.h5").feature, open_store(tmp_path / "out.h5").unit) == ("occupancy", "unknown")
 
 
@@ -145,8 +145,8 @@ def spoilt(change: Callable[[list[str]], None]) -> list[str]:
 
 
 BAD: dict[str, tuple[list[str], str]] = {
-    "cut": (spoilt(lambda rows: rows.append(rows[-1][:20])), "line 50 has 3 cells, not 8.\n  try: correct it"),
-    "wide": (spoilt(lambda rows: rows.insert(30, rows[30] + ",1")), "line 31 has 9 cells, not 8.\n  try: correct it"),
+    "cut": (spoilt(lambda rows: rows.append(rows[-1][:20])), "line 50 has 3 cells, not 8.\n  try: correct the line"),
+    "wide": (spoilt(lambda rows: rows.insert(30, rows[30] + ",1")), "line 31 has 9 cells, not 8.\n  try: correct the line"),
     "interval": (
         spoilt(lambda rows: rows.insert(30, rows[30].replace(",900,", ",86400,"))),
         "line 31 has the interval 86400, not whole seconds of a day",
@@ -161,11 +161,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "doubled": (
         spoilt(lambda rows: rows.append(rows[-1][:-4] + "99.5")),
-        "two readings of D2/a.5 at 2017-05-07 00:45:00 (42.5, 99.5).\n  try: remove one of them",
+        "D2/a.5 has two observations at 2017-05-07 00:45:00 (42.5, 99.5).\n  try: remove one of them",
     ),
     "word": (spoilt(lambda rows: rows.append(rows[-1] + "x")), "line 50, column 'speed' is '42.5x', not a number"),
-    "no rows": ([HEADER], "no row after line 1"),
-    "others": (["day,interval,detid,flow", "2017-05-06,0,D1,5"], "no rows of utd19, line 1 is"),
+    "no rows": ([HEADER], "the file ends after line 1"),
+    "others": (["day,interval,detid,flow", "2017-05-06,0,D1,5"], "no rows of utd19 (line 1 is"),
 }
 
 

@@ -177,7 +177,7 @@ def test_rows_without_a_header_line(tmp_path: Path, kind: str, mark: str) -> Non
 # ---- wide tables whose columns are no readings, and those whose columns are
 
 
-def wide(path: Path, **columns: object) -> tuple[Path, pd.DataFrame]:
+def write_wide(path: Path, **columns: object) -> tuple[Path, pd.DataFrame]:
     frame = pd.DataFrame(columns, index=pd.date_range("2023-06-01", periods=200, freq="10min", name="Tempo"))
     return saved(frame.reset_index(), path), frame.astype(float)
 
@@ -197,19 +197,19 @@ NO_READINGS = {
 
 @pytest.mark.parametrize("kind", NO_READINGS)
 def test_columns_that_are_no_readings_are_asked(tmp_path: Path, kind: str) -> None:
-    path, _ = wide(tmp_path / "a.csv", **NO_READINGS[kind])
+    path, _ = write_wide(tmp_path / "a.csv", **NO_READINGS[kind])
     assert "--" in asked(path)
 
 
 @pytest.mark.parametrize("odd", [40123, 2])
 def test_a_column_of_another_scale_is_left_out_or_kept(tmp_path: Path, odd: int) -> None:
-    path, frame = wide(tmp_path / "a.csv", hin=FAST, ort_nr=np.full(200, odd), her=FAST + 1)
-    line = asked(path, "different scales").replace(" leaves it out", "").replace(" if each column is a sensor", "")
+    path, frame = write_wide(tmp_path / "a.csv", hin=FAST, ort_nr=np.full(200, odd), her=FAST + 1)
+    line = asked(path, "differ in scale").replace(" leaves it out", "").replace(" if each column is a sensor", "")
     without, *every = (way() for way in advised(line, path))
     same(without, frame[["hin", "her"]])
     assert len(every) == 2
-    for each in every:
-        same(each, frame)
+    for table in every:
+        same(table, frame)
 
 
 READINGS = {
@@ -226,6 +226,6 @@ READINGS = {
 @pytest.mark.parametrize("kind", READINGS)
 def test_columns_of_readings_are_not_asked(tmp_path: Path, kind: str) -> None:
     feature, columns = READINGS[kind]
-    path, frame = wide(tmp_path / "a.csv", **columns)
+    path, frame = write_wide(tmp_path / "a.csv", **columns)
     options = {} if feature == "avg_speed" else {"quantity": feature}
     same(converted(path, feature, **options), frame)

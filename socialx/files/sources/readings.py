@@ -17,16 +17,16 @@ from socialx.files.sources.recognition import FORMATS, find, is_table, recognise
 from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.sources.resample import regular, resampled
 from socialx.files.sources.tables.clock_changes import (
-    existing,
     goes_back,
     in_utc,
     in_zone,
+    note_skipped,
     on_axis,
     repeated_hour,
     repeats,
-    rounded,
+    round_times,
 )
-from socialx.files.sources.tables.columns import unit_of
+from socialx.files.sources.tables.columns import parse_unit
 from socialx.files.sources.tables.matrices import MATRIX, is_matrix
 from socialx.files.sources.tables.reader import CSV, PUBLISHED_CSV
 from socialx.files.sources.unknown import refuse_transposed
@@ -169,7 +169,7 @@ def in_order(
         again, refused = repeats(raw), None
         times = raw[~again]
         if request.round_times and len(times):
-            times, moved = rounded(times, path, request.step_s)
+            times, moved = round_times(times, path, request.step_s)
             notes += [] if contents.rounded else [moved]
         if not zone and not zoned:
             helps = remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
@@ -189,7 +189,7 @@ def in_order(
             readings = replace(readings, timezone="UTC", local_zone=zone)
         readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path, refused))
     if readings.timezone not in (None, "UTC"):
-        readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
+        readings = replace(readings, blocks=note_skipped(readings.blocks, path, readings.timezone, readings.missing))
     return readings, times, tuple(notes)
 
 
@@ -262,7 +262,7 @@ def _sensors(
 def stored_unit(feature: str, text: str) -> str:
     """A unit as it is stored; those of other quantities than speeds are free text, but no unit of speeds."""
     if feature != SPEED:
-        if (measured := unit_of(text)) and measured[0] == SPEED:
+        if (measured := parse_unit(text)) and measured[0] == SPEED:
             like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
             raise SettingsError(Argument("units", text), f"a unit of speeds, and the file holds {feature}", like)
         return text

@@ -20,7 +20,7 @@ from socialx.files.sources.tables.columns import HOUR, SINCE_1970
 from socialx.files.sources.tables.json_rows import NESTED, json_objects
 from socialx.files.sources.tables.matrices import two_lines
 from socialx.files.sources.tables.melt import is_label
-from socialx.files.sources.tables.sheets import TITLE_ROWS, cells_of, is_json, typed, written
+from socialx.files.sources.tables.sheets import TITLE_ROWS, cell_texts, is_json, read_frames, split_cells
 from socialx.files.sources.tables.text_cells import NUMBER, pieces
 from socialx.files.sources.tables.time_texts import EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times
 from socialx.files.store.head import (
@@ -127,7 +127,7 @@ def refuse_encoding(head: FileHead) -> None:
 
 def refuse_headless(head: FileHead) -> None:
     """Raise for rows of a time and other cells without a line that names them."""
-    rows = [cells_of(line, separator_of(line)) for _, line in head.lines]
+    rows = [split_cells(line, separator_of(line)) for _, line in head.lines]
     if len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 1:
         called = {"time": MOMENT, "date": ONLY_DATE, "clock": ONLY_CLOCK}
         columns = [*zip(*rows, strict=True)]
@@ -154,8 +154,8 @@ def refuse_table(head: FileHead) -> NoReturn:
     if head.kind in ("text", "zip") and not lines:
         next(pieces(path, encoding=head.encoding), None)  # which says what is wrong with it
     if head.kind in ("parquet", "excel"):
-        frame = next(iter(typed(head).values())).head(TITLE_ROWS)
-        lines = [" ".join(cells) for cells in zip(*(written(frame[name]) for name in frame), strict=True)]
+        frame = next(iter(read_frames(head).values())).head(TITLE_ROWS)
+        lines = [" ".join(cells) for cells in zip(*(cell_texts(frame[name]) for name in frame), strict=True)]
         lines = [line for line in lines if line.strip()]
     if any(name.lower() in LATITUDE for name in header):
         remedy = f"swap {Argument('data')} and {Argument('meta_csv')}"
@@ -166,7 +166,7 @@ def refuse_table(head: FileHead) -> NoReturn:
     if row and (MOMENT.fullmatch(row[0]) or sum(map(is_label, header)) > 1):
         separator = separator_of(lines[0])
         for number, line in head.lines[1:]:
-            if (count := len(cells_of(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
+            if (count := len(split_cells(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
                 raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
     if len(lines) == 1:
         raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
@@ -181,7 +181,7 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
     pairs = list(zip(header, row, strict=False))
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
-        forms = [form for form, digits in DIGITS.items() if digits.fullmatch(cell) and Times.of(form).are([cell])]
+        forms = [key for key, form in DIGITS.items() if form.fullmatch(cell) and Times.from_format(key).fit([cell])]
         if DAY.fullmatch(name) and forms:
             either = " or ".join(str(Argument("time_format", f"{form}{' %H' if hours else ''}")) for form in forms)
             found = f"a column of dates without signs ({name!r} is {cell})"
@@ -207,12 +207,12 @@ def refuse_untimed(head: FileHead) -> None:
     if is_json(head):
         refuse_table(head)
     refuse_headless(head)
-    refuse_undated(head.path, cells_of(lines[-1], separator_of(lines[-1])) if lines else [])
+    refuse_undated(head.path, split_cells(lines[-1], separator_of(lines[-1])) if lines else [])
     if lines and lines[0].lstrip().startswith("["):
         raise SocialxError(head.path, "an array of JSON that holds no objects", "write an object for each row")
     _refuse_digits(head.path, *two_lines(head))
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
-    counts = {len(cells_of(line, separator_of(lines[0]))) for line in lines}
+    counts = {len(split_cells(line, separator_of(lines[0]))) for line in lines}
     if readable and (len(counts) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
         refuse_table(head)
 

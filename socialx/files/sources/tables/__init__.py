@@ -1,1 +1,1 @@
-"""Tables of any city or office: texts, workbooks, JSON and Parquet, read as readings by time and sensor."""
+"""Tables from any city or office: texts, workbooks, JSON and Parquet, as observations by time and sensor."""

@@ -1,6 +1,6 @@
-"""The hour that comes twice at the end of daylight saving time: found in wall times, and written in UTC.
+"""Detect the repeated hour at the end of daylight saving time in wall times, and write times in UTC.
 
-T rows.  Such a wall time stands for two moments: ``fold`` 0 is Python's name for the first, 1 for the second.
+T rows.  A repeated wall time means two moments: ``fold`` 0 is Python's name for the first moment, 1 for the second.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ AGAIN = "convert it again"
 
 
 def goes_back(seconds: np.ndarray) -> bool:
-    """Whether a row of int64 [T] is not later than the one before it."""
+    """Return whether a row in int64 [T] repeats or precedes the previous time."""
     return bool((np.diff(seconds) <= 0).any())
 
 
 def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Message]:
-    """Wall times int64 [T] of the zone ``name`` that go back -> the same in UTC, int64 [T], and a note for the user.
+    """Convert wall times int64 [T] in the zone ``name`` that go back to UTC, int64 [T], with a note for the user.
 
-    The clock may go back only where the zone puts it back, and by so much that the rows stay one step apart.  Raises
-    SocialxError for all other times that go back, for a time that the zone skips, and for one that may be either hour.
+    The clock may go back only where the zone does, with rows one step apart in UTC. Raises SocialxError for other times
+    that go back, for a time skipped by the zone, and for an ambiguous hour.
     """
     zone, step, texts = _zone(name), common_step(wall), [as_text(second) for second in wall.tolist()]
     first, second = (wall - _offsets(wall, zone, fold) for fold in (0, 1))
     if (skipped := second < first).any():
         row = int(skipped.argmax())
-        found = f"row {row + 1} has the time {texts[row]}, which the start of daylight saving time skips in {name}"
-        raise SocialxError(where, found, f"say the right {Argument('timezone')}")
+        problem = f"row {row + 1} has the time {texts[row]}, which the start of daylight saving time skips in {name}"
+        raise SocialxError(where, problem, f"say the right {Argument('timezone')}")
     utc, returns = first.copy(), []
     for begin, end in _runs(wall, second > first):
         backs = begin + 1 + np.flatnonzero(np.diff(wall[begin:end]) <= 0)
@@ -50,75 +50,73 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
             before = begin > 0 and _one_step(first[begin] - utc[begin - 1], step)
             after = end < len(wall) and _one_step(first[end] - second[end - 1], step)
             if before == after:
-                found = f"row {begin + 1} has the time {texts[begin]}, which comes twice in {name} and once in the file"
-                raise SocialxError(where, found, REWRITE)
+                problem = f"row {begin + 1} has the time {texts[begin]} once in the file, but twice in {name}"
+                raise SocialxError(where, problem, REWRITE)
             utc[begin:end] = second[begin:end] if after else first[begin:end]
         else:
             back = int(backs[0])
             if len(backs) > 1 or not _one_step(second[back] - first[back - 1], step):
                 row = int(backs[-1])
-                found = f"rows {row} and {row + 1} ({texts[row - 1]}, {texts[row]}) go back where {name} does"
-                raise SocialxError(where, f"{found}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}")
+                problem = f"rows {row} and {row + 1} ({texts[row - 1]}, {texts[row]}) go back where {name} does"
+                raise SocialxError(where, f"{problem}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}")
             utc[back:end] = second[back:end]
             returns.append(f"{texts[back - 1]}, then {texts[back]}")
     if (wrong := np.diff(utc) <= 0).any():
         row = int(wrong.argmax())
-        found = f"rows {row + 1} and {row + 2} ({texts[row]}, {texts[row + 1]}) are not in order of time"
+        problem = f"rows {row + 1} and {row + 2} ({texts[row]}, {texts[row + 1]}) are not in order of time"
         remedy = f"{SORT}, or say the right {Argument('timezone')}"
-        raise SocialxError(where, f"{found}, also with the hours that come twice in {name}", remedy)
-    found = f"times that come twice at the end of daylight saving time in {name}"
-    return utc, Message(where, found, "all times are written in UTC", returns)
+        raise SocialxError(where, f"{problem}, also with the hours that come twice in {name}", remedy)
+    text = f"times come twice at the end of daylight saving time in {name}, so all times are written in UTC"
+    return utc, Message(where, text, "", returns)
 
 
 def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
-    """Times in UTC, int64 [T] -> wall times of the zone ``name``, int64 [T]."""
+    """Convert times in UTC, int64 [T], to wall times in the zone ``name``, int64 [T]."""
     return utc + shifts(_zone(name), utc)
 
 
 def free_step(seconds: np.ndarray) -> int:
-    """The common step of a clock that runs freely, int64 [T], in seconds: whole minutes, one at least."""
+    """Return the common step of a free-running clock, int64 [T], in seconds: whole minutes, at least one."""
     return max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
 
 
 def nearest_step(seconds: np.ndarray, step: int) -> np.ndarray:
-    """Seconds int64 [T] -> the nearest multiples of a step, int64 [T]."""
+    """Round seconds int64 [T] to multiples of a step, int64 [T]."""
     return step * np.rint(seconds / step).astype(np.int64)
 
 
-def rounded(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
-    """Times int64 [T] of a clock that runs freely -> the nearest whole steps after midnight, int64 [T], and a note.
+def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
+    """Round times int64 [T] of a free-running clock to whole steps after midnight, int64 [T], with a note.
 
-    step_s: seconds between two rows, None: the common step.
+    step_s: seconds between two rows; ``None``: the common step.
 
-    Raises SocialxError where two rows become one time.
+    Raises SocialxError where two rows get the same time.
     """
     step = step_s or free_step(seconds)
     whole = nearest_step(seconds, step)
     if (same := np.diff(whole) == 0).any():
         row = int(same.argmax())
-        pair = ", ".join(as_text(int(each)) for each in seconds[row : row + 2])
-        found = f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_text(int(whole[row]))}"
-        raise SocialxError(where, found, "remove one of them")
+        pair = ", ".join(as_text(int(second)) for second in seconds[row : row + 2])
+        problem = f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_text(int(whole[row]))}"
+        raise SocialxError(where, problem, "remove one of them")
     moved = np.abs(whole - seconds)
-    found = (
-        f"{np.count_nonzero(moved):,} of {len(moved):,} times moved to whole {step // 60} min, by up to {moved.max()} s"
-    )
-    return whole, Message(where, found)
+    count = f"{np.count_nonzero(moved):,} of {len(moved):,} times"
+    return whole, Message(where, f"{count} moved to whole {step // 60} min, by up to {moved.max()} s")
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
-    """Which rows have the time of an earlier one, but for those of an hour that comes twice: int64 [T] -> bool [T]."""
+    """Return the rows with an earlier time, except in the repeated hour: int64 [T] -> bool [T]."""
     again = np.zeros(len(seconds), bool)
     if not goes_back(seconds):
         return again
     latest = np.maximum.accumulate(seconds)
     back = np.append(False, seconds[1:] <= latest[:-1])
     _, first, which = np.unique(seconds, return_index=True, return_inverse=True)
-    known = first[which.ravel()] < np.arange(len(seconds))
+    earlier = first[which.ravel()] < np.arange(len(seconds))
     edges = np.flatnonzero(np.diff(back, prepend=False, append=False))
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         if not _may_come_twice(seconds[max(begin - 2, 0) : begin + 1]):
-            again[begin:end] = known[begin:end]
+            again[begin:end] = earlier[begin:end]
     return again
 
 
@@ -130,42 +128,41 @@ def on_axis(
     where: Path,
     refused: tuple[int, SocialxError] | None = None,
 ) -> Generator[Block, None, None]:
-    """The blocks at their places on the axis of times.
+    """Yield the blocks on the time axis.
 
-    raw: the times of all rows, int64 [T].  again: which of these have the time of an earlier one, bool [T]; they are
-    left out, and a note says how many.  final: the times of the others, int64.  refused: the place of one of these that
-    is refused.  So is a row that has the time of an earlier one and other readings, and a source that changed since its
-    times were read.
+    raw: all row times, int64 [T].  again: the rows with an earlier time, bool [T], which are dropped with a note.
+    final: the remaining times, int64.  refused: a remaining row to refuse, and the error.  Raises SocialxError also for
+    duplicate rows with different observations, and for a source that changed since the first pass.
     """
-    row, place, first = 0, 0, dict[int, bytes]()
+    row, written, first = 0, 0, dict[int, bytes]()
     several = {*raw[again].tolist()}
     with closing(blocks):
         for block in blocks:
             times, twice = block.seconds, again[row : row + len(block.seconds)]
             if not np.array_equal(times, raw[row : row + len(times)]):
-                raise SocialxError(where, "it changed while it was read", AGAIN)
-            for each, time in enumerate(times.tolist()) if several else ():
-                readings = block.speeds[each].tobytes() if time in several else b""
-                if time in several and first.setdefault(time, readings) != readings and twice[each]:
-                    found = f"two rows at {as_text(time)} with other readings"
-                    raise SocialxError(where, found, "remove one of them")
+                raise SocialxError(where, "the file changed while it was read", AGAIN)
+            for index, time in enumerate(times.tolist()) if several else ():
+                readings = block.speeds[index].tobytes() if time in several else b""
+                if time in several and first.setdefault(time, readings) != readings and twice[index]:
+                    problem = f"two rows at {as_text(time)} with different observations"
+                    raise SocialxError(where, problem, "remove one of them")
             kept = len(times) - int(twice.sum())
-            if refused and refused[0] < place + kept:
+            if refused and refused[0] < written + kept:
                 raise refused[1]
             if kept:
-                yield Block(final[place : place + kept], block.speeds[~twice] if twice.any() else block.speeds)
-            row, place = row + len(times), place + kept
+                yield Block(final[written : written + kept], block.speeds[~twice] if twice.any() else block.speeds)
+            row, written = row + len(times), written + kept
     if row < len(raw):
-        raise SocialxError(where, "it changed while it was read", AGAIN)
+        raise SocialxError(where, "the file changed while it was read", AGAIN)
     if again.any():
-        found = f"{counted(int(again.sum()), 'row stands', 'rows stand')} twice with the same readings"
-        note(f"{where}: {found}: read once")
+        text = f"{counted(int(again.sum()), 'row repeats', 'rows repeat')} an earlier row and count once"
+        note(Message(where, text))
 
 
-def existing(
+def note_skipped(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
-    """The blocks, and a note where rows with readings are at times that the clock of their zone skips."""
+    """Yield the blocks, then note the rows with observations at times skipped by the zone."""
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
@@ -180,30 +177,30 @@ def existing(
 
 
 def is_put_back(seconds: np.ndarray) -> bool:
-    """Whether rows, int64 [T], go back only as a clock does at the end of daylight saving time, once at least."""
+    """Return whether rows, int64 [T], go back at least once, and only as at the end of daylight saving time."""
     backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
     return len(backs) > 0 and all(_looks_repeated(seconds[max(row - 2, 0) : row + 1]) for row in backs)
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
-    """The first row of int64 [T] that goes back, and its refusal, where it looks like the hour that comes twice."""
+    """Return the first row in int64 [T] that goes back like the repeated hour, and the error; otherwise ``None``."""
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
-            pair = ", ".join(as_text(int(each)) for each in seconds[back - 1 : back + 1])
-            found = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
-            return back, SocialxError(where, f"{found} at the end of daylight saving time", remedy)
+            pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])
+            problem = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
+            return back, SocialxError(where, f"{problem} at the end of daylight saving time", remedy)
     return None
 
 
 def _may_come_twice(wall: np.ndarray) -> bool:
-    """Whether the last of three times int64 may be in such an hour of some zone: it goes back, or is a step later."""
+    """Return whether the last of three times int64 may be in a repeated hour: back, or a step later."""
     near = _put_back_near(int(wall[-1]) // DAY_S)
     twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
     return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
 
 
 def _looks_repeated(wall: np.ndarray) -> bool:
-    """Whether some zone puts its clock back between the last two of three int64, and they are one step apart then."""
+    """Return whether some zone puts the clock back between the last two of three int64, one step apart in UTC."""
     if len(wall) < 3:
         return False
     step, back = (int(change) for change in np.diff(wall))
@@ -214,14 +211,14 @@ def _looks_repeated(wall: np.ndarray) -> bool:
 
 @lru_cache(maxsize=4096)
 def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
-    """The zones that put their clock back on a day since 1970, or on one beside it."""
-    moments = [datetime.fromtimestamp(DAY_S * each, UTC) for each in (day - 1, day + 2)]
+    """Return the zones that put the clock back on a day since 1970, or one day before or after."""
+    moments = [datetime.fromtimestamp(DAY_S * date, UTC) for date in (day - 1, day + 2)]
     zones = map(ZoneInfo, sorted(available_timezones()))
     return tuple(zone for zone in zones if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1)
 
 
 def _is_put_back(zone: ZoneInfo, pair: np.ndarray, shift: int) -> bool:
-    """Whether both wall times, int64 [2], come twice in the zone, the second time ``shift`` seconds later."""
+    """Return whether both wall times, int64 [2], repeat in the zone after ``shift`` seconds."""
     return bool((_offsets(pair, zone, 0) - _offsets(pair, zone, 1) == shift).all())
 
 
@@ -229,20 +226,19 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise SettingsError(
-            Argument("timezone", name), "not in this machine's time zone data", "install the package tzdata"
-        ) from None
+        text = f"{Argument('timezone', name)} is missing from the time zone data of this machine"
+        raise SettingsError("", text, "install the package tzdata") from None
 
 
 def _offsets(wall: np.ndarray, zone: ZoneInfo, fold: int) -> np.ndarray:
-    """Wall times in seconds, int64 [T] -> wall time minus UTC in seconds, int64 [T]."""
+    """Return wall time minus UTC in seconds, int64 [T], for wall times in seconds, int64 [T]."""
     moments = (datetime.fromtimestamp(second, UTC).replace(tzinfo=zone, fold=fold) for second in wall.tolist())
     shifts = ((moment.utcoffset() or timedelta()).total_seconds() for moment in moments)
     return np.fromiter(shifts, np.int64, len(wall))
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:
-    """First row and end of each run of rows bool [T] that come twice by the same change of the clock."""
+    """Return the first row and the end of each run of rows, bool [T], repeated by the same clock change."""
     far = np.diff(wall, prepend=wall[:1]) > DAY_S
     edges = [*np.flatnonzero(np.diff(twice, prepend=False) | far).tolist(), len(wall)]
     return [(begin, end) for begin, end in pairwise(edges) if twice[begin]]

@@ -1,8 +1,8 @@
-"""What the name of a column says, in the languages of those who publish tables; and lanes combined to sensors.
+"""Interpret column names in the languages of data publishers, and combine lanes to sensors.
 
-A name may say a quantity, its unit, a lane, a sensor, or a part of a time.
+A name may state a quantity, a unit, a lane, a sensor, or a time part.
 
-t rows of one piece, M lanes, N sensors, F features.
+t rows per piece, M lanes, N sensors, F features.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SENSOR_WORDS = (
     *("zählstelle", "zaehlstelle", "messquerschnitt", "mq", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
     *("aforo", "compteur", "capteur", "boucle"),
 )
-# Names of a column of sensors in a table that has a row for each reading.
+# Names of a sensor column in a table with a row per observation.
 SENSORS = re.compile(rf"(?:id[ _-])?(?:{'|'.join(SENSOR_WORDS)}){SUFFIX}|vdid|iu_ac", re.IGNORECASE)
-# Names of a column of sensors in a table of positions, the best first; and words of others, which may name roads too.
+# Names of a sensor column in a table of locations, the best first; and further words, which may also name roads.
 IDS = (
     *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
     *("detid", "messstelle", "zählstelle", "site_id", "site"),
@@ -40,7 +40,7 @@ PLACE_WORDS = {
     *("intersection", "iu", "spira", "postazione", "arco"),
 }
 ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}
-# Words in names of columns of degrees, the best first; those in other letters may end a word.
+# Words in names of columns of degrees, the best first; words in non-Latin letters may end a word.
 AXES = {
     "latitude": (
         *("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "latitudine", "breedtegraad", "enlem"),
@@ -64,7 +64,7 @@ HOUR = re.compile(
     r".*(?:hour|stunde|hora|heure|uur|uhrzeit|tijd|time|clock|interval|godzin).*|hr|hh|std|ora|ore|godz|timme|tunti|saat|час",
     re.IGNORECASE,
 )
-# Parts of a time, which no sensor is named like.
+# Parts of a time; sensors have different names.
 CALENDAR = re.compile(
     r"hour|hr|hh|stunde|hora|heure|uur|ora|godzina|timme|tunti|saat|час|min(?:ute)?"
     r"|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)|day|dow"
@@ -74,7 +74,7 @@ CALENDAR = re.compile(
 )
 PART_OF_DAY = re.compile(rf"(?i){HOUR.pattern}|(?:.*[ _-])?(?:zeit|minute[ns]?|quarter|slot|period|am[ _/-]?pm)")
 ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
-# Times of the row rather than of its readings, and those at which an interval ends.
+# Times of writing a row, and the ends of intervals.
 OF_ROW = re.compile(
     rf".*(?:upload|creat|updat|modif|receiv|insert|import|ingest|process|stored|exported|publish).*|{ENDS.pattern}",
     re.IGNORECASE,
@@ -83,7 +83,7 @@ SINCE_1970 = re.compile(
     r"ts|data[ _-]?ora|dato|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum|fecha|hora|horodat|tijd|stamp).*",
     re.IGNORECASE,
 )
-# Sums and means of the other columns, the weather, and what tells of the readings.
+# Sums and means of columns, the weather, and quality flags.
 NO_SENSOR = re.compile(
     r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
@@ -98,11 +98,11 @@ ROW_NUMBER = re.compile(
     r"|unnamed: [0-9]+",
     re.IGNORECASE,
 )
-HOURS = (frozenset(range(24)), frozenset(range(1, 25)))  # that a column of them has
+HOURS = (frozenset(range(24)), frozenset(range(1, 25)))  # the values in a column of hours
 SEPARATED = re.compile("[ _.-]")
 BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
-LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # of a quantity before the vehicles that it counts
-# Names of a column of each quantity in a table that has a row for each reading.
+LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # a quantity before the counted vehicles
+# Names of a column of each quantity in a table with a row per observation.
 QUANTITY_COLUMNS = {
     SPEED: re.compile(
         r"(?:.*speed(?:s|avg|mean|km/?h|mph)?(?![a-z]).*|.*(?:geschw|velocidad|velocit|vitesse|snelheid|hastighe|pr[eę]dko|rychlost|nopeus).*"
@@ -116,7 +116,7 @@ QUANTITY_COLUMNS = {
     ),
     "occupancy": re.compile(r"(?:.*(?:occup|ocupac|belegung|bezetting).*|occ|o)", re.IGNORECASE),
 }
-# What tells of the readings, or of some of the vehicles.
+# Quality flags, and shares of the vehicles.
 OTHER = re.compile(
     r".*(?:quality|flag|status|valid|error|limit|free|heavy|truck|hgv|lkw|bus|bike|std|dev(?!ice)"
     r"|wind[ _-]?(?:speed|geschw)|max[ _-]?speed|speed[ _-]?max).*",
@@ -129,28 +129,28 @@ FLOW_UNIT = re.compile(r"(?:veh|vehs|vehicles?|cars?|pcu|k?fz)\s*(?:/|per )\s*[0
 SHARE_UNIT = re.compile(r"%|percent|share", re.IGNORECASE)
 IN_BRACKETS = re.compile(r"(.*?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]")
 AT_THE_END = re.compile(r"(.+?)[ _-]+(?:in[ _]+)?(km/h|kmh|kph|mph|m/s)", re.IGNORECASE)
-# A lane behind the name of its sensor; without a clear word only where the sensor is known.
+# A lane after the sensor name; without a clear word only where the sensor is located.
 LANE = re.compile(
     r"(.+?)[ _.-](?:(l|lane|spur|fahrspur|fahrstreifen|carril|voie)|f|fs)?[ _-]?([0-9]{1,2})", re.IGNORECASE
 )
 NAMES = 1 << 17  # of columns that are remembered: several functions ask what each says
 BETWEEN = "\x1f"  # the sensor and the lane of a row
-MOST_ALIKE, PROVED = 2, 10  # lanes that may be alike by themselves; rows that prove that one is the sum of the others
+MOST_ALIKE, PROVED = 2, 10  # lanes that may be equal by chance; rows that prove a total
 
 
 def names_rows(name: str) -> bool:
-    """Whether a column has a name of one that numbers rows, or names sensors."""
+    """Return whether a column has the name of row numbers or sensors."""
     return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
 
 
 def may_be_sensors(name: str) -> bool:
-    """Whether a column has a name of one that names sensors."""
+    """Return whether a column has a sensor name."""
     return bool(SENSORS.fullmatch(name) or MAY_BE_SENSORS.fullmatch(name))
 
 
 @lru_cache(maxsize=NAMES)
-def unit_of(text: str) -> tuple[str, str] | None:
-    """The quantity and the unit that a text names, in brackets or not; None where it names none."""
+def parse_unit(text: str) -> tuple[str, str] | None:
+    """Return the quantity and the unit in a text, with or without brackets; otherwise ``None``."""
     text = text.strip().strip("[]()").strip()
     if unit := SPEED_UNITS.get(text.lower().replace(" ", "")):
         return SPEED, unit
@@ -159,106 +159,106 @@ def unit_of(text: str) -> tuple[str, str] | None:
 
 
 @lru_cache(maxsize=NAMES)
-def parts_of(name: str) -> tuple[str, str]:
-    """A name without its unit, and the unit as it is written: ``S1 (km/h)``, ``S1 [mph]``, ``speed_kmh``."""
+def split_unit(name: str) -> tuple[str, str]:
+    """Split a name such as ``S1 (km/h)``, ``S1 [mph]`` or ``speed_kmh`` into the name and the unit as written."""
     for form in (IN_BRACKETS, AT_THE_END):
-        if (found := form.fullmatch(name)) and found[1] and unit_of(found[2]):
-            return found[1], found[2]
-    return name, name if unit_of(name) else ""
+        if (match := form.fullmatch(name)) and match[1] and parse_unit(match[2]):
+            return match[1], match[2]
+    return name, name if parse_unit(name) else ""
 
 
-def plain(name: str) -> str:
-    """A name without its unit."""
-    return parts_of(name)[0]
+def without_unit(name: str) -> str:
+    """Return a name without the unit."""
+    return split_unit(name)[0]
 
 
 @lru_cache(maxsize=NAMES)
-def quantity_of(name: str, unit: str = "") -> str | None:
-    """What a column measures, by its unit or by its name."""
-    if measured := unit_of(unit or parts_of(name)[1]):
+def column_quantity(name: str, unit: str = "") -> str | None:
+    """Return the quantity measured by a column, from the unit or the name."""
+    if measured := parse_unit(unit or split_unit(name)[1]):
         return measured[0]
     if OTHER.fullmatch(name):
         return None
-    return next((quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(plain(name))), None)
+    return next((quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(without_unit(name))), None)
 
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The sensors of M lanes.
+    """The sensors behind M lanes.
 
-    ids: of the N sensors.  sensor: the number of the sensor of each lane, int64 [M].  names: the lanes of each sensor.
+    ids: the N sensor ids.  sensor: the sensor number per lane, int64 [M].  names: the lane names per sensor.
     """
 
     ids: tuple[str, ...]
     sensor: np.ndarray
     names: tuple[str, ...]
 
-    def described(self, names: Sequence[str]) -> str:
-        """The lanes of the first sensor that has several."""
+    def description(self, names: Sequence[str]) -> str:
+        """Return the lanes for the first sensor with several lanes."""
         count = np.bincount(self.sensor)
         first = int((count > 1).argmax()) if (count > 1).any() else 0
         mine = [
-            name.partition(BETWEEN)[2] or name for name, place in zip(names, self.sensor, strict=True) if place == first
+            name.partition(BETWEEN)[2] or name for name, index in zip(names, self.sensor, strict=True) if index == first
         ]
         return f"{self.ids[first]}: {', '.join(mine)}"
 
 
 def lanes_in_rows(names: Sequence[str]) -> Lanes:
-    """The sensors of names that are a sensor and a lane."""
+    """Return the sensors in names made from a sensor and a lane."""
     parts = [name.partition(BETWEEN) for name in names]
-    return _grouped([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
+    return _group_lanes([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
 
 
-def lanes_in_columns(names: Sequence[str], known: Collection[int | str]) -> Lanes | None:
-    """The sensors of columns such as ``S1_L1`` and ``S1_L2``; None where a column is a sensor.
+def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> Lanes | None:
+    """Return the sensors behind columns such as ``S1_L1`` and ``S1_L2``; ``None`` for a column per sensor.
 
-    known: keys of the sensors that have a position.  One of these is never a lane.  ``S1.1`` is a lane where S1 is
-    known; ``S1_L1`` also where nothing is known, if a sensor has several.
+    located: keys for located sensors, which are never lanes.  ``S1.1`` is a lane where S1 is located; ``S1_L1`` also
+    without locations, if a sensor has several lanes.
     """
-    spelt, there = {str(key).casefold() for key in known}, {match_key(name) for name in names}
+    located_names, keys = {str(key).casefold() for key in located}, {match_key(name) for name in names}
     sensors, lanes = [], []
     for name in names:
-        found = LANE.fullmatch(name)
-        sensor = str(match_key(name)).casefold() in spelt
-        lane = found is not None and not sensor and match_key(found[1]) not in there
-        if found and lane and (str(match_key(found[1])).casefold() in spelt or found[2]):
-            sensors.append(found[1])
-            lanes.append(found[3])
+        match = LANE.fullmatch(name)
+        sensor = str(match_key(name)).casefold() in located_names
+        lane = match is not None and not sensor and match_key(match[1]) not in keys
+        if match and lane and (str(match_key(match[1])).casefold() in located_names or match[2]):
+            sensors.append(match[1])
+            lanes.append(match[3])
         else:
             sensors.append(name)
             lanes.append("")
-    grouped = _grouped(sensors, lanes)
-    alone = len(grouped.ids) == len(names) and not any(match_key(name) in known for name in grouped.ids)
+    grouped = _group_lanes(sensors, lanes)
+    alone = len(grouped.ids) == len(names) and not any(match_key(name) in located for name in grouped.ids)
     return None if sensors == list(names) or alone else grouped
 
 
-def sensors_of(names: Sequence[str]) -> list[str]:
-    """What would be the sensors of names if each were that of a lane."""
-    return [found[1] for name in names if (found := LANE.fullmatch(name))]
+def lane_sensors(names: Sequence[str]) -> list[str]:
+    """Return the sensor part of each name with a lane."""
+    return [match[1] for name in names if (match := LANE.fullmatch(name))]
 
 
-def _grouped(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
-    """The sensors of lanes; a lane is called by the number at the end of its name, where it has one."""
-    place = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
-    called: dict[str, set[str]] = {name: set() for name in place}
+def _group_lanes(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
+    """Group lanes by sensor; the trailing number in a lane name becomes the lane name."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
+    labels: dict[str, set[str]] = {name: set() for name in numbers}
     for sensor, lane in zip(sensors, lanes, strict=True):
-        called[sensor].add(str(int(number[0])) if (number := re.search("[0-9]+$", lane)) else lane)
-    names = tuple(", ".join(sorted(called[name])) for name in place)
-    return Lanes(tuple(place), np.array([place[name] for name in sensors], np.int64), names)
+        labels[sensor].add(str(int(number[0])) if (number := re.search("[0-9]+$", lane)) else lane)
+    names = tuple(", ".join(sorted(labels[name])) for name in numbers)
+    return Lanes(tuple(numbers), np.array([numbers[name] for name in sensors], np.int64), names)
 
 
-def combined(
+def combine_blocks(
     blocks: Generator[Block, None, None],
     lanes: Lanes,
     features: Sequence[str],
     codes: Sequence[float],
-    kept: int,
+    n_features: int,
     where: object = "",
 ) -> Generator[Block, None, None]:
-    """Blocks of M lanes [t,M] or [t,M,F] -> of N sensors, of the first ``kept`` features.
+    """Yield blocks with M lanes [t,M] or [t,M,F] as blocks with N sensors with the first ``n_features`` features.
 
-    features: the names of the F.  codes: numbers that stand for no reading, which is never a part of a mean or a sum.
-    where: what the note on numbers below 0 names.
+    features: the F names.  codes: numbers for a missing observation, excluded from means and sums.  where: the place
+    named in the note on negative numbers.
     """
     below, looked = 0, "flow" not in features
     with closing(blocks):
@@ -269,35 +269,35 @@ def combined(
                 looked = True
             if (low := below_zero(values, features)).any():
                 below += int((low & ~is_code(values, features, codes)).sum())
-            found = combine(values, lanes.sensor, features, codes)[..., :kept]
-            yield replace(block, speeds=found[..., 0] if kept == 1 else found)
+            sensor_values = combine(values, lanes.sensor, features, codes)[..., :n_features]
+            yield replace(block, speeds=sensor_values[..., 0] if n_features == 1 else sensor_values)
     if below:
-        what = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
-        note(Message(where, f"{what}, and are left out of sums and means"))
+        text = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
+        note(Message(where, f"{text}, and left out of sums and means"))
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
-    """Raise where the first rows [t,M] show that one of the lanes of a sensor is the sum of its others."""
+    """Raise where the first rows [t,M] show that one lane is the sum over the other lanes."""
     for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
-        mine = flows[:, lanes.sensor == number].astype(np.float64)
-        known = mine[np.isfinite(mine).all(axis=1) & (mine != 0).all(axis=1)]
-        if len(known) >= PROVED and (2 * known == known.sum(axis=1, keepdims=True)).all(axis=0).any():
-            found = f"one of the lanes {lanes.names[number]} of {lanes.ids[number]} is the sum of the others"
-            raise SocialxError(where, found, "leave it out, so that nothing is counted twice")
+        sensor_flows = flows[:, lanes.sensor == number].astype(np.float64)
+        complete = sensor_flows[np.isfinite(sensor_flows).all(axis=1) & (sensor_flows != 0).all(axis=1)]
+        if len(complete) >= PROVED and (2 * complete == complete.sum(axis=1, keepdims=True)).all(axis=0).any():
+            problem = f"one of the lanes {lanes.names[number]} of {lanes.ids[number]} is the sum of the others"
+            raise SocialxError(where, problem, "leave the sum out, so that nothing is counted twice")
 
 
 def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
-    """Which of these values [..., F] are below 0 where their feature cannot be, bool of the same shape."""
+    """Return the mask for negative values [..., F] in features that must be positive or 0, bool [..., F]."""
     return (values < 0) & np.isin(features, NOT_NEGATIVE)
 
 
 def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
-    """Readings of lanes [t,M,F] -> of sensors, float32 [t,N,F]; NaN is no reading.
+    """Combine lane observations [t,M,F] to sensors, float32 [t,N,F]; NaN is a missing observation.
 
-    A number below 0 is no reading.  The flow of a sensor is the sum of its lanes, and no reading where a lane has none.
-    Its speed is the mean of the lanes that report, weighted by their flows; where these are unknown or all 0 it is the
-    plain mean.  Anything else is the plain mean of the lanes that report.  So do the stations of PeMS (Chen, Petty,
-    Skabardonis, Varaiya and Jia, Transportation Research Record 1748, 2001).
+    Negative numbers are missing.  The sensor flow is the sum over lanes, and missing where a lane is missing.  The
+    speed is the mean over reporting lanes, weighted by flow, or the plain mean where flows are unknown or all 0.  Other
+    features are plain means over reporting lanes.  PeMS stations use the same rules (Chen, Petty, Skabardonis, Varaiya
+    and Jia, Transportation Research Record 1748, 2001).
     """
     order = np.argsort(sensor, kind="stable")
     begins = np.flatnonzero(np.diff(sensor[order], prepend=-1))
@@ -309,8 +309,8 @@ def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], cod
 
     result = np.empty((len(values), len(begins), len(features)), np.float32)
     flow = values[..., features.index("flow")] if "flow" in features else None
-    for place, feature in enumerate(features):
-        readings = values[..., place]
+    for index, feature in enumerate(features):
+        readings = values[..., index]
         reports = np.isfinite(readings)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = total(np.where(reports, readings, 0.0)) / total(reports)
@@ -320,5 +320,5 @@ def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], cod
                 weight = np.where(reports, flow, 0.0)
                 weighted = total(np.where(reports, weight * readings, 0.0)) / total(weight)
                 mean = np.where(np.isfinite(weighted), weighted, mean)
-        result[..., place] = mean
+        result[..., index] = mean
     return result

@@ -1,6 +1,6 @@
-"""The readings of tables in their places: a row for each time, a column for each sensor.
+"""Place table observations on a grid: a row per time, a column per sensor.
 
-The times and the sensors are known first.  T times, N sensors, F features, t rows of one piece.
+The times and the sensors come from a first pass.  T times, N sensors, F features, t rows per piece.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from socialx.core.errors import Argument, SocialxError, counted
 from socialx.core.progress import note
 from socialx.files.sources.tables.columns import BETWEEN
 from socialx.files.sources.tables.time_texts import UNKNOWN
-from socialx.files.sources.tables.times import Table, names_of, refuse_times, times_of
+from socialx.files.sources.tables.times import Table, refuse_times, row_sensors, row_times
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
 from socialx.files.store.time_axis import as_text
 
-MEMORY_BYTES = 1 << 28  # of readings; more of them are kept in a file
+MEMORY_BYTES = 1 << 28  # of observations; larger grids are kept in a file
 BLOCK_BYTES = 1 << 24
-Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], number of the sensor [t], readings [t,F]
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], sensor number [t], observations [t,F]
 
 
-def blocks_of(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """The rows of a table; columns: of its quantities in the first sheet, none where each column is a sensor."""
-    return _rows(table) if table.in_turn and not table.sheets[0].sensors else _placed(table, columns)
+def table_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
+    """Yield the table rows.  columns: the quantity columns in the first sheet; empty for a column per sensor."""
+    return _wide_blocks(table) if table.in_turn and not table.sheets[0].sensors else _grid_blocks(table, columns)
 
 
-def _rows(table: Table) -> Generator[Block, None, None]:
-    """The rows of tables with a column per sensor, of which each begins where the one before it ends."""
+def _wide_blocks(table: Table) -> Generator[Block, None, None]:
+    """Yield the rows in tables with a column per sensor that follow one another in time."""
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
-                texts = times_of(sheet, piece)
+                texts = row_times(sheet, piece)
                 seconds = table.times.seconds(texts)
                 refuse_times(sheet, piece, texts, seconds == UNKNOWN)
                 shape = (len(seconds), 1, -1) if sheet.sensor and len(sheet.values) > 1 else piece.numbers.shape
@@ -44,48 +44,48 @@ def _rows(table: Table) -> Generator[Block, None, None]:
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
-    """The readings of a table that has a row for each, or of tables that are joined.
+    """Yield the observations in a table with a row per observation, or in joined tables.
 
-    columns: of its quantities in the first sheet.
+    columns: the quantity columns in the first sheet.
     """
-    place = {name: number for number, name in enumerate(table.ids)}
+    index = {name: number for number, name in enumerate(table.ids)}
     keys = {match_key(name): number for number, name in enumerate(table.ids)}
     for sheet in table.sheets:
         if not sheet.sensors:
             sensors = np.array([keys[match_key(name)] for name in sheet.ids()], np.int64)
-            for block in _rows(replace(table, sheets=(sheet,), in_turn=True)):
+            for block in _wide_blocks(replace(table, sheets=(sheet,), in_turn=True)):
                 numbers = np.tile(sensors, len(block.seconds))
                 yield block.seconds.repeat(len(sensors)), numbers, block.speeds.reshape(len(numbers), -1)
             continue
         values = tuple(sheet.values[table.values.index(column)] for column in columns)
-        with closing(sheet.rows((*sheet.times, *sheet.named), values)) as rows:
+        with closing(sheet.rows((*sheet.times, *sheet.key_columns), values)) as rows:
             for piece in rows:
-                texts, names = times_of(sheet, piece), names_of(sheet, piece)
+                texts, names = row_times(sheet, piece), row_sensors(sheet, piece)
                 seconds = table.times.seconds(texts)
                 refuse_times(sheet, piece, texts, seconds == UNKNOWN)
-                yield seconds, np.array([place[name] for name in names.words], np.int64)[names.codes], piece.numbers
+                yield seconds, np.array([index[name] for name in names.words], np.int64)[names.codes], piece.numbers
 
 
-def _placed(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """A row per time; a reading that stands twice is taken once, and two of one time and sensor are refused."""
+def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
+    """Yield a row per time; equal duplicates count once, and different values for one time and sensor raise."""
     moments, features, again = table.moments, max(1, len(columns)), 0
     count = len(moments) * len(table.ids)
-    with _space((count, features), np.float32) as values, _space((count,), bool) as taken:
+    with _scratch_array((count, features), np.float32) as values, _scratch_array((count,), bool) as taken:
         values[:] = np.nan
         for seconds, numbers, readings in _cells(table, columns):
-            places = np.searchsorted(moments, seconds) * len(table.ids) + numbers
-            found, first = np.unique(places, return_index=True)
-            first = first[~taken[found]]
-            values[places[first]] = readings[first]
-            taken[found] = True
-            if len(first) < len(places):
-                known = values[places]
-                other = ((known != readings) & ~(np.isnan(known) & np.isnan(readings))).any(axis=1)
-                _refuse_two(table, other, seconds, numbers, known, readings)
-                again += len(places) - len(first)
+            cells = np.searchsorted(moments, seconds) * len(table.ids) + numbers
+            new_cells, first = np.unique(cells, return_index=True)
+            first = first[~taken[new_cells]]
+            values[cells[first]] = readings[first]
+            taken[new_cells] = True
+            if len(first) < len(cells):
+                stored = values[cells]
+                other = ((stored != readings) & ~(np.isnan(stored) & np.isnan(readings))).any(axis=1)
+                _refuse_two(table, other, seconds, numbers, stored, readings)
+                again += len(cells) - len(first)
         if again:
-            what = "readings" if table.joined else "rows"
-            note(f"{table.sheets[0].path}: {again:,} {what} stand twice with the same reading: read once")
+            noun = "observations" if table.joined else "rows"
+            note(Message(table.sheets[0].path, f"{again:,} {noun} repeat an earlier one and count once"))
         shape = (len(moments), len(table.ids), features)
         grid, step = (
             values.reshape(shape[: 3 if features > 1 else 2]),
@@ -96,8 +96,8 @@ def _placed(table: Table, columns: list[int]) -> Generator[Block, None, None]:
 
 
 @contextmanager
-def _space(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
-    """An array of zeros in memory, or in a file that is gone afterwards where it is large."""
+def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
+    """Yield an array of zeros, in memory or, if large, in a temporary file."""
     if np.prod(shape) * np.dtype(kind).itemsize <= MEMORY_BYTES:
         yield np.zeros(shape, kind)
         return
@@ -106,20 +106,20 @@ def _space(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
 
 
 def _refuse_two(
-    table: Table, other: np.ndarray, seconds: np.ndarray, numbers: np.ndarray, known: np.ndarray, new: np.ndarray
+    table: Table, other: np.ndarray, seconds: np.ndarray, numbers: np.ndarray, old: np.ndarray, new: np.ndarray
 ) -> None:
-    """Raise for the first of the rows ``other``, bool [t]: it has another reading than one of its time and sensor."""
+    """Raise for the first row in ``other``, bool [t], whose observation differs from the stored observation."""
     if not other.any():
         return
     row = int(other.argmax())
-    when, column = as_text(int(seconds[row])), (known[row] != new[row]).argmax()
+    when, column = as_text(int(seconds[row])), (old[row] != new[row]).argmax()
     vdid = table.ids[numbers[row]].replace(BETWEEN, ", lane ")
-    pair = f"({known[row, column]:g}, {new[row, column]:g})"
+    pair = f"({old[row, column]:g}, {new[row, column]:g})"
     if (step := table.times.step) is not None:
         many = counted(int(other.sum()), "row comes", "rows come")
-        found = (
-            f"rounded to whole {step // 60} min, {many} to the time of another one, first of {vdid} at {when} {pair}"
+        problem = (
+            f"{many} to the time of another row when rounded to {step // 60} min, first of {vdid} at {when} {pair}"
         )
         either = f"{Argument('resample', f'{2 * step // 60}min')} averages the rows of longer steps"
-        raise SocialxError(table.sheets[0].path, found, f"{either}, in place of {Argument('round_times', True)}")
-    raise SocialxError(table.sheets[0].path, f"two readings of {vdid} at {when} {pair}", "remove one of them")
+        raise SocialxError(table.sheets[0].path, problem, f"{either}, in place of {Argument('round_times', True)}")
+    raise SocialxError(table.sheets[0].path, f"{vdid} has two observations at {when} {pair}", "remove one of them")

@@ -1,6 +1,6 @@
-"""Published tables with a row per time and sensor, whose columns are known beforehand: a row of ``TABLES`` for each.
+"""Read published tables with a row per time and sensor and known columns: a row of ``TABLES`` for each.
 
-t rows of one piece, N sensors.
+t rows per piece, N sensors.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from socialx.data.geo import on_earth, within_degrees
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.sources.tables.reader import are_locations, files_of, read_tables
-from socialx.files.sources.tables.sheets import Sheet, cells_of
+from socialx.files.sources.tables.reader import are_locations, read_tables, table_files
+from socialx.files.sources.tables.sheets import Sheet, split_cells
 from socialx.files.sources.tables.text_cells import NumberFormat, Piece, TextColumns, Texts
 from socialx.files.sources.tables.time_texts import UNKNOWN, Times, candidates
 from socialx.files.store.head import GZIP, ZIP, FileHead, first_bytes, head_in, read_head
@@ -36,22 +36,22 @@ from socialx.files.store.time_axis import as_text, common_step
 
 ISO = "%Y-%m-%d %H:%M:%S"
 FEW = 6  # cities that an error names
-END_BYTES = 1 << 12
+END_BYTES, CORRECT = 1 << 12, "correct the cell"
 GEO, DYNA = ".geo", ".dyna"  # of LibCity
 
 
 @dataclass(frozen=True)
 class KnownTable:
-    """How a table is published; columns have the names of its header.
+    """A published table; columns have the names in the header.
 
-    advice: what helps where a file is another.  readings: their columns, with the unit of each or "" where its name
-    says it; without them all behind the sensor.  seconds: the column of the second of the day, where ``time`` is the
-    day alone.  form: of the times, as strptime takes it; "": as the first one.  zone: of the times.  step_s: between
-    them.  alike: a column with one text in all rows, ``text`` or that of the first.  city: a column of cities, of which
-    one is read.  mark: a column of numbers, of which ``marks`` marks a row; may_be: all numbers in it, where others are
-    refused.  marked: what is true of marked readings; drops: whether they are none.  instead: the channel that is read
-    where no row has a speed.  header: the names of all columns of a file without a header, none of another file.
-    file: finds the table of what a user names.  read: reads what is more than this table.
+    advice: the remedy for another file.  readings: the observation columns, with units or "" where the name states the
+    unit; empty: all columns after the sensor.  seconds: the column of day seconds, where ``time`` holds only the day.
+    form: the strptime time format; "": as in the first time.  zone: the time zone.  step_s: seconds between rows.
+    alike: a column with one text in all rows: ``text`` or the first text.  city: a city column; one city is read.
+    mark: a numeric column in which ``marks`` marks a row; may_be: all valid numbers.  marked: the meaning of a mark;
+    drops: marked observations are missing.  instead: the channel to read where every speed is missing.  header: returns
+    the columns for a file without a header.  file: returns the table path for the path given by the user.  read: reads
+    the table, in place of the common reader.
     """
 
     name: str
@@ -77,9 +77,9 @@ class KnownTable:
     file: Callable[[Path], Path] = lambda path: path
     read: Callable[[KnownTable, ConvertOptions], Contents] | None = None
 
-    def rows_of(self, head: FileHead) -> Rows | None:
-        """The rows of a file; None where it is another table."""
-        names = self.header(head) if self.header else tuple(cells_of(head.lines[0][1], ",")) if head.lines else ()
+    def sheet(self, head: FileHead) -> PublishedSheet | None:
+        """Return the sheet in a file; ``None`` for another table."""
+        names = self.header(head) if self.header else tuple(split_cells(head.lines[0][1], ",")) if head.lines else ()
         needed = {self.time, self.sensor, self.seconds, self.city, self.mark, *self.readings} - {""}
         if not needed <= {*names} or (len({*names}) < len(names) and not self.header):
             return None
@@ -88,9 +88,9 @@ class KnownTable:
         if not values:
             return None
         begin = 0 if self.header else head.lines[0][0]
-        cells = next((cells_of(line, ",") for number, line in head.lines if number > begin), [])
+        cells = next((split_cells(line, ",") for number, line in head.lines if number > begin), [])
         first = dict(zip(names, cells, strict=False))
-        return Rows(
+        return PublishedSheet(
             (time,),
             (sensor,),
             path=head.path,
@@ -99,15 +99,15 @@ class KnownTable:
             values=values,
             encoding=head.encoding,
             begin=begin,
-            known=self,
+            table=self,
             units=tuple(self.readings.get(name, "") for name in names),
-            signs=NumberFormat(decimals=True),  # a point is that of decimals
+            signs=NumberFormat(decimals=True),  # a point separates decimals
             first="" if self.form else first.get(self.time, ""),
             common=self.text or first.get(self.alike, ""),
         )
 
     def format(self) -> Format:
-        """What reads it."""
+        """Return the format entry."""
         takes = ["channel", *([] if self.read else ["more"]), *(["city"] if self.city else [])]
         takes += [] if self.form else ["quantity", "time_format"]
         ways = partial(_recognise, self), partial(self.read or _read, self)
@@ -115,102 +115,102 @@ class KnownTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Sheet):
-    """A file of a published table.
+class PublishedSheet(Sheet):
+    """A published table in a file.
 
-    common: the text that its rows have alike.  city: the one that is read.  listed: the ids of the sensors in a file
-    beside it, by ``match_key``.
+    common: the text shared by all rows.  city: the selected city.  listed: the sensor ids in the accompanying file, by
+    ``match_key``.
     """
 
-    known: KnownTable
+    table: KnownTable
     common: str = ""
     city: str = ""
     listed: Mapping[int | str, str] = field(default_factory=dict)
 
-    def marked(self, values: tuple[int, ...]) -> Generator[tuple[Piece, np.ndarray], None, None]:
-        """Times, sensors and these readings of the rows that are read, and which are marked, bool [t], by pieces."""
-        place, known = self.names.index, self.known
-        texts = [name for name in (known.time, known.sensor, known.city, known.alike) if name and name in self.names]
-        numbers = (*map(place, filter(None, (known.seconds, known.mark))), *values)
-        with closing(super().rows(tuple(map(place, texts)), numbers)) as pieces:
+    def marked_rows(self, values: tuple[int, ...]) -> Generator[tuple[Piece, np.ndarray], None, None]:
+        """Yield pieces with times, sensors and these observations, each with the mask for marked rows, bool [t]."""
+        index, table = self.names.index, self.table
+        texts = [name for name in (table.time, table.sensor, table.city, table.alike) if name and name in self.names]
+        numbers = (*map(index, filter(None, (table.seconds, table.mark))), *values)
+        with closing(super().rows(tuple(map(index, texts)), numbers)) as pieces:
             for piece in pieces:
-                own = self._own(piece, dict(zip(texts, piece.texts, strict=True)))
-                rows, marked = self._marks(self._timed(own))
+                selected = self._selected_rows(piece, dict(zip(texts, piece.texts, strict=True)))
+                rows, marked = self._split_marks(self._with_times(selected))
                 if len(marked):
                     yield rows, marked
 
-    def _own(self, piece: Piece, texts: Mapping[str, Texts]) -> Piece:
-        """The rows that are read, with their times and sensors, which are spelt as in the file beside it."""
-        known, times, sensors = self.known, texts[self.known.time], texts[self.known.sensor]
-        if alike := texts.get(known.alike):
-            remedy = f"use a file of one {known.alike}"
-            self._check(piece, known.alike, alike, _each(alike, self.common.__eq__), f"not {self.common}", remedy)
-        if known.city:
-            kept = np.flatnonzero(_each(texts[known.city], self.city.__eq__))
+    def _selected_rows(self, piece: Piece, texts: Mapping[str, Texts]) -> Piece:
+        """Return the selected rows with times and sensors, spelt as in the accompanying file."""
+        table, times, sensors = self.table, texts[self.table.time], texts[self.table.sensor]
+        if alike := texts.get(table.alike):
+            remedy = f"use a file of one {table.alike}"
+            self._check(piece, table.alike, alike, _rows_where(alike, self.common.__eq__), f"not {self.common}", remedy)
+        if table.city:
+            kept = np.flatnonzero(_rows_where(texts[table.city], self.city.__eq__))
             times, sensors = times[kept], sensors[kept]
             piece = replace(piece, numbers=piece.numbers[kept], kept=kept)
-        self._check(piece, known.sensor, sensors, _each(sensors, bool), "no id")
+        self._check(piece, table.sensor, sensors, _rows_where(sensors, bool), "no id")
         if self.listed:
-            listed = _each(sensors, lambda vdid: match_key(vdid) in self.listed)
-            self._check(piece, known.sensor, sensors, listed, f"no sensor of {self.path.with_suffix(GEO).name}")
-            spelt = Texts.of([self.listed[match_key(vdid)] for vdid in sensors.words])
+            listed = _rows_where(sensors, lambda vdid: match_key(vdid) in self.listed)
+            self._check(piece, table.sensor, sensors, listed, f"which {self.path.with_suffix(GEO).name} lacks")
+            spelt = Texts.from_cells([self.listed[match_key(vdid)] for vdid in sensors.words])
             sensors = Texts(spelt.words, spelt.codes[sensors.codes])
         return replace(piece, texts=[times, sensors])
 
-    def _timed(self, rows: Piece) -> Piece:
-        """The rows with the time of day behind their days."""
-        known, (times, sensors) = self.known, rows.texts
-        if known.seconds:
+    def _with_times(self, rows: Piece) -> Piece:
+        """Return the rows with the clock time joined to the day."""
+        table, (times, sensors) = self.table, rows.texts
+        if table.seconds:
             seconds = rows.numbers[:, 0]
             whole = (seconds >= 0) & (seconds < DAY_S) & (seconds == np.floor(seconds))
-            self._check(rows, known.seconds, seconds, whole, "not whole seconds of a day")
+            self._check(rows, table.seconds, seconds, whole, "not whole seconds of a day")
             different, codes = np.unique(seconds, return_inverse=True)
             clocks = Texts([as_text(int(second)).split()[1] for second in different], codes)
-            times = Texts.joined([times, clocks], " ".join)
+            times = Texts.join_columns([times, clocks], " ".join)
             rows = replace(rows, texts=[times, sensors], numbers=rows.numbers[:, 1:])
-        if known.form:
-            right = Times.of(known.form).seconds(times) != UNKNOWN
-            self._check(rows, "time", times, right, f"not written as {known.form}")
+        if table.form:
+            right = Times.from_format(table.form).seconds(times) != UNKNOWN
+            self._check(rows, "time", times, right, f"not written as {table.form}")
         return rows
 
-    def _marks(self, rows: Piece) -> tuple[Piece, np.ndarray]:
-        """The rows without the column of marks, and which are marked."""
-        if not self.known.mark:
+    def _split_marks(self, rows: Piece) -> tuple[Piece, np.ndarray]:
+        """Return the rows without the mark column, and the mask for marked rows."""
+        if not self.table.mark:
             return rows, np.zeros(len(rows.numbers), bool)
-        marks, may_be = rows.numbers[:, 0], self.known.may_be
+        marks, may_be = rows.numbers[:, 0], self.table.may_be
         if may_be:
-            known, either = np.isin(marks, may_be) | np.isnan(marks), ", ".join(map("{:g}".format, may_be))
-            self._check(rows, self.known.mark, marks, known, f"not {either} or empty")
-        return replace(rows, numbers=rows.numbers[:, 1:]), marks == self.known.marks
+            is_valid, either = np.isin(marks, may_be) | np.isnan(marks), ", ".join(map("{:g}".format, may_be))
+            self._check(rows, self.table.mark, marks, is_valid, f"not {either} or empty")
+        return replace(rows, numbers=rows.numbers[:, 1:]), marks == self.table.marks
 
     def _check(
-        self, rows: Piece, name: str, cells: Texts | np.ndarray, right: np.ndarray, what: str, remedy: str = ""
+        self, rows: Piece, name: str, cells: Texts | np.ndarray, right: np.ndarray, problem: str, remedy: str = ""
     ) -> None:
-        """Raise for the first row whose cell is not right, bool [t]."""
+        """Raise for the first row where ``right``, bool [t], is false."""
         if not right.all():
             row = int(right.argmin())
             cell = f"{cells[row]:g}" if isinstance(cells, np.ndarray) else ascii(cells.words[cells.codes[row]][:40])
-            raise SocialxError(self.path, f"{rows.place(row)} has the {name} {cell}, {what}", remedy or "correct it")
+            raise SocialxError(self.path, f"{rows.row_name(row)} has the {name} {cell}, {problem}", remedy or CORRECT)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Times and sensors, and these of the columns of readings, piece after piece."""
-        with closing(self.marked(numbers)) as pieces:
+        """Yield pieces with times, sensors and these observation columns."""
+        with closing(self.marked_rows(numbers)) as pieces:
             for rows, marked in pieces:
-                gone = marked[:, None] & self.known.drops
+                gone = marked[:, None] & self.table.drops
                 yield replace(rows, numbers=np.where(gone, np.float32(np.nan), rows.numbers))
 
 
-def _each(texts: Texts, right: Callable[[str], bool]) -> np.ndarray:
-    """Whether the text of each row is right, bool [t]."""
+def _rows_where(texts: Texts, right: Callable[[str], bool]) -> np.ndarray:
+    """Return the rows whose text is right, bool [t]."""
     return np.array([right(word) for word in texts.words], bool)[texts.codes]
 
 
 @dataclass
-class Told:
-    """What all rows tell of a quantity.
+class Totals:
+    """The quantity totals over all rows.
 
-    sensors: those that have a reading.  largest: of the readings.  readings: how many there are, with those that the
-    source marks; marked: how many it marks.
+    sensors: the sensors with observations.  largest: the largest observation.  readings: the observation count, marked
+    ones included; marked: the marked count.
     """
 
     sensors: set[str] = field(default_factory=set)
@@ -219,168 +219,170 @@ class Told:
     marked: int = 0
 
 
-def _told(sheets: Sequence[Rows]) -> defaultdict[str, Told]:
-    """What all rows tell of each quantity."""
-    told = defaultdict[str, Told](Told)
+def _totals(sheets: Sequence[PublishedSheet]) -> defaultdict[str, Totals]:
+    """Return the totals by quantity."""
+    totals = defaultdict[str, Totals](Totals)
     for sheet in sheets:
-        with closing(sheet.marked(sheet.values)) as pieces:
+        with closing(sheet.marked_rows(sheet.values)) as pieces:
             for rows, marked in pieces:
                 for column, numbers in zip(sheet.values, rows.numbers.T, strict=True):
-                    known, found = np.isfinite(numbers), told[sheet.quantity(column) or ""]
-                    read = known & ~(marked & sheet.known.drops)
-                    found.sensors.update(rows.texts[1][read].words)
-                    found.largest = max(found.largest, float(numbers.max(initial=0.0, where=read)))
-                    found.readings += int(known.sum())
-                    found.marked += int((known & marked).sum())
-    return told
+                    finite, total = np.isfinite(numbers), totals[sheet.quantity(column) or ""]
+                    read = finite & ~(marked & sheet.table.drops)
+                    total.sensors.update(rows.texts[1][read].words)
+                    total.largest = max(total.largest, float(numbers.max(initial=0.0, where=read)))
+                    total.readings += int(finite.sum())
+                    total.marked += int((finite & marked).sum())
+    return totals
 
 
-def _recognise(known: KnownTable, head: FileHead) -> str | None:
-    found = list[Rows]()
+def _recognise(table: KnownTable, head: FileHead) -> str | None:
+    sheets = list[PublishedSheet]()
     with suppress(SocialxError, OSError):
-        path = known.file(head.path)
-        for each in files_of(head) if path == head.path else [path]:
+        path = table.file(head.path)
+        for file in table_files(head) if path == head.path else [path]:
             with suppress(SocialxError, OSError):
-                found += filter(None, [known.rows_of(head_in(head, each))])
-    if not found:
+                sheets += filter(None, [table.sheet(head_in(head, file))])
+    if not sheets:
         return None
-    names = found[0].names
-    what = f"rows without a header, {len(names)} columns" if known.header else f"the columns {', '.join(names)}"
-    return what + (f", {len(found)} files" if len(found) > 1 else "")
+    names = sheets[0].names
+    text = f"rows without a header, {len(names)} columns" if table.header else f"the columns {', '.join(names)}"
+    return text + (f", {len(sheets)} files" if len(sheets) > 1 else "")
 
 
-def _needs(known: KnownTable, path: Path) -> tuple[str, ...]:
-    """A channel, where there are several and not one of speeds; the city, where those of the first row and last differ.
+def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
+    """Return "channel" for several quantities without a unique speed, and "city" where the first and last row differ.
 
-    A packed file does not say its cities.
+    Cities in a packed file stay unknown.
     """
-    head = read_head(known.file(path))
-    if not (rows := known.rows_of(head)):
+    head = read_head(table.file(path))
+    if not (rows := table.sheet(head)):
         return ()
-    said = [rows.quantity(column) for column in rows.values]
-    channel = () if len(said) == 1 or said.count(SPEED) == 1 else ("channel",)
-    if not known.city or head.first.startswith((GZIP, ZIP)):
+    quantities = [rows.quantity(column) for column in rows.values]
+    channel = () if len(quantities) == 1 or quantities.count(SPEED) == 1 else ("channel",)
+    if not table.city or head.first.startswith((GZIP, ZIP)):
         return channel
     with path.open("rb") as file:
         file.seek(-min(END_BYTES, path.stat().st_size), os.SEEK_END)
         last = file.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
-    ends = [cells_of(line, ",") for line in (*[line for _, line in head.lines[1:2]], last)]
-    place = rows.names.index(known.city)
-    return (*channel, "city") if len({cells[place] for cells in ends if len(cells) > place}) > 1 else channel
+    ends = [split_cells(line, ",") for line in (*[line for _, line in head.lines[1:2]], last)]
+    city = rows.names.index(table.city)
+    return (*channel, "city") if len({cells[city] for cells in ends if len(cells) > city}) > 1 else channel
 
 
-def _read(known: KnownTable, request: ConvertOptions) -> Contents:
-    """The sensors that have a reading; a first walk over all rows tells which."""
-    refuse_zone(request, known.zone)
-    where, sheets, notes = request.data, _files(known, request), list[Message | str]()
-    if known.city:
-        request = replace(request, city=_of_city(sheets, request))
+def _read(table: KnownTable, request: ConvertOptions) -> Contents:
+    """Read the sensors with observations; a first pass over all rows finds these sensors."""
+    refuse_zone(request, table.zone)
+    where, sheets, notes = request.data, _files(table, request), list[Message | str]()
+    if table.city:
+        request = replace(request, city=_choose_city(sheets, request))
         sheets = [replace(sheet, city=str(request.city)) for sheet in sheets]
         notes += [f"{where}: the detectors of {request.city} are read"]
-    told = _told(sheets)
-    if request.channel is None and known.instead and not told[SPEED].sensors:
-        request = replace(request, channel=known.instead)
-        notes += [Message(where, f"no row has a speed: its {known.instead} is read")]
-    largest = told["occupancy"].largest
-    if no_share := "share" in known.readings.values() and largest > 1:
-        sheets = [replace(each, units=tuple("" if unit == "share" else unit for unit in each.units)) for each in sheets]
-    by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # other files may hold positions
-    request = replace(request, time_format=known.form or request.time_format)
+    totals = _totals(sheets)
+    if request.channel is None and table.instead and not totals[SPEED].sensors:
+        request = replace(request, channel=table.instead)
+        notes += [f"{where}: all speeds are missing, so the {table.instead} is read"]
+    largest = totals["occupancy"].largest
+    if no_share := "share" in table.readings.values() and largest > 1:
+        sheets = [replace(s, units=tuple("" if unit == "share" else unit for unit in s.units)) for s in sheets]
+    by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # further files may hold locations
+    request = replace(request, time_format=table.form or request.time_format)
     contents = read_tables(request, lambda head, _: by_path.get(head.path, []))
-    if known.step_s and contents.times is not None:
+    if table.step_s and contents.times is not None:
         step = common_step(contents.times)
-        if step not in (0, known.step_s):
-            raise SocialxError(where, f"its rows are {step // 60} min apart, not {known.step_s // 60}", known.advice)
+        if step not in (0, table.step_s):
+            raise SocialxError(where, f"the rows are {step // 60} min apart, not {table.step_s // 60}", table.advice)
     if no_share and "occupancy" in (contents.feature, *contents.others):
-        odd_unit = f"occupancies up to {largest:g}, which are no parts of 1: their unit is left open"
+        odd_unit = f"occupancies reach {largest:g}, above 1, so their unit is left open"
         notes += [Message(where, odd_unit)]
-    if odd := [vdid for vdid in contents.ids or () if _stored(vdid) != vdid]:
-        notes += [f"{where}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _"]
-    contents = replace(contents, notes=(*notes, *contents.notes), stored=_stored)
-    return _reporting(replace(contents, timezone=known.zone or contents.timezone), told, where, known.marked)
+    if odd := [vdid for vdid in contents.ids or () if _storable(vdid) != vdid]:
+        notes += [f"{where}: {counted(len(odd), 'id has', 'ids have')} a space or / ({sample(odd)}), written as _"]
+    contents = replace(contents, notes=(*notes, *contents.notes), stored=_storable)
+    return _without_silent(replace(contents, timezone=table.zone or contents.timezone), totals, where, table.marked)
 
 
 def refuse_zone(request: ConvertOptions, zone: str) -> None:
-    """Raise where a user says another zone than that of the published times."""
+    """Raise where the user gives a zone other than the published zone."""
     if zone and request.timezone not in (None, zone):
-        raise SettingsError(Argument("timezone", request.timezone), f"its times are written in {zone}", "drop it")
+        raise SettingsError(
+            "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {zone}", "drop it"
+        )
 
 
-def _files(known: KnownTable, request: ConvertOptions) -> list[Rows]:
-    """The files of the table; refuses others, but for positions beside them."""
-    heads, found = (request.head, *map(read_head, request.more)), list[Rows]()
-    paths = [(path, head) for head in heads for path in files_of(head)]
-    for path, around in paths:
-        head = head_in(around, path)
-        rows = known.rows_of(head)
+def _files(table: KnownTable, request: ConvertOptions) -> list[PublishedSheet]:
+    """Return the table sheets; raise for other files, except locations next to the table."""
+    heads, sheets = (request.head, *map(read_head, request.more)), list[PublishedSheet]()
+    paths = [(path, head) for head in heads for path in table_files(head)]
+    for path, container in paths:
+        head = head_in(container, path)
+        rows = table.sheet(head)
         if rows is None and not (len(paths) > 1 and are_locations(path)):
             first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"
-            raise SocialxError(path, f"no rows of {known.name}, {first}", known.advice)
-        if rows and found and rows.common != found[0].common:
-            alike = f"its {known.alike} is {rows.common}, and that of {found[0].path} is {found[0].common}"
-            raise SocialxError(path, alike, f"convert the files of each {known.alike} alone")
-        found += [rows] if rows else []
-    return found
+            raise SocialxError(path, f"the file holds no rows of {table.name} ({first})", table.advice)
+        if rows and sheets and rows.common != sheets[0].common:
+            alike = f"the {table.alike} is {rows.common}, but {sheets[0].common} in {sheets[0].path}"
+            raise SocialxError(path, alike, f"convert the files of each {table.alike} alone")
+        sheets += [rows] if rows else []
+    return sheets
 
 
-def _of_city(sheets: Sequence[Rows], request: ConvertOptions) -> str:
-    """The city that is read: the only one of all rows, or the one that the user names."""
-    found = dict[str, None]()
+def _choose_city(sheets: Sequence[PublishedSheet], request: ConvertOptions) -> str:
+    """Return the selected city: the only city in all rows, or the city named by the user."""
+    names = dict[str, None]()
     for sheet in sheets:
-        with closing(Sheet.rows(sheet, (sheet.names.index(sheet.known.city),))) as pieces:
+        with closing(Sheet.rows(sheet, (sheet.names.index(sheet.table.city),))) as pieces:
             for piece in pieces:
-                found.update(dict.fromkeys(piece.texts[0].words))
-    if not (cities := [*found]):
-        raise SocialxError(request.data, "no row after line 1", "use a file with rows")
+                names.update(dict.fromkeys(piece.texts[0].words))
+    if not (cities := [*names]):
+        raise SocialxError(request.data, "the file ends after line 1", "use a file with rows")
     wanted, choose = request.city, Argument("city", cities[0])
-    known = [city for city in cities if wanted is None or city.lower() == wanted.lower()]
+    matches = [city for city in cities if wanted is None or city.lower() == wanted.lower()]
     listed = f"{len(cities)} cities ({sample(cities, FEW)})"
-    if wanted is not None and not known:
-        raise SettingsError(Argument("city", wanted), f"no city of {request.data}, which has {listed}", choose)
-    if len(known) > 1:
-        raise SocialxError(request.data, f"it has the detectors of {listed}", f"choose one of them: {choose}")
-    return known[0]
+    if wanted is not None and not matches:
+        raise SettingsError("", f"{Argument('city', wanted)} is not in {request.data}, which has {listed}", choose)
+    if len(matches) > 1:
+        raise SocialxError(request.data, f"the file has the detectors of {listed}", f"choose a city: {choose}")
+    return matches[0]
 
 
-def _stored(vdid: str) -> str:
-    """An id without the signs that no file of ours has in one."""
+def _storable(vdid: str) -> str:
+    """Return an id without signs that are forbidden in ids."""
     return vdid.replace(" ", "_").replace("/", "_")
 
 
-def _reporting(contents: Contents, told: defaultdict[str, Told], where: Path, what: str) -> Contents:
-    """The contents without the sensors that have no reading, with a note on these; refuses what has none at all.
+def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where: Path, meaning: str) -> Contents:
+    """Return the contents without silent sensors, with a note; raise where all sensors are silent.
 
-    where: what the user named.  what: is true of the readings that the source marks, which a note counts.
+    where: the path given by the user.  meaning: the meaning behind the note on marked observations.
     """
     features, ids = (contents.feature, *contents.others), contents.ids or ()
-    typed = {feature: name for name, feature in QUANTITIES.items()}
-    names, read = " and ".join(typed[each] for each in features), [told[each] for each in features]
-    known = set().union(*(each.sensors for each in read))
-    if not known:
-        others = [typed[feature] for feature, each in told.items() if each.sensors and feature in typed]
+    read_frames = {feature: name for name, feature in QUANTITIES.items()}
+    names, read = " and ".join(read_frames[feature] for feature in features), [totals[feature] for feature in features]
+    sensors = set().union(*(total.sensors for total in read))
+    if not sensors:
+        others = [read_frames[feature] for feature, total in totals.items() if total.sensors and feature in read_frames]
         remedy = str(Argument("channel", others[0])) if others else "use a file with readings"
-        raise SocialxError(where, f"no reading of {names} of its {len(ids)} sensors", remedy)
+        raise SocialxError(where, f"all {len(ids)} sensors lack observations of {names}", remedy)
     notes = list(contents.notes)
-    if count := sum(each.marked for each in read):
-        every = sum(each.readings for each in read)
-        notes.append(Message(where, f"{count:,} of {every:,} readings ({count / every:.1%}) are {what}"))
-    if silent := [vdid for vdid in ids if vdid not in known]:
-        found = f"{len(silent)} of {len(ids)} sensors have no reading of {names} ({sample(silent)})"
-        notes.append(Message(where, f"{found}: left out"))
-    return _kept(replace(contents, notes=tuple(notes)), [vdid for vdid in ids if vdid in known])
+    if count := sum(total.marked for total in read):
+        every = sum(total.readings for total in read)
+        notes.append(Message(where, f"{count:,} of {every:,} readings ({count / every:.1%}) are {meaning}"))
+    if silent := [vdid for vdid in ids if vdid not in sensors]:
+        listed = f"{len(silent)} of {len(ids)} sensors lack observations of {names} and are left out"
+        notes.append(Message(where, f"{listed} ({sample(silent)})"))
+    return _select_sensors(replace(contents, notes=tuple(notes)), [vdid for vdid in ids if vdid in sensors])
 
 
-def _kept(contents: Contents, kept: Sequence[str]) -> Contents:
-    """The contents of these sensors alone, in this order."""
-    place = {vdid: column for column, vdid in enumerate(contents.ids or ())}
-    columns = [place[vdid] for vdid in kept]
+def _select_sensors(contents: Contents, vdids: Sequence[str]) -> Contents:
+    """Return the contents for these sensors, in this order."""
+    column_by_id = {vdid: column for column, vdid in enumerate(contents.ids or ())}
+    columns = [column_by_id[vdid] for vdid in vdids]
 
     def blocks() -> Generator[Block, None, None]:
         with closing(contents.blocks) as every:
             for block in every:
                 yield replace(block, speeds=block.speeds[:, columns])
 
-    return replace(contents, ids=tuple(kept), sensors=len(kept), blocks=blocks())
+    return replace(contents, ids=tuple(vdids), sensors=len(vdids), blocks=blocks())
 
 
 STATION = re.compile(
@@ -393,37 +395,37 @@ STATION_COLUMNS = (
 LANE_COLUMNS = 5  # samples, flow, occupancy, speed, observed
 
 
-def _stations(head: FileHead) -> tuple[str, ...]:
-    """The columns of stations of PeMS, and behind them five for each lane."""
+def _station_columns(head: FileHead) -> tuple[str, ...]:
+    """Return the PeMS station columns, followed by five columns per lane."""
     first = head.lines[0][1].strip() if head.lines else ""
-    behind = len(cells_of(first, ",")) - len(STATION_COLUMNS)
+    behind = len(split_cells(first, ",")) - len(STATION_COLUMNS)
     right = STATION.fullmatch(first) and behind > 0 and behind % LANE_COLUMNS == 0
     return (*STATION_COLUMNS, *[""] * behind) if right else ()
 
 
-def _dyna(path: Path) -> Path:
-    """The .dyna file that a user means with it, with the .geo file beside it, or with their folder."""
-    found = sorted(path.glob(f"*{DYNA}")) if path.is_dir() else [path]
-    if len(found) > 1:
-        names = sample([each.name for each in found])
-        raise SocialxError(path, f"a folder with {len(found)} files {DYNA} ({names})", "name one of them")
-    if not found or found[0].suffix not in (GEO, DYNA):
-        raise SocialxError(path, f"neither a file {GEO} or {DYNA} nor a folder with a file {DYNA}", LIBCITY)
-    first_bytes(found[0].with_suffix(GEO), LIBCITY)  # which is there
-    return found[0].with_suffix(DYNA)
+def _dyna_path(path: Path) -> Path:
+    """Return the .dyna file named by the user, by the .geo file or by the folder."""
+    paths = sorted(path.glob(f"*{DYNA}")) if path.is_dir() else [path]
+    if len(paths) > 1:
+        names = sample([file.name for file in paths])
+        raise SocialxError(path, f"the folder holds {len(paths)} files {DYNA} ({names})", "name one of them")
+    if not paths or paths[0].suffix not in (GEO, DYNA):
+        raise SocialxError(path, f"the path is neither a file {GEO} or {DYNA} nor a folder with a file {DYNA}", LIBCITY)
+    first_bytes(paths[0].with_suffix(GEO), LIBCITY)  # which is there
+    return paths[0].with_suffix(DYNA)
 
 
-def _geo(path: Path) -> dict[int | str, Location]:
-    """The sensors in the order of their file, by ``match_key``; one at 0, 0 or ``[]`` has no known position."""
+def _read_geo(path: Path) -> dict[int | str, Location]:
+    """Return the sensors in file order, by ``match_key``; a location at 0, 0 or ``[]`` is unknown."""
     first, needed = next(iter(read_head(path, LIBCITY).lines), (1, "")), ("geo_id", "type", "coordinates")
-    names = tuple(cells_of(first[1], ","))
+    names = tuple(split_cells(first[1], ","))
     if not {*needed} <= {*names}:
-        found = f"line {first[0]} is {first[1][:60]!a}, not columns with {', '.join(needed)}"
-        raise SocialxError(path, found, LIBCITY)
+        problem = f"line {first[0]} is {first[1][:60]!a}, not columns with {', '.join(needed)}"
+        raise SocialxError(path, problem, LIBCITY)
     sensors = dict[int | str, Location]()
     with closing(TextColumns(path, names, tuple(map(names.index, needed)), (), begin=first[0]).read()) as pieces:
         for piece in pieces:
-            for row, (vdid, kind, text) in enumerate(zip(*(each.cells() for each in piece.texts), strict=True)):
+            for row, (vdid, kind, text) in enumerate(zip(*(column.cells() for column in piece.texts), strict=True)):
                 try:
                     longitude, latitude = map(float, json.loads(text) or (0, 0))
                 except (ValueError, TypeError, RecursionError):
@@ -433,33 +435,33 @@ def _geo(path: Path) -> dict[int | str, Location]:
                     f"geo_id {vdid[:40]!a}, empty or for a second time": not vdid or match_key(vdid) in sensors,
                     f"coordinates {text[:40]!a}, not [longitude, latitude]": not within_degrees(latitude, longitude),
                 }
-                if what := next((what for what, is_so in wrong.items() if is_so), None):
-                    raise SocialxError(path, f"{piece.place(row)} has the {what}", "correct it")
+                if problems := [problem for problem, is_wrong in wrong.items() if is_wrong]:
+                    raise SocialxError(path, f"{piece.row_name(row)} has the {problems[0]}", CORRECT)
                 sensors[match_key(vdid)] = Location(vdid, latitude, longitude, math.nan, math.nan, "")
     if not sensors:
-        raise SocialxError(path, "it has no sensors", LIBCITY)
+        raise SocialxError(path, "the file holds no sensors", LIBCITY)
     return sensors
 
 
-def _libcity(known: KnownTable, request: ConvertOptions) -> Contents:
-    """The readings of NAME.dyna of the sensors of NAME.geo, in the order of that."""
-    dyna = known.file(request.data)
-    geo, table = dyna.with_suffix(GEO), replace(request, data=dyna, meta_csv=None, sensor_column=(known.sensor,))
-    places = _geo(geo)
-    ids = {key: place.sensor_id for key, place in places.items()}
-    [rows] = [replace(rows, listed=ids) for rows in _files(known, table)]
+def _read_libcity(table: KnownTable, request: ConvertOptions) -> Contents:
+    """Read the observations in NAME.dyna for the sensors in NAME.geo, ordered like NAME.geo."""
+    dyna = table.file(request.data)
+    geo, dyna_request = dyna.with_suffix(GEO), replace(request, data=dyna, meta_csv=None, sensor_column=(table.sensor,))
+    locations = _read_geo(geo)
+    ids = {key: location.sensor_id for key, location in locations.items()}
+    [rows] = [replace(rows, listed=ids) for rows in _files(table, dyna_request)]
     ways, notes = candidates(rows.first.removesuffix("Z")), list[Message | str]()
     if rows.first.endswith("Z") and len(ways) == 1 and request.time_format is None:
-        table = replace(table, time_format=f"{ways[0].form}Z")
+        dyna_request = replace(dyna_request, time_format=f"{ways[0].form}Z")
         notes += [f"{dyna}: its times end with Z, which LibCity writes after wall times: taken as those"]
-    contents = read_tables(table, lambda *_: [rows])
+    contents = read_tables(dyna_request, lambda *_: [rows])
     notes += contents.notes
     present = {*(contents.ids or ())}
     if silent := [vdid for vdid in ids.values() if vdid not in present]:
-        found = f"{len(silent)} of {len(ids)} sensors have no rows in {dyna.name} ({sample(silent)})"
-        notes += [Message(geo, f"{found}: they are left out")]
-    placed = {key: place for key, place in places.items() if on_earth(place.latitude, place.longitude)}
-    contents = replace(_kept(contents, [vdid for vdid in ids.values() if vdid in present]), paths=(geo, dyna))
+        listed = f"{len(silent)} of {len(ids)} sensors lack rows in {dyna.name} and are left out"
+        notes += [Message(geo, f"{listed} ({sample(silent)})")]
+    placed = {key: location for key, location in locations.items() if on_earth(location.latitude, location.longitude)}
+    contents = replace(_select_sensors(contents, [vdid for vdid in ids.values() if vdid in present]), paths=(geo, dyna))
     return replace(contents, locations=(placed or None) if request.meta_csv is None else None, notes=tuple(notes))
 
 
@@ -473,8 +475,8 @@ TABLES = (
         sensor="entity_id",
         alike="type",
         text="state",
-        file=_dyna,
-        read=_libcity,
+        file=_dyna_path,
+        read=_read_libcity,
     ),
     KnownTable(
         "pems-station",
@@ -490,7 +492,7 @@ TABLES = (
         mark="% Observed",
         marks=0,
         marked="imputed by PeMS, as no lane was observed: they are kept",
-        header=_stations,
+        header=_station_columns,
     ),
     KnownTable(
         "utd19",

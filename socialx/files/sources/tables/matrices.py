@@ -1,6 +1,6 @@
-"""Texts of numbers without times: a line of sensor ids over them, or no header at all.
+"""Read number texts without times: sensor ids above the numbers, or rows without a header.
 
-t rows of one piece.
+t rows per piece.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from socialx.core.errors import SocialxError
 from socialx.files.sources.contents import Clock, Contents, Format
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.sources.tables.sheets import Sheet, cells_of, check_ids
+from socialx.files.sources.tables.sheets import Sheet, check_ids, split_cells
 from socialx.files.sources.tables.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
 from socialx.files.store.head import LINE_BYTES, FileHead, separator_of
 from socialx.files.store.ids import match_key
@@ -20,48 +20,48 @@ from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
 
 UNTIMED, MATRIX = "t-gcn", "matrix-csv"
-ID_RATIO = 10  # ids without times are so many times as large as readings
+ID_RATIO = 10  # the least ratio of ids to observations
 
 
 def two_lines(head: FileHead) -> tuple[list[str], list[str]]:
-    """The cells of the first two lines that are not blank; none where there is no such line."""
-    lines = [cells_of(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
+    """Return the cells in the first two filled lines; an empty list for a missing line."""
+    lines = [split_cells(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
     return (lines[0] if lines else []), (lines[1] if len(lines) > 1 else [])
 
 
 def is_matrix(head: FileHead) -> bool:
-    """Whether line 1 is a row of numbers like the one that follows, and cannot be sensor ids."""
+    """Return whether line 1 is a number row like line 2, and therefore holds observations rather than sensor ids."""
     header, row = two_lines(head)
     return _are_numbers(header, row) and not _could_be_ids(header, row)
 
 
 def refuse_numbers(head: FileHead) -> None:
-    """Raise for rows of numbers that may be more than one thing, or whose rows are counted; return for all else."""
+    """Raise for ambiguous number rows and for counted rows; return for other files."""
     header, row = two_lines(head)
     if not header or not row:
         return
     if _could_be_ids(header, row):
         raise SocialxError(
             head.path,
-            "rows of numbers, and line 1 may be such a row or sensor ids",
+            "the file holds rows of numbers, and line 1 may be such a row or sensor ids",
             f"name the format {UNTIMED} if it holds ids, {MATRIX} if it is a row",
         )
     if len(header) == len(row) and not header[0] and _is_id(row[0]):
         raise SocialxError(
             head.path,
-            f"its first row begins with the number {row[0][:40]}, not with a time",
+            f"the first row begins with the number {row[0][:40]}, not with a time",
             "write a time there, YYYY-MM-DD HH:MM:SS, or leave out a column that only counts the rows",
         )
     if len(header) > 1 and _are_numbers(header, row) and _is_square(head, len(header)):
         raise SocialxError(
             head.path,
-            f"a square matrix, {len(header)} x {len(header)}, as of distances between sensors",
+            f"the file holds a square matrix, {len(header)} x {len(header)}, as of distances between sensors",
             f"name the format {MATRIX} if its rows are times",
         )
 
 
 def _recognise_ids(head: FileHead) -> str | None:
-    """Ids are far larger than any reading, or line 1 may itself be a row of readings."""
+    """Recognise ids by size: far larger than any observation."""
     header, row = two_lines(head)
     if len(header) < 2 or not _could_be_ids(header, row):
         return None
@@ -72,7 +72,7 @@ def _recognise_ids(head: FileHead) -> str | None:
 
 
 def _recognise_numbers(head: FileHead) -> str | None:
-    """Line 1 may be ids instead; three columns may also be id,lat,lon or from,to,cost without a header."""
+    """Recognise number rows, except ids in line 1, and three columns such as id,lat,lon or from,to,cost."""
     header, row = two_lines(head)
     if len(header) < 2 or not _are_numbers(header, row) or all(map(_is_id, header)):
         return None
@@ -86,7 +86,7 @@ def _is_id(cell: str) -> bool:
 
 
 def _are_numbers(header: list[str], row: list[str]) -> bool:
-    """Whether both lines are as many numbers; a cell may be absent, but an empty one over the rest is a corner."""
+    """Return whether both lines have equally many numbers; cells may be absent, except the first cell in line 1."""
     if not header or len(header) != len(row) or not header[0]:
         return False
     cells = [cell for cell in (*header, *row) if cell not in NO_READING]
@@ -95,14 +95,14 @@ def _are_numbers(header: list[str], row: list[str]) -> bool:
 
 
 def _could_be_ids(header: list[str], row: list[str]) -> bool:
-    """Ids are distinct, which the first row of a matrix of distances is not."""
+    """Return whether line 1 holds distinct integers, unlike the first row in a distance matrix."""
     keys = set(map(match_key, header))
     integers = len(keys) == len(header) == len(row) and all(map(_is_id, header))
     return integers and row[0] not in NO_READING and all(cell in NO_READING or NUMBER.fullmatch(cell) for cell in row)
 
 
 def _is_square(head: FileHead, width: int) -> bool:
-    """Whether a file has ``width`` lines that are not blank; reads one more at most."""
+    """Return whether a file has ``width`` filled lines; reads at most one line more."""
     if len(head.lines) > width:
         return False
     with head.path.open("rb") as file:
@@ -114,7 +114,7 @@ def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
     head, clock = request.head, Clock(request)
     header, row = two_lines(head)
     if not header:
-        raise SocialxError(head.path, "no text of numbers", "write a row per time and a column per sensor")
+        raise SocialxError(head.path, "the file holds no numbers", "write a row per time and a column per sensor")
     mark, columns = separator_of(head.lines[0][1]), tuple(range(len(header)))
     names = tuple(header) if has_ids else ("",) * len(header)
     if has_ids:
@@ -129,7 +129,7 @@ def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
         len(names),
         (Block(clock.seconds(len(piece.numbers)), piece.numbers) for piece in sheet.rows((), columns)),
         feature,
-        notes=(f"{head.path}: its rows have no times, so they are counted on from {request.first_time}",),
+        notes=(f"{head.path}: the rows lack times and are counted from {request.first_time}",),
         missing=0.0 if feature == SPEED else None,
     )
 

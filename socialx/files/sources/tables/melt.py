@@ -1,6 +1,6 @@
-"""Columns that become rows: times of day behind a date, and quantities of lanes behind a sensor.
+"""Turn columns into rows: clock times next to a date, and lane quantities next to a sensor.
 
-t rows, K columns that become rows, V columns of readings.
+t rows, K labels, V observation columns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from socialx.files.sources.tables.columns import BETWEEN, quantity_of
+from socialx.files.sources.tables.columns import BETWEEN, column_quantity
 from socialx.files.sources.tables.text_cells import Texts
 from socialx.files.sources.tables.time_texts import EPOCH, MOMENT
 from socialx.files.store.quantities import SPEED
@@ -25,8 +25,8 @@ NUMBERED = re.compile(r"(.*?)([0-9]{1,4})(.*?)")
 IN_NAME = re.compile(
     r"(.+?)(?:[ _.-](?:l|lane|fs|spur|carril|voie)[ _-]?([0-9]{1,2}))?[ _.-]([a-zA-Z%]+)", re.IGNORECASE
 )
-SHORT = {"vol": "flow", "cnt": "flow", "spd": SPEED}  # names of quantities that only stand behind a sensor
-MANY = 20  # columns, from which on they may be those of a day
+SHORT = {"vol": "flow", "cnt": "flow", "spd": SPEED}  # names of quantities after a sensor name
+MANY = 20  # columns, from which on the columns may be a day
 COUNTS = (24, 48, 96, 288)  # of the times of a day
 LONGER = (25, 50, 100, 300)  # of a day with an hour more
 AGAIN = re.compile(r"[ _-]?(?:[a-zA-Z]|\(?2\)?)")  # behind the name of an hour that comes twice
@@ -37,10 +37,10 @@ DIRECTION = re.compile(r"(?:.*[ _-])?(?:r|dir|direction|richtung|sens|sentido)[ 
 
 @dataclass(frozen=True)
 class Melt:
-    """How a row becomes K rows, each with a label and V readings.
+    """The plan to turn a row into K rows, each with a label and V observations.
 
-    labels: the K texts, such as 00:15, or the name of a lane.  groups: the V columns of each label.  label: the number
-    that the column of labels gets, behind all others; those of the readings follow, ``values``.  names: of these.
+    labels: the K texts, such as 00:15 or a lane name.  groups: the V columns per label.  label: the new label column
+    number, after all other columns; ``values`` follow.  names: the ``values`` names.
     """
 
     labels: tuple[str, ...]
@@ -50,36 +50,36 @@ class Melt:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The numbers that the columns of readings get."""
+        """The numbers of the new observation columns."""
         return tuple(range(self.label + 1, self.label + 1 + len(self.groups[0])))
 
-    def columns(self, places: tuple[int, ...]) -> list[int]:
-        """The columns of the table behind these, for each label in turn."""
-        return [group[place - self.label - 1] for group in self.groups for place in places]
+    def columns(self, numbers: tuple[int, ...]) -> list[int]:
+        """Return the table columns behind these new columns, label by label."""
+        return [group[number - self.label - 1] for group in self.groups for number in numbers]
 
     def texts(self, texts: dict[int, Texts], rows: int) -> dict[int, Texts]:
-        """Columns of texts by their number, each row as often as it is needed, with that of the labels."""
+        """Repeat text columns for each label, and add the label column."""
         labels = Texts([*self.labels], np.tile(np.arange(len(self.labels)), rows))
-        return {place: column.repeated(len(self.labels)) for place, column in texts.items()} | {self.label: labels}
+        return {number: column.repeat(len(self.labels)) for number, column in texts.items()} | {self.label: labels}
 
     def numbers(self, numbers: np.ndarray) -> np.ndarray:
-        """Readings [t, K V] -> [t K, V]."""
+        """Reshape observations [t, K V] to [t K, V]."""
         return numbers.reshape(len(numbers) * len(self.labels), numbers.shape[1] // len(self.labels))
 
 
-def times_of_day(names: list[str], places: list[int]) -> Melt | None:
-    """Columns such as V00 to V95, 01 to 24, or 00:15 as the times of a day; None where there are none.
+def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
+    """Return columns such as V00 to V95, 01 to 24, or 00:15 as clock times; otherwise ``None``.
 
-    A name with the numbers of a whole day from 0 on stands for the beginning of its interval; from 1 on, for its end.
+    Names numbered from 0 are interval begins; names numbered from 1 are interval ends.
     """
-    clocks = {place: found for place in places if (found := CLOCK.fullmatch(names[place]))}
+    clocks = {column: match for column in columns if (match := CLOCK.fullmatch(names[column]))}
     if len(clocks) > 2:
-        minutes = {place: 60 * int(found[1]) + int(found[2] or 0) for place, found in clocks.items()}
+        minutes = {column: 60 * int(match[1]) + int(match[2] or 0) for column, match in clocks.items()}
     else:
         stems: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-        for place in places:
-            if found := NUMBERED.fullmatch(names[place]):
-                stems[found[1], found[3]][place] = int(found[2])
+        for column in columns:
+            if match := NUMBERED.fullmatch(names[column]):
+                stems[match[1], match[3]][column] = int(match[2])
         minutes = {}
         for numbered in stems.values():
             count, first = len(numbered), min(numbered.values())
@@ -87,62 +87,62 @@ def times_of_day(names: list[str], places: list[int]) -> Melt | None:
                 continue
             if count in (*COUNTS, *LONGER):
                 step = DAY_MINUTES // (COUNTS[LONGER.index(count)] if count in LONGER else count)
-                minutes = {place: number * step for place, number in numbered.items()}
+                minutes = {column: number * step for column, number in numbered.items()}
     rising = list(minutes.values())
     if len(rising) < 3 or rising != sorted({*rising}):
         return None
     labels = tuple(f"{minute // 60:02}:{minute % 60:02}" for minute in rising)
-    return Melt(labels, tuple((place,) for place in minutes), len(names), ("readings",))
+    return Melt(labels, tuple((column,) for column in minutes), len(names), ("readings",))
 
 
 def say_times(names: list[str], melt: Melt) -> bool:
-    """Whether names of columns say themselves that they are times of day, as 00:15 and H01 do."""
-    melted = [names[place] for group in melt.groups for place in group]
-    found = [NUMBERED.fullmatch(name) for name in melted]
-    return all(CLOCK.fullmatch(name) for name in melted) or all(each and HOURS.fullmatch(each[1]) for each in found)
+    """Return whether the column names state clock times, as 00:15 and H01 do."""
+    melted = [names[column] for group in melt.groups for column in group]
+    matches = [NUMBERED.fullmatch(name) for name in melted]
+    return all(map(CLOCK.fullmatch, melted)) or all(match and HOURS.fullmatch(match[1]) for match in matches)
 
 
-def part_of_day(names: list[str], places: list[int]) -> list[str]:
-    """The names of many columns such as H00 to H22 or 00:00 to 22:00, which are fewer or more than those of a day."""
+def part_of_day(names: list[str], columns: list[int]) -> list[str]:
+    """Return many column names such as H00 to H22 or 00:00 to 22:00 that make an incomplete day."""
     stems: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in (names[place] for place in places):
+    for name in (names[column] for column in columns):
         if CLOCK.fullmatch(name):
             stems[":", ""].append(name)
-        elif found := NUMBERED.fullmatch(name):
-            stems[found[1], found[3]].append(name)
+        elif match := NUMBERED.fullmatch(name):
+            stems[match[1], match[3]].append(name)
     most = max(stems.values(), key=len, default=[])
     return most if len(most) >= MANY else []
 
 
 def hours_twice(names: list[str], melt: Melt) -> list[str]:
-    """The columns of times of day that a day has only with an hour more."""
-    melted = [names[place] for group in melt.groups for place in group]
+    """Return the columns for the extra hour in a 25-hour day."""
+    melted = [names[column] for group in melt.groups for column in group]
     more = melted[COUNTS[LONGER.index(len(melted))] :] if len(melted) in LONGER else []
-    again = {each: name for name in names for each in melted if name.startswith(each) and name not in melted}
-    return more or [name for each, name in again.items() if AGAIN.fullmatch(name[len(each) :])]
+    again = {hour: name for name in names for hour in melted if name.startswith(hour) and name not in melted}
+    return more or [name for hour, name in again.items() if AGAIN.fullmatch(name[len(hour) :])]
 
 
 def is_label(name: str) -> bool:
-    """Whether a name of a column is a time."""
+    """Return whether a column name is a time."""
     return bool(MOMENT.fullmatch(name) or EPOCH.fullmatch(name))
 
 
 def times_in_names(names: list[str]) -> Melt | None:
-    """The columns whose names are times, of a table with a row for each sensor; None where there is one at most."""
-    places = [place for place, name in enumerate(names) if is_label(name)]
-    labels = tuple(names[place] for place in places)
-    return Melt(labels, tuple((place,) for place in places), len(names), ("value",)) if len(places) > 1 else None
+    """Return the columns named by times in a table with a row per sensor; ``None`` for fewer than two."""
+    columns = [column for column, name in enumerate(names) if is_label(name)]
+    labels = tuple(names[column] for column in columns)
+    return Melt(labels, tuple((column,) for column in columns), len(names), ("value",)) if len(columns) > 1 else None
 
 
-def lanes_behind(names: list[str], places: list[int]) -> Melt | None:
-    """Columns such as flow1, speed1, flow2, speed2 as the lanes of a sensor; None where they are no such ones."""
+def lanes_behind(names: list[str], columns: list[int]) -> Melt | None:
+    """Return columns such as flow1, speed1, flow2, speed2 as lanes; otherwise ``None``."""
     lanes: dict[str, dict[str, int]] = defaultdict(dict)
-    for place in places:
-        found = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[place])
-        quantity = quantity_of(found[1].rstrip(" _-")) if found else None
-        if found is None or quantity is None or quantity in lanes[found[2]] or DIRECTION.fullmatch(found[1]):
+    for column in columns:
+        match = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[column])
+        quantity = column_quantity(match[1].rstrip(" _-")) if match else None
+        if match is None or quantity is None or quantity in lanes[match[2]] or DIRECTION.fullmatch(match[1]):
             return None
-        lanes[found[2]][quantity] = place
+        lanes[match[2]][quantity] = column
     quantities = next(iter(lanes.values()), {})
     if not 1 < len(lanes) <= LANES or any({*lane} != {*quantities} for lane in lanes.values()):
         return None
@@ -150,23 +150,23 @@ def lanes_behind(names: list[str], places: list[int]) -> Melt | None:
     return Melt(tuple(lanes), groups, len(names), tuple(quantities))
 
 
-def sensors_in_names(names: list[str], places: list[int]) -> Melt | None:
-    """Columns such as S1_speed and S1_flow, or S1_L1_vol, as quantities of sensors or of their lanes; else None.
+def sensors_in_names(names: list[str], values: list[int]) -> Melt | None:
+    """Return columns such as S1_speed and S1_flow, or S1_L1_vol, as quantities of sensors or lanes; otherwise ``None``.
 
-    One quantity without lanes is that of all columns, which are sensors then.
+    A single quantity without lanes means a column per sensor.
     """
     columns: dict[str, dict[str, int]] = defaultdict(dict)
     lanes = False
-    for place in places:
-        found = IN_NAME.fullmatch(names[place])
-        quantity = found and (SHORT.get(found[3].lower()) or quantity_of(found[3]))
-        sensor = f"{found[1]}{BETWEEN}{found[2]}" if found and found[2] else found[1] if found else ""
-        if found is None or quantity is None or quantity in columns[sensor]:
+    for column in values:
+        match = IN_NAME.fullmatch(names[column])
+        quantity = match and (SHORT.get(match[3].lower()) or column_quantity(match[3]))
+        sensor = f"{match[1]}{BETWEEN}{match[2]}" if match and match[2] else match[1] if match else ""
+        if match is None or quantity is None or quantity in columns[sensor]:
             return None
-        lanes = lanes or bool(found[2])
-        columns[sensor][quantity] = place
+        lanes = lanes or bool(match[2])
+        columns[sensor][quantity] = column
     quantities = next(iter(columns.values()), {})
-    if len(columns) < 2 or any({*each} != {*quantities} for each in columns.values()):
+    if len(columns) < 2 or any({*by_quantity} != {*quantities} for by_quantity in columns.values()):
         return None
-    groups = tuple(tuple(each[quantity] for quantity in quantities) for each in columns.values())
+    groups = tuple(tuple(by_quantity[quantity] for quantity in quantities) for by_quantity in columns.values())
     return Melt(tuple(columns), groups, len(names), tuple(quantities)) if lanes or len(quantities) > 1 else None

@@ -1,7 +1,7 @@
-"""Tables with times: METR-LA and PEMS-BAY as published, and those of any city, office or database.
+"""Read tables with times: METR-LA and PEMS-BAY as published, and tables from any city, office or database.
 
-T times, N sensors, t rows of one piece.  sheets.py finds out how a table is written; here its rows become readings, of
-a column per sensor or of a row each.
+T times, N sensors, t rows per piece.  sheets.py detects how a table is written; this module turns the rows into
+observations, with a column per sensor or a row per observation.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from socialx.files.sources.tables.columns import (
     ENDS,
     READING,
     Lanes,
-    combined,
+    column_quantity,
+    combine_blocks,
+    lane_sensors,
     lanes_in_columns,
     lanes_in_rows,
-    plain,
-    quantity_of,
-    sensors_of,
-    unit_of,
+    parse_unit,
+    without_unit,
 )
-from socialx.files.sources.tables.grid import blocks_of
+from socialx.files.sources.tables.grid import table_blocks
 from socialx.files.sources.tables.matrices import refuse_numbers, two_lines
 from socialx.files.sources.tables.melt import is_label
 from socialx.files.sources.tables.roles import MANY
@@ -45,7 +45,7 @@ from socialx.files.sources.tables.time_texts import (
     COPIED_TEXT,
     unit_since_1970,
 )
-from socialx.files.sources.tables.times import SUFFIXES, Table, refuse_often, table_of
+from socialx.files.sources.tables.times import SUFFIXES, Table, join_sheets, refuse_repeated_times
 from socialx.files.sources.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
 from socialx.files.store.head import (
     FileHead,
@@ -60,7 +60,9 @@ from socialx.files.store.layout import Block
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"
-PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
+PROSE = re.compile(
+    r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE
+)  # among data files
 Look = Callable[[FileHead, ConvertOptions], list[Sheet]]  # the sheets of a file that have times
 
 
@@ -75,32 +77,32 @@ def _recognise(head: FileHead) -> str | None:
     heads = [head]
     if head.kind in ("folder", "zip"):
         heads = []
-        for path in files_of(head):
+        for path in table_files(head):
             with suppress(SocialxError):
                 heads.append(head_in(head, path))
-    sheets = [sheet for each in heads for sheet in look(each)]
+    sheets = [sheet for file_head in heads for sheet in look(file_head)]
     several = f", {len(heads)} files" if len(heads) > 1 else f", {len(sheets)} sheets"
-    return sheets[0].described() + (several if len(sheets) > 1 else "") if sheets else None
+    return sheets[0].description() + (several if len(sheets) > 1 else "") if sheets else None
 
 
-def files_of(head: FileHead) -> list[Path]:
-    """The files of a folder or a zip that are neither hidden nor prose; of any other file itself."""
+def table_files(head: FileHead) -> list[Path]:
+    """Return the data files in a folder or a zip, without hidden files and prose; else the file itself."""
     if head.kind != "folder":
-        found = inside(head.path) if head.kind == "zip" else []
-        return [path for path in found if not PROSE.fullmatch(path.name)] or [head.path]
+        paths = inside(head.path) if head.kind == "zip" else []
+        return [path for path in paths if not PROSE.fullmatch(path.name)] or [head.path]
     try:
-        found = [path for path in head.path.iterdir() if path.is_file() and not path.name.startswith(".")]
-        return sorted(path for path in found if not PROSE.fullmatch(path.name))
+        paths = [path for path in head.path.iterdir() if path.is_file() and not path.name.startswith(".")]
+        return sorted(path for path in paths if not PROSE.fullmatch(path.name))
     except OSError:
         return []
 
 
-def _published(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """A CSV as METR-LA and PEMS-BAY are published; refuses any other header."""
+def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
+    """Return the sheet in a CSV with the METR-LA and PEMS-BAY header; raise SocialxError for another header."""
     names, _ = two_lines(head)
     if not names or names[0]:
-        found = f"line 1 has a header that begins {','.join(names)[:40]!a}" if names else "no CSV text"
-        raise SocialxError(head.path, found, "use the CSV as published: an empty header cell, then sensor ids")
+        problem = f"line 1 has a header that begins {','.join(names)[:40]!a}" if names else "the file is not a CSV text"
+        raise SocialxError(head.path, problem, "use the CSV as published: an empty header cell, then sensor ids")
     refuse_numbers(head)
     check_ids(head.path, tuple(names[1:]), integers=True)
     begin, line = head.lines[0]
@@ -110,31 +112,31 @@ def _published(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
-    """The readings of tables; ``look_at`` says of each file what its columns hold."""
+    """Read the observations in tables; ``look_at`` returns the sheets with times in a file."""
     sheets, aside = _sheets(request, look_at)
     first = sheets[0]
-    features, told = _chosen(sheets, request)
+    features, channel_notes = _choose_features(sheets, request)
     feature, *others = features
     units = _units(sheets, features, request)
-    chosen = [place for place in features.values() if place is not None]
-    said = request.quantity or any(map(first.quantity, chosen or first.values))
+    chosen = [column for column in features.values() if column is not None]
+    has_quantity = request.quantity or any(map(first.quantity, chosen or first.values))
     for sheet in sheets:
-        sheet.signs.speeds = {*features} == {SPEED} if said or feature != SPEED else None
-    table = table_of(sheets, request, chosen)
-    refuse_often(table)
-    notes: list[Message | str] = [*told, *([f"{request.data}: {table.joined}"] if table.joined else [])]
-    notes += _told_of_times(table, first, request)
+        sheet.signs.speeds = {*features} == {SPEED} if has_quantity or feature != SPEED else None
+    table = join_sheets(sheets, request, chosen)
+    refuse_repeated_times(table)
+    notes: list[Message | str] = [*channel_notes, *([f"{request.data}: {table.joined}"] if table.joined else [])]
+    notes += _time_notes(table, first, request)
     chosen = chosen if first.sensors or table.by_file else []  # else each column is a sensor
-    if rest := [first.names[place] for place in first.values if chosen and place not in chosen]:
-        taken = ", ".join(first.names[each] for each in chosen)
+    if rest := [first.names[column] for column in first.values if chosen and column not in chosen]:
+        taken = ", ".join(first.names[column] for column in chosen)
         notes.append(Message(request.data, f"the readings are those of {taken}, not of {', '.join(rest)}"))
-    places, known, found = _places(table, request, aside)
-    lanes = _lanes(table, known)
+    locations, located, location_notes = _locations(table, request, aside)
+    lanes = _lanes(table, located)
     if lanes is None:
-        ids, blocks, names = table.ids, blocks_of(table, chosen), None
+        ids, blocks, names = table.ids, table_blocks(table, chosen), None
     else:
-        ids, blocks, how = _of_sensors(table, lanes, features, request)
-        notes.append(how)
+        ids, blocks, lanes_note = _sensor_blocks(table, lanes, features, request)
+        notes.append(lanes_note)
         names = lanes.names
     return Contents(
         ids,
@@ -144,8 +146,8 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
         units[feature],
         others={name: units[name] for name in others},
         lanes=names,
-        locations=places,
-        notes=(*notes, *found, *_left_out(sheets)),
+        locations=locations,
+        notes=(*notes, *location_notes, *_omission_notes(sheets)),
         paths=tuple(whole(sheet.path) for sheet in sheets),
         times=table.moments,
         timezone="UTC" if table.times.zoned else None,
@@ -156,25 +158,25 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
     )
 
 
-def _left_out(sheets: list[Sheet]) -> list[str]:
-    """What of tables is not read: a line for each kind, which names the first table of which it is true."""
-    told: dict[str, list[Sheet]] = {}
+def _omission_notes(sheets: list[Sheet]) -> list[str]:
+    """Return a line for each kind of omitted content; the line names the first table concerned."""
+    sheets_by_omission: dict[str, list[Sheet]] = {}
     for sheet in sheets:
-        for what in sheet.left_out():
-            told.setdefault(what, []).append(sheet)
+        for omission in sheet.omissions():
+            sheets_by_omission.setdefault(omission, []).append(sheet)
     lines = []
-    for what, (first, *others) in told.items():
+    for omission, (first, *others) in sheets_by_omission.items():
         more = f" and {counted(len(others), 'more table')}" if others else ""
-        lines.append(f"{first.path if first.others else first.where}{more}: {what}")
+        lines.append(f"{first.path if first.others else first.where}{more}: {omission}")
     return lines
 
 
-def _told_of_times(table: Table, first: Sheet, request: ConvertOptions) -> list[Message | str]:
-    """A note on how times are read that are not copied as they stand there."""
-    if ends := [first.names[place] for place in first.times if ENDS.fullmatch(first.names[place])]:
-        return [f"{request.data}: times are those of {ends[0]!r}, the ends of intervals, as they stand there"]
+def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Message | str]:
+    """Return a note that explains how the times are read, where they are converted."""
+    if ends := [first.names[column] for column in first.times if ENDS.fullmatch(first.names[column])]:
+        return [f"{request.data}: times are those of {ends[0]!r}, the ends of intervals"]
     if first.day:
-        return [f"{request.data}: its times of day are of the date in the name of the file ({first.day})"]
+        return [Message(request.data, f"the times of day are of the date in the name of the file ({first.day})")]
     if not table.told and table.times.form in COPIED:
         return []
     if table.times.start is not None:
@@ -187,266 +189,267 @@ def _told_of_times(table: Table, first: Sheet, request: ConvertOptions) -> list[
 
 
 def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
-    """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
+    """Return the sheets in all files, which share their columns, and the files set aside as locations."""
     heads = [request.head, *map(read_head, request.more)]
-    paths = [(path, head) for head in heads for path in files_of(head)]
+    paths = [(path, head) for head in heads for path in table_files(head)]
     sheets: list[Sheet] = []
     aside = []
-    for path, around in paths:
-        head = head_in(around, path)
+    for path, container in paths:
+        head = head_in(container, path)
         if head.encoding == "cp1252":  # which nearly every text may be
             refuse_encoding(head)
-        found = look_at(head, request)
-        if len(found) == 1 and found[0].unclear and (column := _located(found[0], request)):
-            found = look_at(head, replace(request, sensor_column=(column,)))
-        if not found and len(paths) > 1 and are_locations(path):
+        file_sheets = look_at(head, request)
+        if len(file_sheets) == 1 and file_sheets[0].unclear and (column := _located_column(file_sheets[0], request)):
+            file_sheets = look_at(head, replace(request, sensor_column=(column,)))
+        if not file_sheets and len(paths) > 1 and are_locations(path):
             aside.append(path)
         else:
-            sheets += found or _refuse(head, request)
+            sheets += file_sheets or _refuse(head, request)
     if not sheets:
-        raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
+        raise SocialxError(request.data, "the folder is empty", "name a folder of tables, or a file")
     first = sheets[0]
     wide = not any(sheet.sensors or sheet.one for sheet in sheets)
     columns = {"time_column": request.time_column, "sensor_column": request.sensor_column, "drop": request.drop}
     for argument, name in ((argument, name) for argument, names in columns.items() for name in names):
-        if name not in {*first.names, *map(plain, first.names)}:
-            names = sample([each for each in first.names if each], 12)
-            raise SettingsError(Argument(argument, name), f"no column of {first.where} ({names})", "name one of them")
+        if name not in {*first.names, *map(without_unit, first.names)}:
+            names = sample([header for header in first.names if header], 12)
+            raise SettingsError("", f"{Argument(argument, name)} is no column of {first.where}", f"choose of {names}")
     for sheet in sheets:
         if sheet.unclear:
             raise SocialxError(sheet.where, *sheet.unclear)
         if other := sorted(set(sheet.names) ^ set(first.names)) if not wide else []:
-            differ = f"other columns than {first.where} ({sample(other)})"
-            raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
+            differ = f"the columns differ from {first.where} ({sample(other)})"
+            raise SocialxError(sheet.where, differ, "convert the table alone, or give all tables the same columns")
     return [replace(sheet, signs=first.signs) if sheet.decimal == first.decimal else sheet for sheet in sheets], aside
 
 
-def _located(sheet: Sheet, request: ConvertOptions) -> str | None:
-    """The column of a table whose values are sensors of the locations; None where no column is one, or several are."""
+def _located_column(sheet: Sheet, request: ConvertOptions) -> str | None:
+    """Return the only column whose values are sensors in the locations file; otherwise ``None``."""
     if request.meta_csv is None or request.sensor_column:
         return None
     names = sheet.names[: sheet.melt.label if sheet.melt else None]
-    places = tuple(place for place in range(len(names)) if place not in sheet.times)[:MANY]
-    found = []
-    with suppress(SocialxError), closing(replace(sheet, names=names, melt=None).rows(places)) as pieces:
-        for place, texts in zip(places, next(pieces).texts, strict=True):
+    columns = tuple(column for column in range(len(names)) if column not in sheet.times)[:MANY]
+    matches = []
+    with suppress(SocialxError), closing(replace(sheet, names=names, melt=None).rows(columns)) as pieces:
+        for column, texts in zip(columns, next(pieces).texts, strict=True):
             with suppress(SocialxError):
-                known = read_locations(request.meta_csv, texts.words, request.city)
-                if 2 * sum(match_key(word) in known for word in texts.words) >= len(texts.words):
-                    found.append(names[place])
-    return found[0] if len(found) == 1 else None
+                locations = read_locations(request.meta_csv, texts.words, request.city)
+                if 2 * sum(match_key(word) in locations for word in texts.words) >= len(texts.words):
+                    matches.append(names[column])
+    return matches[0] if len(matches) == 1 else None
 
 
 def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
-    """Raise for a file in which no times were found."""
+    """Raise for a file without times."""
     if request.transposed:
         names, _ = two_lines(head)
         if 1 < sum(map(is_label, names)) < len(names):
             refuse_table(head)
-        found = f"line 1 names no sensors and times ({sample(names)})"
-        raise SocialxError(head.path, found, f"drop {Argument('transposed')}")
+        problem = f"line 1 names no sensors and times ({sample(names)})"
+        raise SocialxError(head.path, problem, f"drop {Argument('transposed')}")
     refuse_transposed(head)
     if head.kind == "text":
         refuse_bytes(head)
     if request.time_column:
         argument = Argument("time_column", request.time_column[0])
-        raise SettingsError(argument, f"no column of times of {head.path}", "name one")
+        raise SettingsError("", f"{argument} names no column of times in {head.path}", "name one")
     refuse_numbers(head)
     refuse_table(head)
 
 
 def are_locations(path: Path) -> bool:
-    """Whether a file is a table of positions."""
+    """Return whether a file is a location table."""
     try:
         return bool(read_locations(path))
     except SocialxError:
         return False
 
 
-def _chosen(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """The features that are read and the column of each, None where each column is a sensor; and notes on them."""
+def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
+    """Return the column for each feature to read (``None`` for a column per sensor), and notes on the features."""
     sheet = sheets[0]
     if not sheet.sensors and not sheet.one:
-        return _of_all_columns(sheets, request)
+        return _wide_feature(sheets, request)
     whole = request.channel is None or request.channel in sheet.names
     asked = [request.channel] if whole else request.channels
     if len(asked) > 1 and request.quantity:
-        raise SettingsError(Argument("quantity"), f"{request.channel} are several quantities", "drop it")
-    found: dict[str, int | None] = {}
+        raise SettingsError("", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it")
+    columns: dict[str, int | None] = {}
     notes: list[str] = []
-    for each in asked:
-        place = _column(sheet, each, request.quantity or SPEED)
-        own = sheet.quantity(place)
-        if own is None and len(asked) == 1:
-            own, notes = _of_column(sheets, place, request)
+    for channel in asked:
+        column = _column(sheet, channel, request.quantity or SPEED)
+        quantity = sheet.quantity(column)
+        if quantity is None and len(asked) == 1:
+            quantity, notes = _column_feature(sheets, column, request)
         if request.known or request.channel is None:
-            _refuse_other_quantity(sheet, request, own, f"its column {sheet.names[place]} is")
-        feature = request.quantity or own
-        if feature is None or feature in found:
-            what = f"{each} is {'no quantity' if feature is None else f'a second column of {feature}'}"
-            raise SettingsError(Argument("channel", request.channel), what, f"choose of {', '.join(QUANTITIES)}")
-        found[feature] = place
-    return found, notes
+            _refuse_other_quantity(sheet, request, quantity, f"column {sheet.names[column]} is")
+        feature = request.quantity or quantity
+        if feature is None or feature in columns:
+            problem = f"{channel} is {'an unknown quantity' if feature is None else f'a second column of {feature}'}"
+            raise SettingsError(sheet.where, problem, f"choose of {', '.join(QUANTITIES)}")
+        columns[feature] = column
+    return columns, notes
 
 
-def _of_all_columns(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """The feature of tables in which each column is a sensor, and a note where their file says it."""
+def _wide_feature(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
+    """Return the feature for tables with a column per sensor, and a note where the file name tells the feature."""
     path = sheets[0].path
     if request.channel is not None and "," in request.channel:
-        per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
+        per_sensor = f"the table has a column per sensor, not one for each of {request.channel}"
         raise SocialxError(path, per_sensor, "write a row per time and sensor, with a column for each")
     if request.channel is not None:
-        raise SettingsError(Argument("channel"), f"{path} has a column per sensor", "drop it")
+        raise SettingsError("", f"{Argument('channel')} is for other tables: {path} has a column per sensor", "drop it")
     for sheet in sheets:
-        _refuse_other_quantity(sheet, request, sheet.quantity_of_all(), "its columns are")
-    if said := request.quantity or sheets[0].quantity_of_all():
-        return {said: None}, []
-    by_file, notes = _by_file(sheets, "its readings")
+        _refuse_other_quantity(sheet, request, sheet.common_quantity(), "the columns are")
+    if quantity := request.quantity or sheets[0].common_quantity():
+        return {quantity: None}, []
+    by_file, notes = _file_quantity(sheets, "the table")
     if by_file is None and not request.known:
         _refuse_shares(sheets)
     return {by_file or SPEED: None}, notes
 
 
 def _refuse_shares(sheets: list[Sheet]) -> None:
-    """Raise where all readings are shares, of which nothing says a quantity."""
+    """Raise where all observations are fractions and the quantity is unstated."""
     if all(sheet.shares for sheet in sheets):
         remedy = f"say what they are: {Argument('quantity', 'occupancy')}, or {Argument('quantity', 'speed')}"
-        raise SocialxError(sheets[0].path, "no reading of its first rows is above 1, so they are hardly speeds", remedy)
+        raise SocialxError(sheets[0].path, "all values in the first rows are at most 1, so hardly speeds", remedy)
 
 
-def _of_column(sheets: list[Sheet], place: int, request: ConvertOptions) -> tuple[str | None, list[str]]:
-    """What a column of readings is whose name says no quantity, and a note where its file says it."""
+def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -> tuple[str | None, list[str]]:
+    """Return the quantity for a column without one in the name, and a note where the file name states the quantity."""
     sheet = sheets[0]
-    name = sheet.names[place]
+    name = sheet.names[column]
     if request.quantity is not None:
         return None, []
-    if not READING.fullmatch(plain(name)):
-        either = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
-        found = f"the name of its column {name!r} says no quantity"
-        if sheet.melt and place in sheet.melt.values:
-            found = "nothing in it says what its readings are"
-        raise SocialxError(sheet.where, found, f"say it: {either}")
-    by_file, notes = _by_file(sheets, name) if sheet.one or sheet.melt else (None, [])
+    if not READING.fullmatch(without_unit(name)):
+        choices = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
+        problem = f"the name of column {name!r} says no quantity"
+        if sheet.melt and column in sheet.melt.values:
+            problem = "the table does not say what it measures"
+        raise SocialxError(sheet.where, problem, f"say it: {choices}")
+    by_file, notes = _file_quantity(sheets, name) if sheet.one or sheet.melt else (None, [])
     if by_file is None and not request.known:
         _refuse_shares(sheets)
     return by_file or SPEED, notes
 
 
-def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, own: str | None, where: str) -> None:
-    """Raise for a table that says itself that it is another quantity than the user says, or than the file holds.
+def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str | None, where: str) -> None:
+    """Raise for a table whose ``quantity`` differs from the quantity requested by the user or stored in the file.
 
-    own: the quantity that it says, ``where`` the columns that say it.
+    where: the subject in the error sentence, such as "its columns are".
     """
-    if own is None or request.quantity in (None, own):
+    if quantity is None or request.quantity in (None, quantity):
         return
     if request.known:
-        differ = f"{where} {own}, and the file holds {request.quantity}"
+        differ = f"{where} {quantity}, and the file holds {request.quantity}"
         raise SocialxError(sheet.where, differ, "append a table of the same quantity")
     asked = next(name for name, feature in QUANTITIES.items() if feature == request.quantity)
-    raise SettingsError(Argument("quantity", asked), f"{sheet.where}: {where} {own} by name or unit", "drop it")
+    text = f"{Argument('quantity', asked)} contradicts {sheet.where}: {where} {quantity} by name or unit"
+    raise SettingsError("", text, f"drop {Argument('quantity')}")
 
 
-def _by_file(sheets: list[Sheet], what: str) -> tuple[str | None, list[str]]:
-    """What readings are by the name of their file, or of its folder where there are several, with a note on it."""
-    said = {}
+def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[str]]:
+    """Return the quantity stated by a file name (or by a folder name, for several files), with a note."""
+    paths = {}
     for sheet in sheets:
         folder = sheet.path.parent.name if len(sheets) > 1 else ""
         stem = SUFFIXES.sub("", sheet.path.name)
-        said[quantity_of(stem) or quantity_of(folder)] = sheet.path
-    if len(said) > 1:
-        listed = ", ".join(f"{path} of {quantity or 'no quantity'}" for quantity, path in said.items())
-        raise SocialxError(sheets[0].where, f"files of several quantities ({listed})", "convert those of each alone")
-    [quantity] = said
-    notes = [f"{sheets[0].path}: {what}: {quantity}, as the name of the file says"] if quantity else []
+        paths[column_quantity(stem) or column_quantity(folder)] = sheet.path
+    if len(paths) > 1:
+        listed = ", ".join(f"{path} of {quantity or 'no quantity'}" for quantity, path in paths.items())
+        raise SocialxError(sheets[0].where, f"files hold several quantities ({listed})", "convert those of each alone")
+    [quantity] = paths
+    notes = [f"{sheets[0].path}: {subject}: {quantity}, as the name of the file says"] if quantity else []
     return quantity, notes
 
 
 def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
-    """The column of readings that a user asks for by its name or its quantity; None: that of ``quantity``."""
-    names = [sheet.names[place] for place in sheet.values]
+    """Return the column requested by name or quantity; ``asked`` ``None`` means the ``quantity`` column."""
+    names = [sheet.names[column] for column in sheet.values]
     wanted = (asked or quantity).strip()
-    places = [place for place in sheet.values if wanted in (sheet.names[place], plain(sheet.names[place]))]
-    if not places:
+    columns = [column for column in sheet.values if wanted in (sheet.names[column], without_unit(sheet.names[column]))]
+    if not columns:
         meant = QUANTITIES.get(wanted.lower(), wanted)
-        places = [place for place in sheet.values if sheet.quantity(place) == meant]
-    if asked is None and not places and len(names) == 1:
-        places = list(sheet.values)
-    if len(places) == 1:
-        return places[0]
-    if asked is None or places:
-        several = f"several columns of {wanted if asked else 'readings'} ({', '.join(names)})"
-        likely = next((sheet.names[place] for place in sheet.values if sheet.quantity(place)), names[0])
+        columns = [column for column in sheet.values if sheet.quantity(column) == meant]
+    if asked is None and not columns and len(names) == 1:
+        columns = list(sheet.values)
+    if len(columns) == 1:
+        return columns[0]
+    if asked is None or columns:
+        several = f"the table has several columns of {wanted if asked else 'readings'} ({', '.join(names)})"
+        likely = next((sheet.names[column] for column in sheet.values if sheet.quantity(column)), names[0])
         raise SocialxError(sheet.path, several, f"{Argument('channel', likely)} chooses one")
-    listed = f"for example {Argument('channel', names[0])}, of {', '.join(names)}"
-    raise SettingsError(Argument("channel", asked), "no column of readings", listed)
+    listed = f"choose for example {Argument('channel', names[0])}, of {', '.join(names)}"
+    raise SettingsError("", f"{Argument('channel', asked)} names no column of observations", listed)
 
 
 def _units(sheets: list[Sheet], features: dict[str, int | None], request: ConvertOptions) -> dict[str, str | None]:
-    """The unit of each feature as the table says it; the one that a user gives is that of the speed, if it is read."""
+    """Return the unit by feature.  The unit given by the user applies to the speed, or to the only feature."""
     meant = SPEED if SPEED in features else next(iter(features))
     asked = {meant: request.units}
-    return {name: _unit(sheets, place, name, asked.get(name)) for name, place in features.items()}
+    return {name: _unit(sheets, column, name, asked.get(name)) for name, column in features.items()}
 
 
-def _places(
+def _locations(
     table: Table, request: ConvertOptions, aside: list[Path]
 ) -> tuple[dict[int | str, Location] | None, set[int | str], list[str]]:
-    """The positions of a file beside the data, the keys of sensors that are known, and notes on files set aside."""
-    at, may_be = request.meta_csv or (aside[0] if len(aside) == 1 else None), sensors_of(table.ids)
-    found = read_locations(at, (*table.ids, *may_be), request.city) if at and (may_be or at in aside) else None
-    known = {match_key(vdid) for vdid in request.known} if found is None else set(found)
-    what = "the positions of the sensors" if at in aside else "positions of sensors, set aside"
-    return found if at in aside else None, known, [f"{path}: {what}" for path in aside]
+    """Return the locations next to the data, the located sensor keys, and notes on files set aside."""
+    file, more = request.meta_csv or (aside[0] if len(aside) == 1 else None), lane_sensors(table.ids)
+    locations = read_locations(file, (*table.ids, *more), request.city) if file and (more or file in aside) else None
+    located = {match_key(vdid) for vdid in request.known} if locations is None else set(locations)
+    role = "the positions of the sensors" if file in aside else "positions of sensors, set aside"
+    return locations if file in aside else None, located, [f"{path}: {role}" for path in aside]
 
 
-def _unit(sheets: list[Sheet], place: int | None, feature: str, asked: str | None) -> str | None:
-    """The unit of a feature as the columns of all sheets say it; refuses two units, and another one than asked for.
+def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: str | None) -> str | None:
+    """Return the feature unit as stated by the columns; raise for two units, or for a unit other than ``asked``.
 
-    place: its column in the first sheet; None: a column for each sensor.  asked: the unit that the user gives.
+    first_column: the column in the first sheet; ``None``: a column per sensor.  asked: the unit given by the user.
     """
     first = sheets[0]
-    said: dict[tuple[str, str], str] = {}
+    stated: dict[tuple[str, str], str] = {}
     for sheet in sheets:
         columns = {name: number for number, name in enumerate(sheet.names)}
-        for column in sheet.values if place is None else (columns[first.names[place]],):
-            for measured in filter(None, map(unit_of, sheet.unit_texts(column))):
-                said.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
-    if len(said) > 1:
-        listed = ", ".join(f"{column} in {unit}" for (_, unit), column in said.items())
-        raise SocialxError(first.where, f"columns in several units ({listed})", "write all in one unit")
-    for (quantity, unit), named in said.items():
+        for column in sheet.values if first_column is None else (columns[first.names[first_column]],):
+            for measured in filter(None, map(parse_unit, sheet.unit_texts(column))):
+                stated.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
+    if len(stated) > 1:
+        listed = ", ".join(f"{column} in {unit}" for (_, unit), column in stated.items())
+        raise SocialxError(first.where, f"the columns have several units ({listed})", "write all in one unit")
+    for (quantity, unit), named in stated.items():
         if quantity != feature:
-            raise SettingsError(Argument("quantity", feature), f"{named} is in {unit}", "drop it")
-        if asked and (unit_of(asked) or ("", asked))[1] != unit:
-            raise SettingsError(Argument("units", asked), f"{named} is in {unit}", "drop it")
+            raise SettingsError("", f"{Argument('quantity', feature)} contradicts {named} in {unit}", "drop it")
+        if asked and (parse_unit(asked) or ("", asked))[1] != unit:
+            raise SettingsError("", f"{Argument('units', asked)} contradicts {named} in {unit}", "drop it")
         return unit
     return None
 
 
-def _lanes(table: Table, known: set[int | str]) -> Lanes | None:
-    """The sensors of a table whose columns or rows are those of lanes; None where it has none."""
+def _lanes(table: Table, located: set[int | str]) -> Lanes | None:
+    """Return the sensors for a table whose columns or rows are lanes; ``None`` for a table without lanes."""
     if any(BETWEEN in vdid for vdid in table.ids):
         return lanes_in_rows(table.ids)
     if table.sheets[0].sensors:
         return None
-    return lanes_in_columns(table.ids, known)
+    return lanes_in_columns(table.ids, located)
 
 
-def _of_sensors(
+def _sensor_blocks(
     table: Table, lanes: Lanes, features: dict[str, int | None], request: ConvertOptions
 ) -> tuple[tuple[str, ...], Generator[Block, None, None], str]:
-    """The ids and readings of the sensors of a table of lanes, and how these were combined, for a note."""
-    first, names = table.sheets[0], list(features)
-    chosen = [place for place in features.values() if place is not None]
+    """Return the sensor ids, the blocks combined from lanes, and a note on the combination."""
+    first, names, codes = table.sheets[0], list(features), request.codes(features)
+    chosen = [column for column in features.values() if column is not None]
     measured = zip(table.values, map(first.quantity, first.values), strict=False) if chosen else ()
-    flows = [place for place, quantity in measured if quantity == "flow"]
+    flows = [column for column, quantity in measured if quantity == "flow"]
     if len(flows) == 1 and SPEED in features and "flow" not in features:
         chosen, names = [*chosen, *flows], [*names, "flow"]  # the weights of the speeds
-    blocks = combined(blocks_of(table, chosen), lanes, names, request.codes(features), len(features), request.data)
+    blocks = combine_blocks(table_blocks(table, chosen), lanes, names, codes, len(features), request.data)
     weighted = " weighted by flow" if "flow" in names else ""
     ways = {"flow": "flows are sums of lanes", SPEED: f"speeds are means of lanes{weighted}"}
-    how = "; ".join(ways.get(each, f"{each} is a mean of lanes") for each in features)
-    return lanes.ids, blocks, f"{request.data}: {how} ({lanes.described(table.ids)})"
+    text = "; ".join(ways.get(feature, f"{feature} is a mean of lanes") for feature in features)
+    return lanes.ids, blocks, f"{request.data}: {text} ({lanes.description(table.ids)})"
 
 
 TABLE = frozenset(
@@ -468,7 +471,7 @@ FORMATS = (
         PUBLISHED_CSV,
         "METR-LA.csv and PEMS-BAY.csv as published",
         _recognise_published,
-        lambda request: read_tables(request, _published),
+        lambda request: read_tables(request, _published_sheets),
         takes=frozenset({"quantity"}),
     ),
     Format(

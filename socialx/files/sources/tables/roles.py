@@ -1,7 +1,7 @@
-"""What each column of a table is: a time, a sensor, a lane, readings, or left out.
+"""Detect what each table column holds: time, sensor, lane, observations, or left out.
 
-What the user says comes first, then what the rows show, and the names of the columns last.  Where two answers are
-possible there is none: the table is asked.
+The user's options come first, then the evidence in the rows, then the column names.  Two possible answers raise a
+question to the user.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from socialx.files.sources.tables.columns import (
     SENSORS,
     SEPARATED,
     STATISTIC,
+    column_quantity,
     may_be_sensors,
-    plain,
-    quantity_of,
-    unit_of,
+    parse_unit,
+    without_unit,
 )
 from socialx.files.sources.tables.melt import (
     LONGER,
@@ -51,31 +51,30 @@ from socialx.files.sources.tables.melt import (
     times_in_names,
     times_of_day,
 )
-from socialx.files.sources.tables.text_cells import NO_READING, decimal_sign, has_number, is_below, number_in
-from socialx.files.sources.tables.time_texts import AT_MIDNIGHT, DATE, MOMENT, ONLY_DATE, Rows, is_time, times_of
+from socialx.files.sources.tables.text_cells import NO_READING, decimal_sign, has_number, is_footer, parse_number
+from socialx.files.sources.tables.time_texts import AT_MIDNIGHT, DATE, MOMENT, ONLY_DATE, Rows, is_time, time_columns
 
-WIDE = 3  # columns of numbers beside a column of texts that make it a table with a column per sensor
-MANY = 100  # columns, from which on a table has no column of sensors: only its first rows are looked at
+WIDE = 3  # columns of numbers that, with a column of texts, make a column per sensor
+MANY = 100  # columns, from which on only the first rows are read: wide tables have a column per sensor
 AS_CLOCKS = "call those of times of day 00:00, 01:00 and so on, each once, or write a row per time and sensor"
 ASK = "write a row per time and sensor, with a column for each quantity"
-APART = 0.9  # of the rows: a column of sensors tells so many apart, with their times
-COVERED = 0.5  # of all pairs of a time and a sensor: a table has rows for so many
-PROVED = 10  # rows, from which on distinct numbers are those of rows
-LONG_ID = 100_000  # a whole number that never changes, and is no reading
+APART = 0.9  # fraction of rows that a sensor column and the times distinguish, at least
+COVERED = 0.5  # fraction of (time, sensor) pairs with a row, at least
+PROVED = 10  # rows, from which on distinct numbers are row numbers
+LONG_ID = 100_000  # a constant integer from here on is an id
 MOST_HOURS, TIMES_OF_DAY = 25, (48, 72, 96, 144, 288, 1440)
-SCALES = 20  # of two medians, from which on columns hold no readings of one quantity
+SCALES = 20  # ratio of two medians, from which on columns differ in quantity
 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """What the columns of a table are, by their numbers from 0.
+    """The table column roles, numbered from 0.
 
-    times: the column of the times, or those of the dates and of the times of day.  sensors: the columns that name the
-    sensor of a row, where each row is a reading; lanes: that of the lanes there.  values: the columns of readings.
-    one: whether the table is that of one sensor, and its columns are quantities; else, without ``sensors``, each
-    column is a sensor.  left: columns that are left out.  decimal: the sign of decimals.  unclear: what was found and
-    the remedy, where there are two answers.  melt: columns that become rows.  shares: whether no reading of the rows
-    is above 1.
+    times: the time column, or the date and clock columns.  sensors: the columns that name the sensor in each row, for a
+    row per observation.  lanes: the lane column.  values: the observation columns.  one: the table holds one sensor and
+    each column is a quantity; otherwise, with ``sensors`` empty, each column is a sensor.  left: columns left out.
+    decimal: the decimal sign.  unclear: the question and the remedy, where two answers are possible.  melt: columns
+    that become rows.  shares: all observations are fractions.
     """
 
     times: tuple[int, ...]
@@ -90,119 +89,119 @@ class ColumnRoles:
     shares: bool = False
 
 
-def roles_of(
+def find_roles(
     names: list[str], rows: Rows, separator: str, request: ConvertOptions, more: Callable[[], Rows] | None = None
 ) -> ColumnRoles | None:
-    """The roles of columns with these names and first rows; None where none holds times, or ``names`` is no header.
+    """Return the column roles, or ``None`` where every column lacks times or ``names`` is data.
 
-    more: gives many rows of the table, the first ones among them.
+    more: returns a larger sample that includes ``rows``.
     """
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
     if request.transposed:
-        return _of_sensors(names, columns, separator, request)
-    times, unclear = times_of(names, rows, columns, request)
-    if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
+        return _transposed_roles(names, columns, separator, request)
+    times, unclear = time_columns(names, rows, columns, request)
+    if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[column]) for column in times):
         return None
-    wide = _kept(names, columns, times, request)
-    rest = [place for place in wide if not PLACES.fullmatch(names[place])]
-    decimal = request.decimal or decimal_sign(separator, [columns[place] for place in rest])
-    # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
-    texts = [place for place in rest if columns[place] and not has_number(columns[place], decimal)]
-    table = _Table(names, rows, times, rest, texts, decimal, request)
+    wide = _select(names, columns, times, request)
+    rest = [column for column in wide if not PLACES.fullmatch(names[column])]
+    decimal = request.decimal or decimal_sign(separator, [columns[column] for column in rest])
+    # A word among numbers is a wrong cell in a column of observations: the reader names the cell.
+    texts = [column for column in rest if columns[column] and not has_number(columns[column], decimal)]
+    table = _SampledTable(names, rows, times, rest, texts, decimal, request)
     if more is not None and table.may_be_long():
         table = replace(table, rows=max(rows, [cells for cells in more() if len(cells) == len(names)], key=len))
-    found = _of_table(table, wide)
-    found = replace(found, unclear=unclear or found.unclear)
-    melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
-    taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
-    return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
+    roles = _table_roles(table, wide)
+    roles = replace(roles, unclear=unclear or roles.unclear)
+    melted = {column for group in roles.melt.groups for column in group} if roles.melt else set[int]()
+    taken = {*roles.times, *roles.values, *roles.sensors, roles.lanes, *melted}
+    return replace(roles, left=tuple(sorted({*range(len(names))} - taken))) if roles.values else None
 
 
-def _of_table(table: _Table, wide: list[int]) -> ColumnRoles:
-    """The roles of a table whose dates an hour may join, or times of day.  wide: all columns but the times."""
+def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
+    """Return the roles for a table, with hours and clock times.  wide: all columns except the times."""
     unclear = None
     if not table.request.time_column and (hour := table.hour()) is not None:
-        rest = [place for place in table.rest if place != hour]
+        rest = [column for column in table.rest if column != hour]
         timed = replace(table, times=(*table.times, hour), rest=rest)
-        unclear, wide = timed.hour_or_sensor(hour), [place for place in wide if place != hour]
+        unclear, wide = timed.hour_or_sensor(hour), [column for column in wide if column != hour]
         table = table if unclear else timed
     unclear = unclear or table.slot_or_sensor() or table.units()
-    numbers = [place for place in table.rest if place not in table.texts]
-    days = times_of_day(table.names, numbers) if table.dated() else None
-    found = (_of_days(table, days) if days else None) or _of_rows(table, wide)
-    return replace(found, unclear=unclear or found.unclear)
+    numbers = [column for column in table.rest if column not in table.texts]
+    days = times_of_day(table.names, numbers) if table.is_dated() else None
+    roles = (_day_roles(table, days) if days else None) or _row_roles(table, wide)
+    return replace(roles, unclear=unclear or roles.unclear)
 
 
-def _of_rows(table: _Table, wide: list[int]) -> ColumnRoles:
-    """The roles of a table with a row for each time, or for each time and sensor.  wide: all columns but the times."""
-    rest, texts, found = table.rest, table.texts, ColumnRoles(table.times, decimal=table.decimal)
+def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
+    """Return the roles for a table with a row per time, or per time and sensor.  wide: all columns except the times."""
+    rest, texts, roles = table.rest, table.texts, ColumnRoles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
-    lanes = next((place for place in table.lanes if place not in sensors), None)
-    numbers = {place for place in rest if table.is_row_number(place)}
+    lanes = next((column for column in table.lanes if column not in sensors), None)
+    numbers = {column for column in rest if table.is_row_number(column)}
     values = sorted({*rest} - {*texts, *sensors, lanes} - numbers)
     if unclear:
-        return replace(found, values=tuple(values or rest), unclear=unclear)
-    if sensors and values and table.dated() and (part := part_of_day(table.names, values)):
-        found = replace(found, unclear=(f"columns {part[0]!r} to {part[-1]!r}, which are no whole day", AS_CLOCKS))
+        return replace(roles, values=tuple(values or rest), unclear=unclear)
+    if sensors and values and table.is_dated() and (part := part_of_day(table.names, values)):
+        roles = replace(roles, unclear=(f"columns {part[0]!r} to {part[-1]!r} make no whole day", AS_CLOCKS))
     if sensors and values:
         values = table.read(values)
         melt = lanes_behind(table.names, values) if lanes is None else None
         if melt:
-            return replace(found, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
+            return replace(roles, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
         shares = table.shares(tuple(values))
-        return replace(found, sensors=sensors, lanes=lanes, values=tuple(values), shares=shares)
+        return replace(roles, sensors=sensors, lanes=lanes, values=tuple(values), shares=shares)
     if melt := sensors_in_names(table.names, values):
-        return replace(found, sensors=(melt.label,), melt=melt, values=melt.values)
+        return replace(roles, sensors=(melt.label,), melt=melt, values=melt.values)
     if (one := table.one_sensor(values)) is not None:
         one = table.read(one)
-        return replace(found, values=tuple(one), one=True, unclear=table.words(texts), shares=table.shares(tuple(one)))
-    own = {*wide} - table.beside(wide)
-    measured = sorted(own - {*texts})
+        return replace(roles, values=tuple(one), one=True, unclear=table.words(texts), shares=table.shares(tuple(one)))
+    sensor_columns = {*wide} - table.auxiliary_columns(wide)
+    measured = sorted(sensor_columns - {*texts})
     many = len(measured) >= WIDE
-    unclear = (None if many else table.words(texts)) or table.several(sorted(own & {*values}))
-    read = tuple(measured if many else sorted(own))
-    return replace(found, values=read, unclear=unclear, shares=table.shares(read))
+    unclear = (None if many else table.words(texts)) or table.mixed_columns(sorted(sensor_columns & {*values}))
+    read = tuple(measured if many else sorted(sensor_columns))
+    return replace(roles, values=read, unclear=unclear, shares=table.shares(read))
 
 
-def _of_sensors(names: list[str], columns: Rows, separator: str, request: ConvertOptions) -> ColumnRoles | None:
-    """The roles of a table with a row for each sensor, and a column for each time; None for all else.
+def _transposed_roles(names: list[str], columns: Rows, separator: str, request: ConvertOptions) -> ColumnRoles | None:
+    """Return the roles for a table with a row per sensor and a column per time; ``None`` for other tables.
 
-    The sensors are in the column with the name of one, else in the first that holds no times.
+    The sensor column is the column with a sensor name, or the first column without times.
     """
     melt = times_in_names(names)
-    others = [place for place, name in enumerate(names) if not is_label(name) and name not in request.drop]
+    others = [column for column, name in enumerate(names) if not is_label(name) and name not in request.drop]
     if melt is None or not others:
         return None
-    said = [place for place in others if names[place] in request.sensor_column]
-    sensors = tuple(said or [place for place in others if may_be_sensors(names[place])][:1] or others[:1])
+    given = [column for column in others if names[column] in request.sensor_column]
+    sensors = tuple(given or [column for column in others if may_be_sensors(names[column])][:1] or others[:1])
     decimal = request.decimal or decimal_sign(separator, [columns[group[0]] for group in melt.groups])
-    left = tuple(place for place in others if place not in sensors)
+    left = tuple(column for column in others if column not in sensors)
     return ColumnRoles((melt.label,), sensors, None, melt.values, left=left, decimal=decimal, melt=melt)
 
 
-def _of_days(table: _Table, melt: Melt) -> ColumnRoles | None:
-    """The roles of a table with a row for each sensor and day, and a column for each time of day.
+def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
+    """Return the roles for a table with a row per sensor and day, and a column per clock time.
 
-    None for columns with the numbers of a day of 25 hours where nothing names sensors: they are sensors.
+    Returns ``None`` for columns numbered like a 25-hour day where sensors stay unnamed: such columns are sensors.
     """
-    melted = {place for group in melt.groups for place in group}
+    melted = {column for group in melt.groups for column in group}
     shares = table.shares(tuple(melted))
-    table = replace(table, rest=[place for place in table.rest if place not in melted])
+    table = replace(table, rest=[column for column in table.rest if column not in melted])
     sensors, unclear = table.sensors(readings_beside=True)
-    lanes = next((each for each in table.lanes if each not in sensors), None)
+    lanes = next((column for column in table.lanes if column not in sensors), None)
     if len(melted) in LONGER and not sensors and not unclear:
         return None
     if twice := [name for name in hours_twice(table.names, melt) if name not in table.request.drop]:
         drops = " ".join(str(Argument("drop", name)) for name in twice)
-        unclear = f"columns of an hour that comes twice ({sample(twice)})", f"{drops} leaves the second one out"
+        unclear = f"columns hold an hour that comes twice ({sample(twice)})", f"{drops} leaves the second one out"
     elif not sensors and not unclear and (table.repeats() or not say_times(table.names, melt)):
-        found = "a row for each sensor and day, with a column for each time of day"
+        problem = "the table has a row for each sensor and day, with a column for each time of day"
         name = table.names[table.rest[0]] if table.rest else "NAME"
-        unclear = found, f"say which columns name the sensor: {Argument('sensor_column', name)}"
+        unclear = problem, f"say which columns name the sensor: {Argument('sensor_column', name)}"
         if not table.repeats() and not table.rest:
-            begin, end = (table.names[melt.groups[place][0]] for place in (0, -1))
-            found = f"a row for each day, with columns {begin!r} to {end!r}, which may be times of day or sensors"
-            unclear = found, AS_CLOCKS
+            begin, end = (table.names[melt.groups[index][0]] for index in (0, -1))
+            problem = f"columns {begin!r} to {end!r}, with a row for each day, may be times of day or sensors"
+            unclear = problem, AS_CLOCKS
     times = (table.times[0], melt.label)
     one = not sensors and lanes is None
     return ColumnRoles(
@@ -210,32 +209,32 @@ def _of_days(table: _Table, melt: Melt) -> ColumnRoles | None:
     )
 
 
-def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: ConvertOptions) -> list[int]:
-    """The columns beside the times that are neither empty nor dropped, nor a part of a time that nobody asked for."""
+def _select(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: ConvertOptions) -> list[int]:
+    """Return the columns outside the times, except empty and dropped columns and time parts."""
     asked = {*request.sensor_column, *request.channels}
     kept = []
-    for place, name in enumerate(names):
-        dropped = bool({name, plain(name)} & {*request.drop})
-        empty = not name and not columns[place]
+    for column, name in enumerate(names):
+        dropped = bool({name, without_unit(name)} & {*request.drop})
+        empty = not name and not columns[column]
         if (
-            place not in times
+            column not in times
             and not dropped
             and not empty
-            and (name in asked or not _is_calendar(name, columns[place]))
+            and (name in asked or not _is_calendar(name, columns[column]))
         ):
-            kept.append(place)
+            kept.append(column)
     return kept
 
 
 def _is_calendar(name: str, cells: list[str]) -> bool:
-    """Whether a column is a part of a time, or another time."""
+    """Return whether a column is a time part, or another time."""
     more = re.compile(rf"{DATE}(?:[ T].*)?")
     return bool(CALENDAR.fullmatch(name)) or (bool(cells) and all(map(more.fullmatch, cells)))
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Rows of a table.  rest: the columns that may be sensors or readings; texts: those without a number."""
+class _SampledTable:
+    """The first rows in a table.  rest: candidates for sensors or observations; texts: the columns without numbers."""
 
     names: list[str]
     rows: Rows
@@ -247,33 +246,33 @@ class _Table:
 
     @cached_property
     def lanes(self) -> list[int]:
-        """The columns that may be sensors or readings and are named like lanes."""
-        return [place for place in self.rest if LANES.fullmatch(self.names[place])]
+        """The candidate columns named like a lane."""
+        return [column for column in self.rest if LANES.fullmatch(self.names[column])]
 
     def may_be_long(self) -> bool:
-        """Whether its first rows leave open if there is a row for each sensor, so that more of them must be seen."""
+        """Return whether the first rows leave open a row per sensor, so that a larger sample is needed."""
         if len(self.names) > MANY:
             return False
-        constant = any(len({cells[place] for cells in self.rows}) == 1 for place in self.rest)
+        constant = any(len({cells[column] for cells in self.rows}) == 1 for column in self.rest)
         return constant or bool(self.texts) or len({*self.cells()}) < len(self.rows)
 
     @cached_property
-    def _known(self) -> dict[tuple[int, ...], list[tuple[str, ...]]]:
+    def _cells_by_columns(self) -> dict[tuple[int, ...], list[tuple[str, ...]]]:
         return {}
 
-    def cells(self, *places: int | None) -> list[tuple[str, ...]]:
-        """The cells of each row in these columns and in those of the times."""
-        every = (*self.times, *(place for place in places if place is not None))
-        if every not in self._known:
-            self._known[every] = [tuple(cells[place] for place in every) for cells in self.rows]
-        return self._known[every]
+    def cells(self, *columns: int | None) -> list[tuple[str, ...]]:
+        """Return the cells in each row in the time columns and in these columns."""
+        every = (*self.times, *(column for column in columns if column is not None))
+        if every not in self._cells_by_columns:
+            self._cells_by_columns[every] = [tuple(cells[column] for column in every) for cells in self.rows]
+        return self._cells_by_columns[every]
 
-    def repeats(self, *places: int | None) -> bool:
-        """Whether a third of the rows is not told apart by these columns: more than an hour that comes twice."""
-        return 3 * len({*self.cells(*places)}) <= 2 * len(self.rows)
+    def repeats(self, *columns: int | None) -> bool:
+        """Return whether these columns fail to distinguish a third of the rows: more than a repeated hour explains."""
+        return 3 * len({*self.cells(*columns)}) <= 2 * len(self.rows)
 
-    def dated(self) -> bool:
-        """Whether the times are dates alone."""
+    def is_dated(self) -> bool:
+        """Return whether the times are dates without a clock time."""
         if len(self.times) > 1:
             return False
         if self.request.time_format:
@@ -281,66 +280,66 @@ class _Table:
         cells = {cells[self.times[0]] for cells in self.rows}
         return all(ONLY_DATE.fullmatch(cell) or AT_MIDNIGHT.fullmatch(cell) for cell in cells)
 
-    def numbers(self, place: int) -> set[int]:
-        """The whole numbers of a column."""
-        return {int(cells[place]) for cells in self.rows}
+    def numbers(self, column: int) -> set[int]:
+        """Return the distinct integers in a column."""
+        return {int(cells[column]) for cells in self.rows}
 
     def hour(self) -> int | None:
-        """The column beside dates that may be the hour, whatever its name; None where there is none, or several."""
-        if not self.dated() or not self.repeats():
+        """Return the only hour column next to dates, under any name; otherwise ``None``."""
+        if not self.is_dated() or not self.repeats():
             return None
-        called = [place for place, name in enumerate(self.names) if HOUR.fullmatch(name) and place not in self.times]
-        called = [place for place in called if self.whole(place) and self.numbers(place) <= {*range(25)}]
+        called = [column for column, name in enumerate(self.names) if HOUR.fullmatch(name) and column not in self.times]
+        called = [column for column in called if self.holds_integers(column) and self.numbers(column) <= {*range(25)}]
         if len(called) == 1:
             return called[0]
         asked = {*self.request.sensor_column, *self.request.channels}
-        free = [place for place in self.rest if self.names[place] not in asked and self.whole(place)]
-        found = [place for place in free if self.numbers(place) in HOURS]
-        return found[0] if len(found) == 1 and not may_be_sensors(self.names[found[0]]) else None
+        free = [column for column in self.rest if self.names[column] not in asked and self.holds_integers(column)]
+        hours = [column for column in free if self.numbers(column) in HOURS]
+        return hours[0] if len(hours) == 1 and not may_be_sensors(self.names[hours[0]]) else None
 
     def hour_or_sensor(self, hour: int) -> tuple[str, str] | None:
-        """What is unclear where the last of the times, ``hour``, may be a number of sensors; None: it is the hour."""
+        """Return the question and remedy where the column ``hour`` may hold sensor numbers; otherwise ``None``."""
         sensors, unclear = self.sensors()
-        known = bool(self.request.sensor_column) or any(may_be_sensors(name) for name in self._called(sensors))
-        sure = HOUR.fullmatch(self.names[hour]) or (sensors and (known or 0 in self.numbers(hour)))
+        has_names = bool(self.request.sensor_column) or any(may_be_sensors(name) for name in self._names(sensors))
+        sure = HOUR.fullmatch(self.names[hour]) or (sensors and (has_names or 0 in self.numbers(hour)))
         if sure or unclear:
             return None
-        date, name = self._called(self.times)
-        found = f"its column {name!r} holds whole numbers to 24, which may be hours or sensors"
+        date, name = self._names(self.times)
+        problem = f"column {name!r} holds whole numbers to 24, which may be hours or sensors"
         hours = f"{Argument('time_column', date)} {Argument('time_column', name)}"
-        return found, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
+        return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
-    def counts_times(self, place: int) -> bool:
-        """Whether a column beside dates counts more than hours, from 0 or 1, and may be that of times of day."""
-        if may_be_sensors(self.names[place]) or not (self.dated() and self.whole(place)):
+    def counts_times(self, column: int) -> bool:
+        """Return whether a column next to dates counts clock times from 0 or 1, more than the hours."""
+        if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
-        numbers = self.numbers(place)
+        numbers = self.numbers(column)
         return len(numbers) > MOST_HOURS and sorted(numbers) in (
             [*range(max(numbers) + 1)],
             [*range(1, max(numbers) + 1)],
         )
 
     def slot_or_sensor(self) -> tuple[str, str] | None:
-        """What is unclear where a column counts as many numbers on each date as a day has times."""
+        """Return the question and remedy where a column counts clock times on each date; otherwise ``None``."""
         last = self.times[-1]
-        if len(self.times) > 1 and self.whole(last) and max(self.numbers(last)) >= MOST_HOURS:
+        if len(self.times) > 1 and self.holds_integers(last) and max(self.numbers(last)) >= MOST_HOURS:
             name = self.names[last]
-            return f"its column {name!r} has numbers to {max(self.numbers(last))}, no hours", self._as_times(name)
+            return f"column {name!r} has numbers to {max(self.numbers(last))}, not hours", self._as_times(name)
         asked = {*self.request.sensor_column, *self.request.time_column, *self.request.channels}
-        for place in self.rest:
-            if self.names[place] not in asked and self.counts_times(place) and self.values(place) in TIMES_OF_DAY:
-                name = self.names[place]
-                found = f"its column {name!r} counts {self.values(place)} numbers on each date"
-                return found, self._times_or_sensors(name)
+        for column in self.rest:
+            if self.names[column] not in asked and self.counts_times(column) and self.values(column) in TIMES_OF_DAY:
+                name = self.names[column]
+                problem = f"column {name!r} counts {self.values(column)} numbers on each date"
+                return problem, self._times_or_sensors(name)
         return None
 
     def units(self) -> tuple[str, str] | None:
-        """What is unclear where a column names several units of the readings beside it."""
-        for place in self.texts:
-            units = {cells[place] for cells in self.rows}
-            if len(units) > 1 and all(map(unit_of, units)):
-                found = f"its column {self.names[place]!r} names several units ({sample(sorted(units))})"
-                return found, "write all readings in one unit, without this column"
+        """Return the question and remedy where a column names several units; otherwise ``None``."""
+        for column in self.texts:
+            units = {cells[column] for cells in self.rows}
+            if len(units) > 1 and all(map(parse_unit, units)):
+                problem = f"column {self.names[column]!r} names several units ({sample(sorted(units))})"
+                return problem, "write all readings in one unit, without this column"
         return None
 
     def _times_or_sensors(self, name: str) -> str:
@@ -349,259 +348,260 @@ class _Table:
     def _as_times(self, name: str) -> str:
         return f"write times such as 00:05 into {name!r} if it counts them"
 
-    def values(self, *places: int) -> int:
-        """How many different cells, or pairs of cells, columns hold."""
-        return len({tuple(cells[place] for place in places) for cells in self.rows})
+    def values(self, *columns: int) -> int:
+        """Count the distinct cells, or pairs of cells, in columns."""
+        return len({tuple(cells[column] for column in columns) for cells in self.rows})
 
     @cached_property
     def _distinct(self) -> int:
         return len({tuple(cells) for cells in self.rows})
 
-    def tells_apart(self, *places: int) -> bool:
-        """Whether columns tell the rows of each time apart, but for few."""
-        lanes = [place for place in self.lanes if place not in places]
-        return len({*self.cells(*places, *lanes)}) >= APART * self._distinct
+    def tells_apart(self, *columns: int) -> bool:
+        """Return whether columns distinguish nearly all rows with the same time."""
+        lanes = [column for column in self.lanes if column not in columns]
+        return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
-    def proved(self, *places: int, covered: float = COVERED) -> bool:
-        """Whether the rows show that columns name sensors: they tell rows apart, and come again at other times."""
-        values = self.values(*places)
-        pairs = len({*self.cells(*places)})
+    def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
+        """Return whether columns name sensors: values distinguish rows of a time and repeat at later times."""
+        values = self.values(*columns)
+        pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
-        return self.tells_apart(*places) and again
+        return self.tells_apart(*columns) and again
 
-    def whole(self, place: int) -> bool:
-        """Whether a column holds whole numbers that its name does not call a quantity."""
-        return not quantity_of(self.names[place]) and all(cells[place].isdigit() for cells in self.rows)
+    def holds_integers(self, column: int) -> bool:
+        """Return whether a column holds integers and lacks a quantity name."""
+        return not column_quantity(self.names[column]) and all(cells[column].isdigit() for cells in self.rows)
 
-    def is_row_number(self, place: int) -> bool:
-        """Whether a column counts the rows, though no time has several of them, or another column names sensors."""
-        name = self.names[place]
+    def is_row_number(self, column: int) -> bool:
+        """Return whether a column counts rows, where each time has one row or another column names the sensors."""
+        name = self.names[column]
         if not (MAY_BE_SENSORS.fullmatch(name) or ROW_NUMBER.fullmatch(name)):
             return False
-        if len(self.rows) < 2 or not self.whole(place):
+        if len(self.rows) < 2 or not self.holds_integers(column):
             return False
-        numbers = [int(cells[place]) for cells in self.rows]
+        numbers = [int(cells[column]) for cells in self.rows]
         counts = all(later == number + 1 for number, later in pairwise(numbers))
         if not counts and len(numbers) >= PROVED and len({*numbers}) == len(numbers):
-            return not self.proved(place)
-        others = [each for each in self.rest if each != place and may_be_sensors(self.names[each])]
+            return not self.name_sensors(column)
+        others = [other for other in self.rest if other != column and may_be_sensors(self.names[other])]
         return counts and (bool(others) or self.values(*self.times) > 1)  # a sensor would come again
 
     def read(self, values: list[int]) -> list[int]:
-        """Columns of numbers without those whose names say that they hold no readings, where others are left."""
+        """Return the observation columns, without columns named as auxiliary (unless all columns are)."""
         asked = self.request.channels
-        kept = [place for place in values if self.names[place] in asked or not NO_SENSOR.fullmatch(self.names[place])]
+        kept = [at for at in values if self.names[at] in asked or not NO_SENSOR.fullmatch(self.names[at])]
         return kept or values
 
-    def beside(self, places: list[int]) -> set[int]:
-        """Those of the columns that stand beside sensors: row numbers, sums of them, the weather, flags of one."""
-        names = {self.names[place].lower() for place in places}
+    def auxiliary_columns(self, columns: list[int]) -> set[int]:
+        """Return the columns next to sensors: row numbers, totals, weather, quality flags."""
+        names = {self.names[column].lower() for column in columns}
 
-        def of_one(name: str) -> bool:
+        def is_flag(name: str) -> bool:
             return bool(OTHER.fullmatch(name)) and any(
                 name[: mark.start()] in names for mark in SEPARATED.finditer(name)
             )
 
-        named = {place for place in places if NO_SENSOR.fullmatch(plain(self.names[place]))}
-        named = named if len(named) < len(places) else set()
+        by_name = {column for column in columns if NO_SENSOR.fullmatch(without_unit(self.names[column]))}
+        by_name = by_name if len(by_name) < len(columns) else set()
         return {
-            place
-            for place in places
-            if place in named or of_one(self.names[place].lower()) or self.is_row_number(place)
+            column
+            for column in columns
+            if column in by_name or is_flag(self.names[column].lower()) or self.is_row_number(column)
         }
 
     def sensors(self, *, readings_beside: bool = False) -> tuple[tuple[int, ...], tuple[str, str] | None]:
-        """The columns that name the sensor of a row, none where each column is a sensor; and what is unclear.
+        """Return the columns that name the sensor in each row (none for a column per sensor), and a question or
+        ``None``.
 
-        A column of sensors repeats: its values tell the rows of each time apart, and come again at other times.  Of
-        several that do, and that are not names of the same sensors, none is taken.
+        The values in a sensor column distinguish the rows at each time and repeat at other times.  Several such columns
+        raise a question, unless all name the same sensors.
 
-        readings_beside: none of the columns holds readings; else the only one does.
+        readings_beside: the observations are outside these columns; otherwise the only column holds observations.
         """
         if asked := self.request.sensor_column:
-            said = tuple(self.names.index(name) for name in asked if name in self.names)
-            return said, self._told_apart(said)
+            given = tuple(self.names.index(name) for name in asked if name in self.names)
+            return given, self._third_key(given)
         channels = self.request.channels
-        free = [place for place in self.rest if place not in self.lanes and self.names[place] not in channels]
-        free = [place for place in free if not NO_SENSOR.fullmatch(self.names[place])]
-        found = self._candidates(free, readings_beside=readings_beside)
-        named, sure = self._named(free)
+        free = [column for column in self.rest if column not in self.lanes and self.names[column] not in channels]
+        free = [column for column in free if not NO_SENSOR.fullmatch(self.names[column])]
+        candidates = self._candidates(free, readings_beside=readings_beside)
+        named, sure = self._sensor_named(free)
         best = min(named, key=self._rank, default=None)
-        if best is not None and (sure or not found) and (self.tells_apart(best) or not self.repeats()):
+        if best is not None and (sure or not candidates) and (self.tells_apart(best) or not self.repeats()):
             return (best,), None
         if not self.repeats():  # not the hour that comes twice
             return (), None
-        those = self._of_words(free, readings_beside=readings_beside)
-        if not found and len(self.rows) < PROVED:
-            found = [place for place in (*those, *self.lanes) if self.tells_apart(place)][:1]
-        if not found:
-            apart = self._of_two(those) if best is None else self._told_apart((best,))
+        words = self._word_columns(free, readings_beside=readings_beside)
+        if not candidates and len(self.rows) < PROVED:
+            candidates = [column for column in (*words, *self.lanes) if self.tells_apart(column)][:1]
+        if not candidates:
+            apart = self._key_pair(words) if best is None else self._third_key((best,))
             return ((named[0],) if named and not apart else ()), apart
-        first = min(found, key=lambda place: (not may_be_sensors(self.names[place]), self.rest.index(place)))
-        others = [place for place in found if self.values(first, place) > max(self.values(first), self.values(place))]
+        first = min(candidates, key=lambda column: (not may_be_sensors(self.names[column]), self.rest.index(column)))
+        others = [at for at in candidates if self.values(first, at) > max(self.values(first), self.values(at))]
         if others:
-            either = " or ".join(str(Argument("sensor_column", self.names[place])) for place in (first, *others[:2]))
-            return (), (f"several columns that may name the sensors ({sample(self._called(found))})", either)
+            either = " or ".join(str(Argument("sensor_column", self.names[column])) for column in (first, *others[:2]))
+            return (), (f"several columns may name the sensors ({sample(self._names(candidates))})", either)
         if PART_OF_DAY.fullmatch(name := self.names[first]):
-            return (), (f"its column {name!r} may be a part of the times", self._times_or_sensors(name))
+            return (), (f"column {name!r} may be a part of the times", self._times_or_sensors(name))
         return (first,), None
 
-    def _named(self, free: list[int]) -> tuple[list[int], bool]:
-        """Those of the columns that have a name of sensors, the ones that the rows prove where there are any."""
-        named = [place for place in free if may_be_sensors(self.names[place]) and not self.is_row_number(place)]
-        sure = [place for place in named if self.proved(place, covered=0) or len(self.rows) < PROVED]
+    def _sensor_named(self, free: list[int]) -> tuple[list[int], bool]:
+        """Return the columns with a sensor name, and whether the rows confirm a name."""
+        named = [column for column in free if may_be_sensors(self.names[column]) and not self.is_row_number(column)]
+        sure = [column for column in named if self.name_sensors(column, covered=0) or len(self.rows) < PROVED]
         return sure or named, bool(sure)
 
-    def _of_words(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Those of the columns that hold words or whole numbers, and no points."""
-        whole = [place for place in free if place not in self.texts and self.whole(place)]
-        whole = whole if len(self.rest) > 1 or readings_beside else []
-        those = [place for place in (*self.texts, *whole) if place in free]
-        return [place for place in those if not any(POINT.fullmatch(cells[place]) for cells in self.rows)]
+    def _word_columns(self, free: list[int], *, readings_beside: bool) -> list[int]:
+        """Return the word or integer columns, without point columns."""
+        integers = [column for column in free if column not in self.texts and self.holds_integers(column)]
+        integers = integers if len(self.rest) > 1 or readings_beside else []
+        words = [column for column in (*self.texts, *integers) if column in free]
+        return [column for column in words if not any(POINT.fullmatch(cells[column]) for cells in self.rows)]
 
     def _candidates(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Those of the columns that name sensors as the rows show."""
-        return [place for place in self._of_words(free, readings_beside=readings_beside) if self.proved(place)]
+        """Return the columns that name sensors according to the rows."""
+        return list(filter(self.name_sensors, self._word_columns(free, readings_beside=readings_beside)))
 
-    def _called(self, places: list[int] | tuple[int, ...]) -> list[str]:
-        return [self.names[place] for place in places]
+    def _names(self, columns: list[int] | tuple[int, ...]) -> list[str]:
+        return [self.names[column] for column in columns]
 
-    def _rank(self, place: int) -> tuple[bool, bool, int, int]:
-        apart = len({*self.cells(place, *self.lanes)}) == len(self.rows)
-        return not apart, not SENSORS.fullmatch(self.names[place]), self.values(place), place
+    def _rank(self, column: int) -> tuple[bool, bool, int, int]:
+        apart = len({*self.cells(column, *self.lanes)}) == len(self.rows)
+        return not apart, not SENSORS.fullmatch(self.names[column]), self.values(column), column
 
-    def _told_apart(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
-        """What is unclear where one more column, such as that of a direction, tells rows of a sensor apart."""
-        lanes = [place for place in self.lanes if place not in sensors]
+    def _third_key(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
+        """Return the question and remedy where a column such as a direction splits the rows for a sensor."""
+        lanes = [column for column in self.lanes if column not in sensors]
         if not sensors or not self.repeats(*sensors, *lanes):
             return None
-        first = " and ".join(self._called(sensors))
-        for place in self.rest:
-            kind = place in self.texts or self.whole(place)
+        first = " and ".join(self._names(sensors))
+        for column in self.rest:
+            kind = column in self.texts or self.holds_integers(column)
             if (
                 kind
-                and place not in (*sensors, *lanes)
-                and len({*self.cells(*sensors, *lanes, place)}) == len(self.rows)
+                and column not in (*sensors, *lanes)
+                and len({*self.cells(*sensors, *lanes, column)}) == len(self.rows)
             ):
-                found = f"rows of one time and {first} that {self.names[place]!r} tells apart"
-                return found, self._both((*sensors, place))
+                problem = f"column {self.names[column]!r} tells rows of one time and {first} apart"
+                return problem, self._key_remedy((*sensors, column))
         return None
 
-    def _of_two(self, those: list[int]) -> tuple[str, str] | None:
-        """What is unclear where two columns together name the sensors."""
-        for pair in combinations(those, 2):
-            if self.proved(*pair):
-                one, other = self._called(pair)
-                return f"rows that {one!r} and {other!r} tell apart, and neither of them alone", self._both(pair)
+    def _key_pair(self, words: list[int]) -> tuple[str, str] | None:
+        """Return the question and remedy where only two columns together name the sensors."""
+        for pair in combinations(words, 2):
+            if self.name_sensors(*pair):
+                one, other = self._names(pair)
+                return f"only {one!r} and {other!r} together tell the rows apart", self._key_remedy(pair)
         return None
 
-    def _both(self, places: tuple[int, ...]) -> str:
-        last = places[-1]
-        if self.dated() and self.whole(last) and self.numbers(last) <= {*range(25)}:
+    def _key_remedy(self, columns: tuple[int, ...]) -> str:
+        last = columns[-1]
+        if self.is_dated() and self.holds_integers(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
             return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
-        if parts := [place for place in places if self.counts_times(place) or PART_OF_DAY.fullmatch(self.names[place])]:
+        if parts := [at for at in columns if self.counts_times(at) or PART_OF_DAY.fullmatch(self.names[at])]:
             return self._as_times(self.names[parts[0]])
-        if all(quantity_of(cells[last]) for cells in self.rows):
+        if all(column_quantity(cells[last]) for cells in self.rows):
             return f"write a column for each {self.names[last]!r}"
-        both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))
-        return f"{both} names a sensor by {'all' if len(places) > 2 else 'both'} of them"
+        both = " ".join(str(Argument("sensor_column", name)) for name in self._names(columns))
+        return f"{both} names a sensor by {'all' if len(columns) > 2 else 'both'} of them"
 
     def quantities(self, values: list[int]) -> list[str | None]:
-        """What columns say without their units that they are; a letter says it only beside one of another quantity."""
-        names = [plain(self.names[place]) for place in values]
-        said = [quantity_of(name) for name in names]
-        several = len({*said} - {None}) > 1
-        return [each if several or len(name) > 1 else None for name, each in zip(names, said, strict=True)]
+        """Return the quantity in each column name without its unit; one letter counts only next to another quantity."""
+        names = [without_unit(self.names[column]) for column in values]
+        stated = [column_quantity(name) for name in names]
+        several = len({*stated} - {None}) > 1
+        return [quantity if several or len(name) > 1 else None for name, quantity in zip(names, stated, strict=True)]
 
     def one_sensor(self, values: list[int]) -> list[int] | None:
-        """The columns of readings of a table that is one sensor's; None: there is a column for each sensor.
+        """Return the observation columns in a single-sensor table; ``None`` for a column per sensor.
 
-        Its columns are quantities, each of them once; with two of them others may stand beside, which are left out.
+        Each quantity occurs once.  With two or more quantities, further columns are left out.
         """
-        names, said = [plain(self.names[place]) for place in values], self.quantities(values)
-        found = [quantity for quantity in said if quantity]
+        names, stated = [without_unit(self.names[column]) for column in values], self.quantities(values)
+        measured = [quantity for quantity in stated if quantity]
         if len(values) == 1:
-            return values if found or READING.fullmatch(names[0]) else None
-        chosen = {quantity_of(each) or each for each in self.request.channels}
-        if self.request.channel and chosen & {*said, *names, *(self.names[place] for place in values)}:
+            return values if measured or READING.fullmatch(names[0]) else None
+        chosen = {column_quantity(channel) or channel for channel in self.request.channels}
+        if self.request.channel and chosen & {*stated, *names, *(self.names[column] for column in values)}:
             return values
-        known = [name for name, quantity in zip(names, said, strict=True) if quantity]
-        if not found or len({*found}) < len(found) or any(map(re.compile(".*[0-9]").match, known)):
+        measured_names = [name for name, quantity in zip(names, stated, strict=True) if quantity]
+        if not measured or len({*measured}) < len(measured) or any(map(re.compile(".*[0-9]").match, measured_names)):
             return None
-        read = zip(names, said, strict=True)
+        read = zip(names, stated, strict=True)
         unknown = [
             name for name, quantity in read if not (quantity or OTHER.fullmatch(name) or NO_SENSOR.fullmatch(name))
         ]
-        return values if len(found) > 1 or not unknown else None
+        return values if len(measured) > 1 or not unknown else None
 
-    def several(self, values: list[int]) -> tuple[str, str] | None:
-        """What is unclear where each column is a sensor, and some are another quantity than others, or no reading."""
-        names, said = [self.names[place] for place in values], self.quantities(values)
-        statistics = {name: match[1].lower() for name in names if (match := STATISTIC.fullmatch(plain(name)))}
-        bare = [name for name in names if any(name in SEPARATED.split(each) for each in statistics if each != name)]
+    def mixed_columns(self, values: list[int]) -> tuple[str, str] | None:
+        """Return the question and remedy where columns per sensor differ in quantity or statistic; else ``None``."""
+        names, stated = [self.names[column] for column in values], self.quantities(values)
+        statistics = {name: match[1].lower() for name in names if (match := STATISTIC.fullmatch(without_unit(name)))}
+        bare = [name for name in names if any(name in SEPARATED.split(more) for more in statistics if more != name)]
         statistics = dict.fromkeys(bare, "column without one") | statistics
         if len({*statistics.values()}) > 1:
             first = next(iter(statistics.values()))
-            drops = " ".join(str(Argument("drop", name)) for name, each in statistics.items() if each != first)
-            return f"columns of several statistics ({sample(list(statistics))})", f"{drops} reads the {first} alone"
-        hinted = {quantity_of(BEHIND.sub("", plain(name))) for name in names} - {None}
-        letters = {each[1].lower() for each in map(LETTER.fullmatch, names) if each}
-        if len({*said}) < 2 and len(hinted) < 2 and len(letters) < 2:
-            return None if any(map(quantity_of, names)) else self._of_other_scale(values)
-        odd = next((name for name, quantity in zip(names, said, strict=True) if quantity), names[-1])
-        other = next((name for name, quantity in zip(names, said, strict=True) if not quantity), None)
-        found = f"columns that are not all of one quantity ({sample(names, 6)})"
+            drops = " ".join(str(Argument("drop", name)) for name, kind in statistics.items() if kind != first)
+            return f"columns hold several statistics ({sample(list(statistics))})", f"{drops} reads the {first} alone"
+        hinted = {column_quantity(BEHIND.sub("", without_unit(name))) for name in names} - {None}
+        letters = {match[1].lower() for match in map(LETTER.fullmatch, names) if match}
+        if len({*stated}) < 2 and len(hinted) < 2 and len(letters) < 2:
+            return None if any(map(column_quantity, names)) else self._other_scale(values)
+        odd = next((name for name, quantity in zip(names, stated, strict=True) if quantity), names[-1])
+        other = next((name for name, quantity in zip(names, stated, strict=True) if not quantity), None)
+        problem = f"the columns are not all of one quantity ({sample(names, 6)})"
         named = f"{Argument('sensor_column', other)} if that names the sensor of each row" if other else ASK
         return (
-            found,
+            problem,
             f"{named}; {Argument('channel', odd)} reads that column alone, {Argument('drop', odd)} leaves it out",
         )
 
-    def _of_other_scale(self, values: list[int]) -> tuple[str, str] | None:
-        """What is unclear where a column holds a number that never changes, or readings of another scale."""
+    def _other_scale(self, values: list[int]) -> tuple[str, str] | None:
+        """Return the question and remedy where a column is constant, or differs in scale; otherwise ``None``."""
         if len(self.rows) < PROVED or len(values) > MANY or len(values) < 2:
             return None
         medians = {}
-        for place in values:
-            read = [number_in(cells[place], self.decimal, grouped=False) for cells in self.rows]
+        for column in values:
+            read = [parse_number(cells[column], self.decimal, grouped=False) for cells in self.rows]
             numbers = [abs(float(number)) for number in read if number]
-            medians[place] = float(np.median([number for number in numbers if number] or [0.0]))
-            whole = self.rows[0][place].isdigit()
-            if whole and len({*numbers}) == 1 and numbers[0] >= LONG_ID:
-                name = self.names[place]
-                found = f"its column {name!r} is {self.rows[0][place]} in every row, no reading"
-                return found, f"{Argument('sensor_column', name)} if that names the sensor, or {Argument('drop', name)}"
-        stems = {BEHIND.sub("", self.names[place]) for place in values}
-        large = max(medians, key=lambda place: medians[place])
-        small = min(medians, key=lambda place: medians[place] or np.inf)
+            medians[column] = float(np.median([number for number in numbers if number] or [0.0]))
+            is_integer = self.rows[0][column].isdigit()
+            if is_integer and len({*numbers}) == 1 and numbers[0] >= LONG_ID:
+                name = self.names[column]
+                problem = f"column {name!r} is {self.rows[0][column]} in every row"
+                return problem, f"{Argument('sensor_column', name)} if it names the sensor, or {Argument('drop', name)}"
+        stems = {BEHIND.sub("", self.names[column]) for column in values}
+        large = max(medians, key=lambda column: medians[column])
+        small = min(medians, key=lambda column: medians[column] or np.inf)
         if len(stems) <= len(values) / 2 or self.request.quantity or medians[large] <= SCALES * medians[small]:
             return None
         one, other = self.names[large], self.names[small]
-        found = f"columns of different scales ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
+        problem = f"columns differ in scale ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
         either = f"{Argument('quantity', 'speed')} or {Argument('quantity', 'flow')} if each column is a sensor"
         middle = float(np.median([median for median in medians.values() if median]))
-        far = [one if medians[large] * medians[small] > middle**2 else other]  # from the others
+        far = [one if medians[large] * medians[small] > middle**2 else other]
         drops = " or ".join(str(Argument("drop", name)) for name in ((one, other) if len(values) == 2 else far))
         remedy = f"{drops} leaves it out; {either}"
-        return found, remedy
+        return problem, remedy
 
     def shares(self, values: tuple[int, ...]) -> bool:
-        """Whether all readings are between 0 and 1, and some neither of them."""
+        """Return whether all observations lie within 0 and 1, and some strictly between."""
         between = False
-        for cell in (cells[place] for cells in self.rows for place in values):
-            number = number_in(cell, self.decimal, grouped=False)
+        for cell in (cells[column] for cells in self.rows for column in values):
+            number = parse_number(cell, self.decimal, grouped=False)
             if number and not 0 <= float(number) <= 1:
                 return False
             between = between or bool(number and 0 < float(number) < 1)
         return between and len(self.rows) >= PROVED
 
     def words(self, texts: list[int]) -> tuple[str, str] | None:
-        """What is unclear where a column of words stands beside few columns of readings, and no channel is named."""
-        for place in texts if len(texts) < len(self.rest) and not self.request.channel else ():
-            first = next(cells[place] for cells in self.rows if cells[place] not in NO_READING)
-            if is_below(first):
-                name = self.names[place] or f"column {place + 1}"
-                found = f"its column {name!r} holds words such as {first[:40]!a}"
-                return found, f"{Argument('sensor_column', name)} if they name sensors, or {Argument('drop', name)}"
+        """Return the question and remedy where a word column stands among few observation columns."""
+        for column in texts if len(texts) < len(self.rest) and not self.request.channel else ():
+            first = next(cells[column] for cells in self.rows if cells[column] not in NO_READING)
+            if is_footer(first):
+                name = self.names[column] or f"column {column + 1}"
+                problem = f"column {name!r} holds words such as {first[:40]!a}"
+                return problem, f"{Argument('sensor_column', name)} if they name sensors, or {Argument('drop', name)}"
         return None

@@ -1,7 +1,7 @@
-"""Cells of texts: which stand for a number or for no reading, and the columns of a text as arrays.
+"""Parse text cells as numbers or missing observations, and text columns as arrays.
 
-pyarrow parses the rows; those that it does not take are read again cell by cell, so that an error names its place.
-t rows of one piece, N columns of numbers.
+pyarrow parses the rows; the reader parses rows refused by pyarrow cell by cell, so that an error names the row.  t rows
+per piece, N columns of numbers.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA
-# Cells that mean "no reading"; any other text is refused.
+# Cells of a missing observation; any other text is refused.
 ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?", "NaT"]
 NO_READING = frozenset(ABSENT)
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")  # a number with a decimal comma
 NUMBERS = {".": NUMBER, ",": COMMA}  # by the sign of the decimals
-# Numbers whose thousands have the other sign.
+# Numbers with the opposite sign before thousands.
 GROUPED = {
     ".": re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?"),
     ",": re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]*)?"),
 }
-THOUSANDS = 25  # no road counts 25,000 vehicles in some minutes: from there on a number has decimals
-BLANK_BYTES = 1 << 26  # of blank lines one after the other
-FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
+THOUSANDS = 25  # larger values before the sign are decimals: roads count fewer than 25,000 vehicles
+BLANK_BYTES = 1 << 26  # of consecutive blank lines
+FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # rows below a table, and letters in a row
 MARK = b"\xef\xbb\xbf"  # of the order of bytes, at the begin of a text
 MANY = 64  # columns of numbers, which are parsed as one
 OBJECTS = 4096  # of JSON that become lines at once
-UNQUOTED = "\x1f"  # stands between the cells of rows of JSON
+UNQUOTED = "\x1f"  # separates the cells of JSON rows
 
 
 @dataclass
 class NumberFormat:
-    """What tells whether a sign before three digits is that of the decimals or of the thousands.
+    """The evidence whether a sign before three digits separates decimals or thousands.
 
-    said: whether the user named the sign of the decimals; the other one is then that of the thousands.  grouped: a
-    number from 1 on with three digits after the sign; whole: one above 1 without it.  large: whether one of the grouped
-    has more thousands than any reading.  decimals: whether a number has the sign and cannot be grouped.  speeds:
-    whether the table says that these are speeds, which are never large; None: it does not say what they are.
+    said: the user named the decimal sign; the other sign then separates thousands.  grouped: a number from 1 up with
+    three digits after the sign; whole: an integer above 1.  large: a grouped number has more thousands than any
+    observation.  decimals: a number has the sign and cannot be grouped.  speeds: the table states speeds, which are
+    never large; ``None``: the quantity is unstated.
     """
 
     said: bool = False
@@ -66,7 +66,7 @@ class NumberFormat:
     speeds: bool | None = None
 
     def see(self, cells: pa.Array, sign: str) -> None:
-        """Look at the texts of some cells."""
+        """Update the evidence with cells."""
         import pyarrow.compute as pc
 
         if self.said or self.decimals or not len(cells):
@@ -79,20 +79,20 @@ class NumberFormat:
             self.grouped = self.grouped or cell.strip()
             self.large = self.large or abs(int(cell.split(sign)[0])) >= THOUSANDS
         if not self.whole:
-            found = cells.filter(pc.match_substring_regex(cells, r"^\s*[+]?(?:[2-9]|[1-9][0-9]+)\s*$"))
-            self.whole = found[0].as_py().strip() if len(found) else ""
+            integers = cells.filter(pc.match_substring_regex(cells, r"^\s*[+]?(?:[2-9]|[1-9][0-9]+)\s*$"))
+            self.whole = integers[0].as_py().strip() if len(integers) else ""
 
     def check(self, where: object) -> None:
-        """Raise for cells that may be read in both ways."""
+        """Raise for cells that can be read in both ways."""
         never = self.large and (self.speeds or (self.speeds is None and not self.whole))  # thousands
         if self.grouped and not self.decimals and not never:
             beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
-            found = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
-            raise SocialxError(where, found, _either(self.grouped))
+            problem = f"numbers like {self.grouped}{beside} may have thousands or decimals behind the sign"
+            raise SocialxError(where, problem, _choices(self.grouped))
 
 
-def number_in(cell: str, decimal: str, *, grouped: bool) -> str | None:
-    """The number of a cell as Python writes it, None where it is none; grouped: it may have thousands."""
+def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
+    """Return the number in a cell as Python writes numbers, or ``None``.  grouped: thousands are allowed."""
     if NUMBERS[decimal].fullmatch(cell):
         return cell.replace(",", ".")
     if grouped and GROUPED[decimal].fullmatch(cell):
@@ -101,76 +101,76 @@ def number_in(cell: str, decimal: str, *, grouped: bool) -> str | None:
 
 
 def has_number(cells: list[str], decimal: str) -> bool:
-    """Whether one of some cells is a number, with thousands or without."""
+    """Return whether a cell is a number, with or without thousands."""
     forms = (NUMBERS[decimal], *GROUPED.values())
     return any(form.fullmatch(cell) for cell in cells for form in forms)
 
 
-def _either(cell: str) -> str:
-    """The decimal signs with which a cell is a number, and this number; empty where there is none."""
-    read = {sign: number_in(cell, sign, grouped=True) for sign in NUMBERS}
+def _choices(cell: str) -> str:
+    """Return the decimal signs with which a cell is a number, and the numbers; "" for other cells."""
+    read = {sign: parse_number(cell, sign, grouped=True) for sign in NUMBERS}
     ways = [f"{Argument('decimal', sign)} reads {number}" for sign, number in read.items() if number]
     return " or ".join(ways)
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """A column of texts: the different ones as they come, and which of them each row has, int64 [t]."""
+    """A text column: the distinct texts in the order met, and the text index per row, int64 [t]."""
 
     words: list[str]
     codes: np.ndarray
 
     @classmethod
-    def of(cls, cells: Sequence[str]) -> Texts:
-        """The cells of a column."""
-        place = {word: code for code, word in enumerate(dict.fromkeys(cells))}
-        return cls(list(place), np.array([place[cell] for cell in cells], np.int64))
+    def from_cells(cls, cells: Sequence[str]) -> Texts:
+        """Return the column for these cells."""
+        codes = {word: code for code, word in enumerate(dict.fromkeys(cells))}
+        return cls(list(codes), np.array([codes[cell] for cell in cells], np.int64))
 
     @classmethod
-    def joined(cls, columns: Sequence[Texts], join: Callable[[list[str]], str]) -> Texts:
-        """The texts that ``join`` makes of the cells of each row of some columns."""
+    def join_columns(cls, columns: Sequence[Texts], join: Callable[[list[str]], str]) -> Texts:
+        """Join the cells in each row of several columns with ``join``."""
         if len(columns) == 1:
             return columns[0]
         numbers = np.zeros(len(columns[0].codes), np.int64)
         for column in columns:
             numbers = numbers * max(1, len(column.words)) + column.codes
-        rows, codes = _as_they_come(numbers)
+        rows, codes = _codes_by_appearance(numbers)
         return cls([join([column.words[column.codes[row]] for column in columns]) for row in rows], codes)
 
     def cells(self) -> list[str]:
-        """The text of each row."""
+        """Return the text in each row."""
         return [self.words[code] for code in self.codes.tolist()]
 
     def first(self, word: str) -> int | None:
-        """The first row with a text; None where there is none."""
+        """Return the first row with a text, or ``None``."""
         return int((self.codes == self.words.index(word)).argmax()) if word in self.words else None
 
-    def repeated(self, times: int) -> Texts:
-        """Each row so many times."""
+    def repeat(self, times: int) -> Texts:
+        """Repeat each row ``times`` times."""
         return Texts(self.words, self.codes.repeat(times))
 
     def __getitem__(self, rows: np.ndarray) -> Texts:
-        """Some rows, with the texts that these have."""
+        """Return some rows, with the texts in these rows."""
         kept = self.codes[rows]
-        first, codes = _as_they_come(kept)
+        first, codes = _codes_by_appearance(kept)
         return Texts([self.words[code] for code in kept[first].tolist()], codes)
 
 
-def _as_they_come(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """The first row of each different number, in order, and which of them each row has, int64 [t]."""
+def _codes_by_appearance(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
+    """Return the first row of each distinct number in order, and the number index per row, int64 [t]."""
     _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(rows)
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
-    return rows[order].tolist(), place[codes.ravel()]
+    rank = np.empty(len(rows), np.int64)
+    rank[order] = np.arange(len(rows))
+    return rows[order].tolist(), rank[codes.ravel()]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows: the cells of each column of texts, and the numbers float32 [t,N], NaN where there is none.
+    """Rows: the cells in each text column, and the numbers float32 [t,N], NaN for a missing number.
 
-    lines: the rows as they stand in the file, the first of them in line ``line``; None where it is no text.  kept: the
-    numbers of those that are here, int64 [t]; None: all are.
+    lines: the rows as written, from line ``line`` on; ``None`` outside text files.  kept: the rows kept, int64 [t];
+    ``None``: all rows.
     """
 
     texts: list[Texts]
@@ -179,8 +179,8 @@ class Piece:
     lines: bytes | None = None
     kept: np.ndarray | None = None
 
-    def place(self, row: int) -> str:
-        """How a message calls a row."""
+    def row_name(self, row: int) -> str:
+        """Return the row name in a message."""
         row = row if self.kept is None else int(self.kept[row])
         if self.lines is None:
             return f"line {self.line + row}"
@@ -190,12 +190,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class TextColumns:
-    """The columns of a text that are read, by their numbers from 0, and how its cells are written.
+    """The columns to read in a text, numbered from 0, and how the cells are written.
 
-    names: of all columns; an empty one is called by its number.  begin: lines before the first row.  encoding: as of
-    ``FileHead``.  signs: what the cells tell of their decimals, of these columns and perhaps of others.
-    timed: whether the first column of texts holds times that begin with a digit.  nested: keys of JSON that are left
-    out.  suffix: a unit that stands behind numbers.
+    names: all column names; a column with an empty name is called by number.  begin: lines before the first row.
+    encoding: see ``FileHead``.  signs: the number format seen in the cells, perhaps shared with other columns.  timed:
+    the first text column holds times that begin with a digit.  nested: JSON keys left out.  suffix: a unit after each
+    number.
     """
 
     path: Path
@@ -211,33 +211,33 @@ class TextColumns:
     nested: tuple[str, ...] = ()
     suffix: str = ""
 
-    def read(self, what: str = "reading") -> Generator[Piece, None, None]:
-        """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent."""
+    def read(self, task: str = "reading") -> Generator[Piece, None, None]:
+        """Yield all rows; raise for a row with more or fewer cells, and for a cell other than a number or absent."""
         from pyarrow.lib import ArrowException
 
         self._look_at_signs()
-        with closing(self._blocks(what)) as blocks:
+        with closing(self._blocks(task)) as blocks:
             for line, lines in blocks:
                 if not lines:
                     continue
                 try:
-                    yield Piece(*self._parsed(lines), line, lines)
+                    yield Piece(*self._parse_lines(lines), line, lines)
                 except ArrowException:
-                    yield Piece(*self._careful(lines, line), line, lines)
+                    yield Piece(*self._parse_by_cell(lines, line), line, lines)
         self.signs.check(self.path)
 
     @cached_property
     def _options(self) -> dict[bool, tuple[Any, Any]]:
-        """How pyarrow parses and converts cells, by whether numbers are taken as texts."""
+        """The parse and convert options for pyarrow, keyed by whether numbers are kept as texts."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
         names = [str(number) for number in range(len(self.names))]
-        wanted = [names[place] for place in (*self.texts, *self.numbers)] or names[:1]
+        wanted = [names[column] for column in (*self.texts, *self.numbers)] or names[:1]
         parse = arrow.ParseOptions(delimiter=self.separator, quote_char=self.separator != UNQUOTED and '"')
         options = {}
         for as_text, number in ((False, pa.float32()), (True, pa.string())):
-            kinds = dict.fromkeys(names, pa.string()) | {names[place]: number for place in self.numbers}
+            kinds = dict.fromkeys(names, pa.string()) | {names[column]: number for column in self.numbers}
             options[as_text] = (
                 parse,
                 arrow.ConvertOptions(
@@ -247,11 +247,11 @@ class TextColumns:
         return options
 
     def _batch(self, lines: bytes, *, as_text: bool = False) -> pa.RecordBatch:
-        """The columns of texts of some lines, then those of numbers; as_text: the numbers as they stand."""
+        """Return the text columns in some lines, then the number columns.  as_text: keep the numbers as written."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
-        if lines.startswith(MARK):  # which pyarrow takes as that of a whole text
+        if lines.startswith(MARK):  # pyarrow would drop the mark inside a text
             raise pa.ArrowInvalid("a byte order mark after line 1")
         names = [str(number) for number in range(len(self.names))]
         read = arrow.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
@@ -259,25 +259,25 @@ class TextColumns:
         table = arrow.read_csv(pa.py_buffer(lines), read, *self._options[as_text])
         return table.combine_chunks().to_batches()[0]
 
-    def _parsed(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
-        """The texts and the numbers, float32 [t,N], of some lines; raises ArrowException where one is odd."""
+    def _parse_lines(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
+        """Return the texts and the numbers, float32 [t,N], in some lines; raise ArrowException for an odd line."""
         import pyarrow as pa
 
-        if len(self.numbers or self.names) > MANY and (found := self._wide(lines)) is not None:
-            return found
+        if len(self.numbers or self.names) > MANY and (parsed := self._parse_wide(lines)) is not None:
+            return parsed
         batch = self._batch(lines)
-        texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
+        texts = [_trim(batch.column(index)) for index in range(len(self.texts))]
         if not self.numbers:
             return texts, np.empty((batch.num_rows, 0), np.float32)
         numbers = batch.select(range(len(self.texts), batch.num_columns)).to_tensor(null_to_nan=True).to_numpy()
-        if np.isinf(numbers).any():  # also of a text that is no number for us
+        if np.isinf(numbers).any():  # also for texts such as inf
             raise pa.ArrowInvalid("not finite")
         return texts, numbers
 
-    def _wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
-        """The same where many columns of numbers stand side by side: parsed as one long column, if at all.
+    def _parse_wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
+        """Parse many adjacent columns of numbers as one long column; return texts and numbers as ``_parse_lines`` does.
 
-        None where that is not so, or a row has quotes, or more or fewer cells.
+        Returns ``None`` for columns apart, quotes, or a row with more or fewer cells.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow
@@ -291,8 +291,8 @@ class TextColumns:
         cut = [row.split(mark, first) for row in rows]
         if count:
             cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
-        places = [column if column < first else column - count + 1 for column in self.texts]
-        texts = [Texts.of([cells[place].decode("utf-8", "replace").strip() for cells in cut]) for place in places]
+        cuts = [column if column < first else column - count + 1 for column in self.texts]
+        texts = [Texts.from_cells([cells[index].decode("utf-8", "replace").strip() for cells in cut]) for index in cuts]
         if not count:
             return texts, np.empty((len(rows), 0), np.float32)
         column = b"\n".join([*(cells[first].replace(mark, b"\n") for cells in cut), b""])
@@ -304,43 +304,43 @@ class TextColumns:
         return None if np.isinf(numbers).any() else (texts, numbers)
 
     def _look_at_signs(self) -> None:
-        """See the numbers as they are written, until one tells which sign its decimals have."""
+        """Look at the numbers as written, until a number tells the decimal sign."""
         import pyarrow as pa
 
         if not self.numbers or self.signs.said or self.signs.decimals:
             return
         if self.separator == UNQUOTED:
-            texts = [cells[place] for cells in self._objects() for place in self.numbers]
+            texts = [cells[column] for cells in self._objects() for column in self.numbers]
             self.signs.see(
                 pa.array([cell for cell in texts if not isinstance(cell, JsonNumber)], pa.string()), self.decimal
             )
             return
         with closing(self._blocks("looking at the numbers of", tell=False)) as blocks:
             for _, lines in blocks:
-                with suppress(pa.ArrowException):  # of lines that are seen when they are read
+                with suppress(pa.ArrowException):  # such lines count when they are read
                     batch = self._batch(lines, as_text=True)
                     self.signs.see(pa.concat_arrays(batch.columns[len(self.texts) :]), self.decimal)
                 if self.signs.decimals:
                     return
 
     def _objects(self) -> Generator[list[str], None, None]:
-        """The cells of each object of JSON."""
-        for place, cells in json_objects(self.path, self.encoding, self.decimal):
+        """Yield the cells in each JSON object."""
+        for row_name, cells in json_objects(self.path, self.encoding, self.decimal):
             if other := sorted({*cells} - {*self.names} - {*self.nested}):
-                found = f"{place} has the key {other[0][:40]!a}, which the first objects do not have"
-                raise SocialxError(self.path, found, "write null for it there, or remove it")
+                problem = f"{row_name} has the key {other[0][:40]!a}, which the first objects do not have"
+                raise SocialxError(self.path, problem, "write null for it there, or remove it")
             yield [cells.get(name, "") for name in self.names]
 
-    def _blocks(self, what: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
-        """Whole lines of the table without those below it, and the number of the first.
+    def _blocks(self, task: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
+        """Yield whole table lines, without the footer, and the first line number.
 
-        tell: a note names the rows below the table, such as totals, where numbers are read.
+        tell: name the footer rows, such as totals, in a note where numbers are read.
         """
-        lines = pieces(self.path, self.begin, self.encoding, what)
+        lines = pieces(self.path, self.begin, self.encoding, task)
         if self.separator == UNQUOTED:
-            lines = _of_objects(self._objects(), self.path, what)
+            lines = _object_lines(self._objects(), self.path, task)
         if self.suffix:
-            lines = self._bare(lines)
+            lines = self._strip_unit(lines)
         with closing(lines):
             held = next(lines, (0, b""))
             for line, block in lines:
@@ -356,61 +356,61 @@ class TextColumns:
                 if len(text) > FOOTER_LETTERS:
                     break
                 cells = next(csv.reader([text], delimiter=self.separator), [])
-                if cells and not is_below(cells[self.texts[0]] if self.texts[0] < len(cells) else cells[0]):
+                if cells and not is_footer(cells[self.texts[0]] if self.texts[0] < len(cells) else cells[0]):
                     break
                 below += [" ".join(cells).strip()]
             if self.numbers and any(below) and tell:
-                tell_below(self.path, below[::-1])
+                note_footer(self.path, below[::-1])
             yield line, b"".join(rows[: len(rows) - len(below)])
 
-    def _bare(self, lines: Generator[tuple[int, bytes], None, None]) -> Generator[tuple[int, bytes], None, None]:
-        """The same lines without the unit behind numbers."""
+    def _strip_unit(self, lines: Generator[tuple[int, bytes], None, None]) -> Generator[tuple[int, bytes], None, None]:
+        """Yield the lines without the unit after each number."""
         ends = f'[{re.escape(self.separator)}"\r\n]'
         unit = re.compile(rf"(?<=[0-9.,])\s*{re.escape(self.suffix)}(?=\s*(?:{ends}|$))".encode())
         with closing(lines):
             for line, block in lines:
                 yield line, unit.sub(b"", block)
 
-    def _careful(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
-        """The same cell by cell, or a refusal with its place."""
+    def _parse_by_cell(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
+        """Parse lines cell by cell; raise with the row name for a wrong cell."""
         import pyarrow as pa
 
         texts: list[list[str]] = [[] for _ in self.texts]
         rows, written = [], []
-        for place, cells in walk(self.path, lines, line, len(self.names), self.separator):
-            for column, found in zip(self.texts, texts, strict=True):
-                found.append(cells[column])
-            rows.append([self._number(place, column, cells[column]) for column in self.numbers])
+        for row_name, cells in walk(self.path, lines, line, len(self.names), self.separator):
+            for column, column_texts in zip(self.texts, texts, strict=True):
+                column_texts.append(cells[column])
+            rows.append([self._number(row_name, column, cells[column]) for column in self.numbers])
             written += [cells[column] for column in self.numbers]
         if self.separator != UNQUOTED:
             self.signs.see(pa.array(written, pa.string()), self.decimal)
         with np.errstate(over="ignore"):
             numbers = np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
-        return list(map(Texts.of, texts)), numbers
+        return list(map(Texts.from_cells, texts)), numbers
 
-    def _number(self, place: str, column: int, cell: str) -> float:
+    def _number(self, row_name: str, column: int, cell: str) -> float:
         if cell in NO_READING:
             return float("nan")
-        number = number_in(cell, self.decimal, grouped=self.signs.said)
+        number = parse_number(cell, self.decimal, grouped=self.signs.said)
         if number is None:
-            refuse_cell(self.path, place, self.names[column] or column, cell, said=self.signs.said)
+            refuse_cell(self.path, row_name, self.names[column] or column, cell, said=self.signs.said)
         return float(number)
 
 
-def _texts(cells: pa.Array) -> Texts:
-    """Texts without spaces around them."""
+def _trim(cells: pa.Array) -> Texts:
+    """Return texts without surrounding spaces."""
     import pyarrow.compute as pc
 
-    found = pc.utf8_trim_whitespace(cells).dictionary_encode()
-    return Texts(found.dictionary.to_pylist(), found.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+    encoded = pc.utf8_trim_whitespace(cells).dictionary_encode()
+    return Texts(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def _of_objects(
-    objects: Generator[list[str], None, None], path: Path, what: str
+def _object_lines(
+    objects: Generator[list[str], None, None], path: Path, task: str
 ) -> Generator[tuple[int, bytes], None, None]:
-    """The cells of objects as lines of a text, many at once."""
+    """Yield the cells in objects as lines of text, many at once."""
     first = 1
-    with closing(objects), work(f"{what} {path.name}", whole(path).stat().st_size, "B") as bar:
+    with closing(objects), work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
         while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
             lines = "".join(rows).encode()
             yield first, lines
@@ -418,23 +418,23 @@ def _of_objects(
             bar.advance(len(lines))
 
 
-def is_below(cell: str) -> bool:
-    """Whether a cell in a column of times, which begin with digits, is that of a row below the table: a word."""
+def is_footer(cell: str) -> bool:
+    """Return whether a cell in a time column is a word, as in a row below the table; times begin with a digit."""
     text = cell.strip().strip("\ufeff")
     return text not in NO_READING and not text[0].isdigit() and text[0] not in "+-.,:"
 
 
-def tell_below(where: object, rows: list[str]) -> None:
-    """A note on the rows below a table."""
-    note(f"{where}: left out below the table: {sample([shortened(row, 40) for row in rows if row])}")
+def note_footer(where: object, rows: list[str]) -> None:
+    """Note the rows below a table."""
+    note(Message(where, f"rows below the table are left out: {sample([shortened(row, 40) for row in rows if row])}"))
 
 
 def pieces(
-    path: Path, begin: int = 1, encoding: str = "utf-8-sig", what: str = "reading"
+    path: Path, begin: int = 1, encoding: str = "utf-8-sig", task: str = "reading"
 ) -> Generator[tuple[int, bytes], None, None]:
-    """The lines of a text after the first ``begin``, as UTF-8: pieces of whole lines with the number of the first."""
+    """Yield the text lines after the first ``begin`` as UTF-8: whole lines, with the first line number."""
     try:
-        with unpacked(path) as stream, work(f"{what} {path.name}", whole(path).stat().st_size, "B") as bar:
+        with unpacked(path) as stream, work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
             lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
             for _ in range(begin):
                 lines.readline()
@@ -443,46 +443,46 @@ def pieces(
                 piece = piece if isinstance(piece, bytes) else piece.encode()
                 blank = blank + len(piece) if piece.isspace() else 0
                 if len(rest) == LINE_BYTES or blank > BLANK_BYTES:
-                    what = "blank lines" if blank else "without the end of a line"
+                    defect = "blank lines" if blank else "without the end of a line"
                     size = (BLANK_BYTES if blank else LINE_BYTES) >> 20
-                    raise SocialxError(path, f"{size} MiB {what} after line {line}", "correct it, or make it again")
+                    raise SocialxError(path, f"{size} MiB {defect} follow line {line}", "make the file again")
                 if not blank:
                     yield line, piece.removeprefix(MARK) if line == 1 else piece
                 line += piece.count(b"\n")
                 bar.advance(len(piece))
     except UNREADABLE as error:
-        raise SocialxError(path, f"cannot be read to its end ({error})", "make or download it again") from None
+        raise SocialxError(path, f"the file cannot be read to its end ({error})", "make or download it again") from None
 
 
 def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") -> Iterator[tuple[str, list[str]]]:
-    """``line 7`` of each row, and its cells without spaces around; refuses a row that has not ``width`` of them."""
+    """Yield ``line 7`` and the stripped cells in each row; raise for a row with other than ``width`` cells."""
     rows = ("" if row.isspace() else row.decode("utf-8", "replace") for row in lines.splitlines())
     reader = csv.reader(rows, delimiter=separator, quotechar=None if separator == UNQUOTED else '"')
     try:
         for cells in reader:
-            place = f"line {line + reader.line_num - 1}"
+            row_name = f"line {line + reader.line_num - 1}"
             if cells and len(cells) != width:
-                raise SocialxError(path, f"{place} has {len(cells)} cells, not {width}", "correct it")
+                raise SocialxError(path, f"{row_name} has {len(cells)} cells, not {width}", "correct the line")
             if cells:
-                yield place, [cell.strip() for cell in cells]
+                yield row_name, [cell.strip() for cell in cells]
     except csv.Error as error:
-        raise SocialxError(path, f"line {line + reader.line_num - 1}: {error}", "correct it") from None
+        raise SocialxError(path, f"line {line + reader.line_num - 1}: {error}", "correct the line") from None
 
 
-def refuse_cell(where: object, place: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
-    """Raise for a cell that is neither a number nor absent; a column without a name is called by its number from 0.
+def refuse_cell(where: object, row_name: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
+    """Raise for a cell that is neither a number nor absent; an unnamed column is called by its number from 0.
 
-    said: whether the sign of the decimals is known; the refusal names the signs with which the cell is a number.
+    said: the decimal sign is known; otherwise the error lists the signs with which the cell is a number.
     """
     called = f"column {column + 1}" if isinstance(column, int) else f"column {column[:40]!a}"
-    found = f"{place}, {called} is {cell[:40]!a}, not a number"
-    raise SocialxError(where, found, (not said and _either(cell)) or "correct it, or leave it empty if missing")
+    problem = f"{row_name}, {called} is {cell[:40]!a}, not a number"
+    raise SocialxError(where, problem, (not said and _choices(cell)) or "correct it, or leave it empty if missing")
 
 
 def decimal_sign(separator: str, columns: list[list[str]]) -> str:
-    """The sign before the decimals: a comma where a number has one, and no column needs a point.
+    """Return the decimal sign: a comma where a number has one, and every column can do without a point.
 
-    Between cells that are separated by commas, one before three digits may be that of the thousands.
+    Between cells separated by commas, a comma before three digits may separate thousands.
     """
     form = re.compile(r"[+-]?[0-9]*,(?![0-9]{3}$)[0-9]+") if separator == "," else COMMA
     commas = any("," in cell and form.fullmatch(cell) for column in columns for cell in column)

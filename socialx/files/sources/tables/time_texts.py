@@ -1,4 +1,4 @@
-"""How times are written in texts, the moment that each text stands for, and which columns of a table hold times."""
+"""Parse times in texts, and find the time columns in a table."""
 
 from __future__ import annotations
 
@@ -30,46 +30,46 @@ MOMENT = re.compile(rf"{DATE}(?: +|T){CLOCK}{ZONE}(?:{TO}(?:{DATE}(?: +|T))?{CLO
 ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(f"{CLOCK}(?:{TO}{CLOCK})?")
 MIDNIGHT = r"(?<=[ T])24(?=:00(?:$|:00|[ Z+-])|$)"  # the end of a day
 AT_MIDNIGHT = re.compile(rf"{DATE}[ T]0{{1,2}}:00(?::00(?:\.0+)?)?Z?")
-UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
+UNKNOWN = np.iinfo(np.int64).min  # for a text that is not a time
 PLAIN = "YYYY-MM-DD HH:MM:SS"
-MILLISECONDS = 1e11  # since 1970: larger numbers are no seconds
+MILLISECONDS = 1e11  # since 1970: larger numbers are finer than seconds
 MANY = 100  # columns, of which pairs are looked at
 Rows = list[list[str]]
 COPIED_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
-# The forms that need no note.
+# The forms read without a note.
 COPIED = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%SZ")
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a moment, a date, or seconds since 1970."""
+    """Return whether a text is a date and time, a date, or seconds since 1970."""
     return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
 
 
-def begin_of(text: str) -> str:
-    """The beginning of an interval; another text as it is, such as a time with an offset from UTC.
+def interval_begin(text: str) -> str:
+    """Return the begin of an interval; any other text, such as a time with an offset from UTC, unchanged.
 
-    One without a date at its end lasts an hour at most, and both of its times are written alike.
+    An interval without a second date lasts at most an hour, and both times have the same form.
     """
-    found = INTERVAL.fullmatch(text)
-    if found is None or found[3]:
-        return found[1] if found else text
-    begin, end = ([int(number) for number in re.findall("[0-9]+", clock)] for clock in (found[2], found[4]))
-    minutes = (60 * (end[0] - begin[0]) + end[1] - begin[1]) % (720 if found[4][-1] in "mM" else 1440)
-    return found[1] if 0 < minutes <= 60 and len(begin) == len(end) and "T" not in text else text
+    match = INTERVAL.fullmatch(text)
+    if match is None or match[3]:
+        return match[1] if match else text
+    begin, end = ([int(number) for number in re.findall("[0-9]+", clock)] for clock in (match[2], match[4]))
+    minutes = (60 * (end[0] - begin[0]) + end[1] - begin[1]) % (720 if match[4][-1] in "mM" else 1440)
+    return match[1] if 0 < minutes <= 60 and len(begin) == len(end) and "T" not in text else text
 
 
 def unit_since_1970(text: str) -> str:
-    """Of what a number of a time since 1970 is."""
+    """Return the unit for a time counted since 1970."""
     thousands = sum(float(text) >= MILLISECONDS * 1000**more for more in range(3))
     return ("seconds", "milliseconds", "microseconds", "nanoseconds")[thousands]
 
 
 @dataclass(frozen=True)
 class Times:
-    """How times are written: a format of strptime, or None for seconds or milliseconds since 1970.
+    """A time format: a strptime format, or ``None`` for seconds or finer units since 1970.
 
-    zoned: they carry an offset from UTC, or count from 1970; they are then written in UTC.  step: seconds to whose
-    multiples they are rounded.  start: of texts that count seconds from it, in seconds since 1970.
+    zoned: the times have an offset from UTC or count from 1970, and are written in UTC. step: times are rounded to
+    multiples of ``step`` seconds.  start: texts count seconds from ``start``, in seconds since 1970.
     """
 
     form: str | None
@@ -78,25 +78,25 @@ class Times:
     start: int | None = None
 
     @classmethod
-    def of(cls, form: str) -> Times:
-        """Times of a format of strptime that the user gives."""
+    def from_format(cls, form: str) -> Times:
+        """Return times in a strptime format given by the user."""
         return cls(form, zoned="%z" in form)
 
-    def are(self, texts: list[str]) -> bool:
-        """Whether all texts are times that are written so."""
-        return bool((self.seconds(Texts.of(texts)) != UNKNOWN).all())
+    def fit(self, texts: list[str]) -> bool:
+        """Return whether all texts have this format."""
+        return bool((self.seconds(Texts.from_cells(texts)) != UNKNOWN).all())
 
     def seconds(self, texts: Texts) -> np.ndarray:
-        """Texts [t] -> seconds since 1970 int64 [t], UNKNOWN for a text that is written otherwise.
+        """Convert texts [t] to seconds since 1970 int64 [t]; UNKNOWN for a text in another format.
 
-        Times without an offset count as if they were UTC.
+        Times without an offset are taken as UTC.
         """
         import pandas as pd
 
-        seconds = self._exact(pd.Series(texts.words, dtype="str"))[texts.codes]  # rows of many sensors repeat them
+        seconds = self._parse(pd.Series(texts.words, dtype="str"))[texts.codes]  # rows repeat the words
         return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
 
-    def _exact(self, texts: pd.Series[str]) -> np.ndarray:
+    def _parse(self, texts: pd.Series[str]) -> np.ndarray:
         import pandas as pd
 
         if self.start is not None:
@@ -111,45 +111,45 @@ class Times:
             texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
         interval = INTERVAL.fullmatch(texts.iloc[:1].str.cat())
         if interval and (interval[3] or not self.zoned):
-            texts = texts.map(begin_of)
-        if re.search("%[YymdHM]%[ymdHMS]", self.form):  # digits without a sign between them are all there
+            texts = texts.map(interval_begin)
+        if re.search("%[YymdHM]%[ymdHMS]", self.form):  # adjacent digits are complete
             size = len(np.datetime64(0, "s").item().strftime(self.form))
             full = texts.str.len().between(size - self.form.endswith(" %H"), size)  # an hour alone may have one digit
             texts = texts.where(full, "")
         late = texts.str.contains(MIDNIGHT, regex=True) & (self.form.count("%H") > 0)
         texts = texts.str.replace(MIDNIGHT, "00", regex=True) if late.any() else texts
-        found = pd.to_datetime(texts, format=self.form, utc=self.zoned, errors="coerce")
-        found = found + pd.to_timedelta(late.astype(int), unit="D") if late.any() else found
+        parsed = pd.to_datetime(texts, format=self.form, utc=self.zoned, errors="coerce")
+        parsed = parsed + pd.to_timedelta(late.astype(int), unit="D") if late.any() else parsed
         if self.zoned:
-            found = found.dt.tz_localize(None)
-        moments = found.to_numpy("datetime64[ms]")
+            parsed = parsed.dt.tz_localize(None)
+        moments = parsed.to_numpy("datetime64[ms]")
         rounded = np.rint(moments.astype(np.int64) / 1000)
         return np.where(np.isnat(moments), UNKNOWN, rounded).astype(np.int64)
 
 
 def candidates(text: str) -> list[Times]:
-    """The ways in which a time can be read; two where day and month could change places."""
+    """Return the possible time formats; two where day and month may be swapped."""
     if EPOCH.fullmatch(text):
         return [Times(None, zoned=True)]
     if re.fullmatch(COMPACT, text):
         return [Times("%Y%m%d%H%M%S"[: len(text) - 2], zoned=False)]
-    found = re.match(DATE, text)
-    if found is None:
+    match = re.match(DATE, text)
+    if match is None:
         return []
-    text = begin_of(text)
-    day, rest = found[0], text[found.end() :]
+    text = interval_begin(text)
+    day, rest = match[0], text[match.end() :]
     mark = next(letter for letter in day if not letter.isdigit())
     first, _, last = day.split(mark)
     year = "%Y" if max(len(first), len(last)) == 4 else "%y"
     if len(first) == 4:
         orders = ["%Y-%m-%d"]
-    else:  # a date with dots begins with the day wherever it is written so
+    else:  # a date with dots begins with the day
         orders = [f"%d-%m-{year}"] if mark == "." else [f"%d-%m-{year}", f"%m-%d-{year}"]
         orders += ["%y-%m-%d"] if mark == "-" and year == "%y" else []
     between = re.match(" *|T", rest)[0] or rest[:1]  # type: ignore[index]
     clock = re.match(CLOCK, rest[len(between) :])
     form, zone = "", ""
-    if re.fullmatch(" [0-9]{1,2}", rest):  # an hour, of a column of its own
+    if re.fullmatch(" [0-9]{1,2}", rest):  # an hour from a separate column
         form = " %H"
     if clock is not None:
         half = clock[0][-1:] in "mM"
@@ -161,92 +161,90 @@ def candidates(text: str) -> list[Times]:
     return [Times(order.replace("-", mark) + form, zoned=bool(zone)) for order in orders]
 
 
-def times_of(
+def time_columns(
     names: list[str], rows: Rows, columns: list[list[str]], request: ConvertOptions
 ) -> tuple[tuple[int, ...], tuple[str, str] | None]:
-    """The column of the times, or those of dates and of times of day, none where there is none; and what is unclear.
+    """Return the time column, or the date and clock columns (or none), and a question or ``None``.
 
-    columns: the filled cells of each.
+    columns: filled cells by column.
     """
-    times, unclear = _times_said(names, rows, request)
+    times, unclear = _stated_time_columns(names, rows, request)
     if times is not None:
         return times, unclear
-    ways = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
+    ways = _guess(names, columns, rows) or _guess(names, columns, rows, mostly=True)
     if len(ways) > 1:
-        called = [" ".join(str(Argument("time_column", names[each])) for each in way) for way in ways[:2]]
-        what = f"several columns of times ({sample([names[way[0]] for way in ways])})"
-        unclear = what, f"say which: {' or '.join(called)}"
+        called = [" ".join(str(Argument("time_column", names[column])) for column in way) for way in ways[:2]]
+        problem = f"the table has several columns of times ({sample([names[way[0]] for way in ways])})"
+        unclear = problem, f"say which: {' or '.join(called)}"
     return (ways[0] if ways else ()), unclear
 
 
-def _times_said(
+def _stated_time_columns(
     names: list[str], rows: Rows, request: ConvertOptions
 ) -> tuple[tuple[int, ...] | None, tuple[str, str] | None]:
-    """The columns of times as the user names them, or the one or two that are written as the user says.
+    """Return the time columns named by the user, or the one or two columns in the format given by the user.
 
-    None where the user says nothing of them; with what is unclear where several pairs are written so.
+    Returns ``None`` where the user names neither, and a question where several pairs fit.
     """
     if request.time_column:
-        found = [names.index(name) for name in request.time_column if name in names]
-        return (tuple(found) if len(found) == len(request.time_column) else ()), None
+        given = [names.index(name) for name in request.time_column if name in names]
+        return (tuple(given) if len(given) == len(request.time_column) else ()), None
     if request.time_format is None:
         return None, None
-    times, few = Times.of(request.time_format), [cells for cells in rows if any(cells)]
+    times, few = Times.from_format(request.time_format), [cells for cells in rows if any(cells)]
 
-    def fits(*places: int) -> bool:
-        return bool(few) and times.are([" ".join(cells[place] for place in places) for cells in few])
+    def fits(*columns: int) -> bool:
+        return bool(few) and times.fit([" ".join(cells[column] for column in columns) for cells in few])
 
-    single = [(place,) for place in range(len(names)) if fits(place)]
+    single = [(column,) for column in range(len(names)) if fits(column)]
     if single:
-        return min(single, key=lambda each: (bool(OF_ROW.fullmatch(names[each[0]])), each)), None
+        return min(single, key=lambda way: (bool(OF_ROW.fullmatch(names[way[0]])), way)), None
     others = {*request.sensor_column, *request.drop, *request.channels}
-    filled = [place for place in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][place])]
-    filled = [place for place in filled if names[place] not in others]
+    filled = [column for column in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][column])]
+    filled = [column for column in filled if names[column] not in others]
     pairs = [pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)) if fits(*pair)]
     if len(named := [pair for pair in pairs if HOUR.fullmatch(names[pair[1]])]) == 1:
         return named[0], None
     if len(pairs) < 2:
         return next(iter(pairs), None), None
-    called = [[names[place] for place in pair] for pair in pairs[:2]]
+    called = [[names[column] for column in pair] for pair in pairs[:2]]
     either = " or ".join(" ".join(str(Argument("time_column", name)) for name in pair) for pair in called)
-    return pairs[0], (f"several pairs of columns that are written as {request.time_format}", either)
+    return pairs[0], (f"several pairs of columns are written as {request.time_format}", either)
 
 
-def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
-    """The column of the times, or those of dates and of times of day; several where no name says which.
+def _guess(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
+    """Return the possible time columns; several where the names leave the choice open.
 
-    columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
-    which are wrong.
+    columns: filled cells by column.  mostly: the first cell and half the cells suffice; the reader reports the wrong
+    cells.
     """
 
     def holding(form: re.Pattern[str]) -> list[int]:
         if mostly:
-            first = [place for place, cell in enumerate(rows[0]) if form.fullmatch(cell)]
-            full = [
-                place for place in first if 2 * sum(1 for cell in columns[place] if form.fullmatch(cell)) >= len(rows)
-            ]
+            first = [column for column, cell in enumerate(rows[0]) if form.fullmatch(cell)]
+            full = [column for column in first if 2 * len([*filter(form.fullmatch, columns[column])]) >= len(rows)]
         else:
-            full = [place for place, cells in enumerate(columns) if len(cells) == len(rows)]
-            full = [place for place in full if all(map(form.fullmatch, columns[place]))]
-        return sorted(full, key=lambda place: bool(OF_ROW.fullmatch(names[place])))
+            full = [column for column, cells in enumerate(columns) if len(cells) == len(rows)]
+            full = [column for column in full if all(map(form.fullmatch, columns[column]))]
+        return sorted(full, key=lambda column: bool(OF_ROW.fullmatch(names[column])))
 
     def clocks() -> list[int]:
         hours = holding(re.compile("[01]?[0-9]|2[0-4]"))
-        return [*holding(ONLY_CLOCK), *(place for place in hours if HOUR.fullmatch(names[place]))][:1]
+        return [*holding(ONLY_CLOCK), *(column for column in hours if HOUR.fullmatch(names[column]))][:1]
 
     def rank(way: tuple[int, ...]) -> tuple[bool, bool]:
         return bool(OF_ROW.fullmatch(names[way[0]])), not SINCE_1970.fullmatch(names[way[0]])
 
     moments, hours = holding(MOMENT), clocks() if len(rows) > 1 else []
-    dated = [place for place in moments if hours and all(map(AT_MIDNIGHT.fullmatch, columns[place]))]
-    ways: list[tuple[int, ...]] = [(place,) for place in moments if place not in dated]
+    dated = [column for column in moments if hours and all(map(AT_MIDNIGHT.fullmatch, columns[column]))]
+    ways: list[tuple[int, ...]] = [(column,) for column in moments if column not in dated]
     dates = [*dated, *holding(ONLY_DATE)]
     if dates and (hours or not ways):
         ways.append((dates[0], *(hours or clocks())))
     ways += [
-        (place,)
-        for place in holding(EPOCH)
-        if SINCE_1970.fullmatch(names[place]) or (place == 0 and not ways and not names_rows(names[place]))
+        (column,)
+        for column in holding(EPOCH)
+        if SINCE_1970.fullmatch(names[column]) or (column == 0 and not ways and not names_rows(names[column]))
     ]
     ways.sort(key=rank)
     named = ways and rank(ways[0]) != (False, True)

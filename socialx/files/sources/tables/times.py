@@ -1,6 +1,6 @@
-"""The times of tables: how they are written, which sensors they have, and how several tables are joined.
+"""Parse table times, list the sensors, and join several tables.
 
-T times, N sensors, t rows of one piece.
+T times, N sensors, t rows per piece.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.clock_changes import free_step, is_put_back, nearest_step, repeated_hour
 from socialx.files.sources.tables.columns import BETWEEN, CALENDAR
 from socialx.files.sources.tables.roles import COVERED
-from socialx.files.sources.tables.sheets import Sheet, check_ids, one_text
+from socialx.files.sources.tables.sheets import Sheet, check_ids, join_time
 from socialx.files.sources.tables.text_cells import NUMBER, Piece, Texts
 from socialx.files.sources.tables.time_texts import PLAIN, UNKNOWN, Times, candidates
 from socialx.files.sources.unknown import LATITUDE, refuse_undated
@@ -28,19 +28,18 @@ from socialx.files.store.ids import match_key
 SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)
 TOTAL = re.compile(r"all(?:e|[ _-]?lanes)?|total|sum(?:me)?|gesamt|todos|tous|totaal", re.IGNORECASE)  # of lanes
 AND = "-"  # between the names of which a sensor's is made
-FEW = 10  # sensors and times, from which on it is looked at how many of their pairs have a row
-SCATTERED = 0.1  # of these pairs: a table has rows for more
+FEW = 10  # sensors and times, from which on the share of pairs with a row is checked
+SCATTERED = 0.1  # fraction of pairs with a row, at least
 
 
 @dataclass(frozen=True)
 class Table:
-    """Sheets of the same columns in order of time, and what is known of their times and sensors.
+    """Sheets with the same columns ordered by time, and the times and sensors from a first pass.
 
-    ids: of the columns of readings, or of the column of sensors.  moments: the times of all rows, seconds int64 [T],
-    each once in a table that has a row for each reading.  in_turn: whether the sheets follow one another.  told: what
-    else a note must say about the times; joined: and about the sheets, where they do not follow one another.  by_file:
-    each sheet is one sensor.  values: the columns of its quantities, as they are numbered in the first file that was
-    named.
+    ids: sensor names, from the observation columns or the sensor column.  moments: all row times, seconds int64 [T],
+    distinct for a row per observation.  in_turn: the sheets follow one another.  told: an addition to the note on
+    times; joined: the note on overlapping sheets.  by_file: each sheet is one sensor.  values: the quantity columns,
+    numbered as in the first file.
     """
 
     sheets: tuple[Sheet, ...]
@@ -54,29 +53,29 @@ class Table:
     values: tuple[int, ...] = ()
 
 
-def table_of(sheets: list[Sheet], request: ConvertOptions, chosen: list[int]) -> Table:
-    """The sheets with what a walk over their times tells.
+def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int]) -> Table:
+    """Join the sheets after a pass over all times.
 
-    chosen: the columns of readings, where a row has several quantities.
+    chosen: the observation columns, where a row has several quantities.
     """
     first = sheets[0]
     wide = not first.sensors
-    sheets, alike = _aligned(sheets, chosen)
-    ways = _ways(first, request)
-    walked = _scan_times(sheets, ways)
-    times = _one_way(first, walked)
-    moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
-    order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
-    in_turn = [moments[place] for place in order]
+    sheets, alike = _align_columns(sheets, chosen)
+    ways = _time_formats(first, request)
+    scan = _scan_times(sheets, ways)
+    times = _choose_format(first, scan)
+    moments, told = scan.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
+    order = sorted(range(len(sheets)), key=lambda index: int(moments[index][0]))
+    in_turn = [moments[index] for index in order]
     gathered = wide and (not alike or _is_joined(in_turn))
     if request.round_times and (gathered or not wide):
-        step = request.step_s or free_step(np.concatenate(walked.one_sensor[times] or moments[:1]))
-        times, moments = replace(times, step=step), [_once(nearest_step(each, step)) for each in moments]
+        step = request.step_s or free_step(np.concatenate(scan.one_sensor[times] or moments[:1]))
+        times, moments = replace(times, step=step), [_run_starts(nearest_step(part, step)) for part in moments]
         told += f", each sensor's rounded to whole {step // 60} min"
-    ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
+    ordered, every = tuple(sheets[index] for index in order), np.concatenate([moments[index] for index in order])
     if gathered:
-        for place in order:
-            if twice := repeated_hour(moments[place], sheets[place].where):
+        for index in order:
+            if twice := repeated_hour(moments[index], sheets[index].where):
                 raise twice[1]
         every = np.unique(every)
     if wide and chosen:
@@ -85,18 +84,18 @@ def table_of(sheets: list[Sheet], request: ConvertOptions, chosen: list[int]) ->
         ids = tuple(dict.fromkeys(names))
         return Table(ordered, times, ids, every, not gathered, told, joined, True, tuple(chosen))
     if gathered:
-        return _gathered(ordered, times, every, told)
+        return _join_by_time(ordered, times, every, told)
     if wide:
         return Table(ordered, times, first.ids(), every, told=told)
     every = np.unique(every)
-    _refuse_scattered(first, walked, len(every), request)
-    return Table(ordered, times, tuple(walked.sensors), every, told=told, values=first.values)
+    _refuse_scattered(first, scan, len(every), request)
+    return Table(ordered, times, tuple(scan.sensors), every, told=told, values=first.values)
 
 
-def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
-    """The sheets with their columns in the order of the first, where all have the same; and whether they have.
+def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
+    """Return the sheets with the columns ordered as in the first sheet, and whether all sheets share their columns.
 
-    Those of one sensor keep the columns that are read; sensors that stand twice, and positions among them, are refused.
+    Single-sensor sheets keep the requested columns.  Raises for duplicated sensors and for location columns.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -104,62 +103,59 @@ def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]
         check_ids(sheet.path, sheet.ids())
         _refuse_positions(sheet)
     alike = all(set(sheet.names) == set(first.names) for sheet in sheets)
-    sheets = [first, *(sheet.as_in(first) for sheet in sheets[1:])] if alike else sheets
+    sheets = [first, *(sheet.reordered_like(first) for sheet in sheets[1:])] if alike else sheets
     if chosen and wide:
         read = [first.values.index(column) for column in chosen]
-        sheets = [replace(sheet, values=tuple(sheet.values[place] for place in read)) for sheet in sheets]
+        sheets = [replace(sheet, values=tuple(sheet.values[index] for index in read)) for sheet in sheets]
     return sheets, alike
 
 
 def _refuse_positions(sheet: Sheet) -> None:
-    """Raise for a table with a column per sensor that has one of positions among them."""
+    """Raise for a table with a location column among a column per sensor."""
     if at := next((name for name in sheet.ids() if name.lower() in LATITUDE), None):
-        raise SocialxError(
-            sheet.where, f"its column {at} is that of positions", f"leave it out: {Argument('drop', at)}"
-        )
+        raise SocialxError(sheet.where, f"column {at} holds locations", f"leave the column out: {Argument('drop', at)}")
 
 
-def _ways(first: Sheet, request: ConvertOptions) -> list[Times]:
-    """How the times may be written, by the first of them."""
+def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
+    """Return the possible formats for the first time."""
     if form := request.time_format:
         if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
             clock = first.first.rpartition(" ")[2]
             form += " " + ":".join(("%H", "%M", "%S")[: 1 + clock.count(":")])
-        return [Times.of(form)]
+        return [Times.from_format(form)]
     if request.first_time is not None:
         if not NUMBER.fullmatch(first.first):
-            raise SettingsError(
-                Argument("first_time", request.first_time), f"{first.where} has dates ({first.first})", "drop it"
-            )
+            text = f"{Argument('first_time', request.first_time)} is for rows without dates, as of {first.first}"
+            raise SettingsError(first.where, text, f"drop {Argument('first_time')}")
         return [Times(None, zoned=False, start=start_seconds(request))]
     ways = candidates(first.first or "2012-03-01 00:00:00")
     refuse_undated(first.where, [first.first])
     if not ways:
         remedy = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
-        raise SocialxError(first.where, f"its first time is {first.first[:40]!a}, of no known form", remedy)
+        raise SocialxError(first.where, f"the first time {first.first[:40]!a} has an unknown form", remedy)
     return ways
 
 
 def _is_joined(moments: list[np.ndarray]) -> bool:
-    """Whether tables stand beside one another: one begins before another one ends.
+    """Return whether tables overlap: a table begins before an earlier table ends.
 
-    moments: their times int64 [T], in the order of their first.
+    moments: the times int64 [T] per table, ordered by first time.
     """
-    ends = np.maximum.accumulate([each.max() for each in moments])
-    overlap = any(each.min() <= end for each, end in zip(moments[1:], ends[:-1], strict=True))
+    ends = np.maximum.accumulate([seconds.max() for seconds in moments])
+    overlap = any(seconds.min() <= end for seconds, end in zip(moments[1:], ends[:-1], strict=True))
     return overlap and not is_put_back(np.concatenate(moments))
 
 
-def _sensors_of_files(sheets: tuple[Sheet, ...], known: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
-    """The name of the one sensor of each sheet, and a note on it.
+def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
+    """Return the sensor name per sheet, and a note.
 
-    A sensor has the name of the sheet, of its file, or of the folder of the file.  Files that follow one another are
-    one sensor, with the name of its column.  known: ids of the file that is appended to.
+    The name comes from the sheet, the file or the folder.  Files that follow one another are one sensor, named like the
+    column.  file_ids: sensor ids in the file to extend.
     """
     names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
     if not joined:
-        name = known[0] if len(known) == 1 else names[0] if len(names) == 1 else sheets[0].ids()[0]
-        whose = f"{'that of the only sensor' if len(known) == 1 else 'a sensor with the name of the table'} ({name})"
+        name = file_ids[0] if len(file_ids) == 1 else names[0] if len(names) == 1 else sheets[0].ids()[0]
+        whose = f"{'that of the only sensor' if len(file_ids) == 1 else 'a sensor with the name of the table'} ({name})"
         follow = f"its tables follow one another in time, so they are those of one sensor ({name})"
         return [name] * len(sheets), f"the table is {whose}" if len(sheets) == 1 else follow
     folders = [sheet.path.parent.name for sheet in sheets]
@@ -167,8 +163,8 @@ def _sensors_of_files(sheets: tuple[Sheet, ...], known: tuple[str, ...], *, join
     return names, f"each of {len(sheets)} tables is a sensor with the name of the table ({sample(names)})"
 
 
-def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str) -> Table:
-    """Sheets that overlap in time, or have columns of other sensors, with a note on how they are joined."""
+def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str) -> Table:
+    """Join sheets that overlap in time or hold different sensors, with a note."""
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
@@ -182,10 +178,10 @@ def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told
 
 @dataclass
 class TimeScan:
-    """What the times of all sheets tell, for each way to read them.
+    """The times and sensors in all sheets, for each possible time format.
 
-    moments: seconds of the rows of each sheet, int64 [T]; of a table with a row for each reading without those of the
-    row above.  one_sensor: those of the first sensor, in pieces.  sensors: the names of all, in order.
+    moments: row seconds per sheet, int64 [T], without consecutive repeats for a row per observation.  one_sensor:
+    seconds for the first sensor, by piece.  sensors: all names, in order.
     """
 
     moments: dict[Times, list[np.ndarray]]
@@ -195,132 +191,135 @@ class TimeScan:
 
 
 def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
-    """The times of all rows, and the sensors where they are cells; a way in which one is no time is given up."""
-    walk = TimeScan({way: [] for way in ways}, {way: [] for way in ways}, {})
+    """Read all times, and the sensors stored in cells; drop a format at the first text that does not match."""
+    scan = TimeScan({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
-        parts: dict[Times, list[np.ndarray]] = {way: [] for way in walk.moments}
-        columns = (*sheet.times, *sheet.named) if sheet.sensors else sheet.times
+        parts: dict[Times, list[np.ndarray]] = {way: [] for way in scan.moments}
+        columns = (*sheet.times, *sheet.key_columns) if sheet.sensors else sheet.times
         with closing(sheet.rows(columns)) as rows:
             for piece in rows:
-                texts = times_of(sheet, piece)
-                names = names_of(sheet, piece) if sheet.sensors else None
-                walk.rows += len(texts.codes)
-                walk.sensors.update(dict.fromkeys(names.words if names else ()))
-                for way in list(walk.moments):
+                texts = row_times(sheet, piece)
+                names = row_sensors(sheet, piece) if sheet.sensors else None
+                scan.rows += len(texts.codes)
+                scan.sensors.update(dict.fromkeys(names.words if names else ()))
+                for way in list(scan.moments):
                     seconds = way.seconds(texts)
                     if (seconds == UNKNOWN).any():
-                        if len(walk.moments) == 1:
+                        if len(scan.moments) == 1:
                             refuse_times(sheet, piece, texts, seconds == UNKNOWN)
-                        del walk.moments[way]
+                        del scan.moments[way]
                         continue
                     if names:
-                        one = next(iter(walk.sensors))
+                        one = next(iter(scan.sensors))
                         code = names.words.index(one) if one in names.words else -1
-                        walk.one_sensor[way].append(seconds[names.codes == code])
-                        seconds = _once(seconds)
+                        scan.one_sensor[way].append(seconds[names.codes == code])
+                        seconds = _run_starts(seconds)
                     parts[way].append(seconds)
-        for way in walk.moments:
+        for way in scan.moments:
             if not parts[way]:
-                raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
+                raise SocialxError(sheet.path, "the file ends after line 1", "use a file with rows")
             seconds = np.concatenate(parts[way])  # a time may go on in the next piece
-            walk.moments[way].append(_once(seconds) if sheet.sensors else seconds)
-    _refuse_names(sheets[0], walk)
-    return walk
+            scan.moments[way].append(_run_starts(seconds) if sheet.sensors else seconds)
+    _refuse_names(sheets[0], scan)
+    return scan
 
 
-def _once(seconds: np.ndarray) -> np.ndarray:
-    """Times without those of the row above, int64 [t]."""
+def _run_starts(seconds: np.ndarray) -> np.ndarray:
+    """Drop times equal to the time above, int64 [t]."""
     return seconds[np.append(True, np.diff(seconds) != 0)]
 
 
-def _refuse_names(first: Sheet, walk: TimeScan) -> None:
-    """Raise for rows without a sensor, and for those of all lanes beside those of each lane."""
+def _refuse_names(first: Sheet, scan: TimeScan) -> None:
+    """Raise for rows without a sensor, and for totals over lanes among single lanes."""
     part = 0 if first.lanes is None else 2
-    totals = [name for name in walk.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[part])]
-    if totals and first.lanes is None and len(walk.sensors) > 1:
-        found = f"rows of {sample(totals)} beside those of {len(walk.sensors) - len(totals)} sensors"
-        raise SocialxError(first.path, found, "remove them, or give a sensor of this name another one")
+    totals = [name for name in scan.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[part])]
+    if totals and first.lanes is None and len(scan.sensors) > 1:
+        problem = f"rows of {sample(totals)} stand beside those of {len(scan.sensors) - len(totals)} sensors"
+        raise SocialxError(first.path, problem, "remove them, or give a sensor of this name another one")
     if totals and first.lanes is not None:
-        what = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])}, which are no lane"
-        raise SocialxError(first.path, what, f"remove them, or all others and the column {first.names[first.lanes]}")
-    if odd := next((name for name in walk.sensors if not name.partition(BETWEEN)[2].isprintable()), None):
+        problem = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])} are of no single lane"
+        raise SocialxError(first.path, problem, f"remove them, or all others and the column {first.names[first.lanes]}")
+    if odd := next((name for name in scan.sensors if not name.partition(BETWEEN)[2].isprintable()), None):
         sensor, _, lane = odd.partition(BETWEEN)
-        raise SocialxError(first.path, f"the lane {lane[:40]!a} of {sensor[:40]!a} is no plain text", "correct it")
-    if any(name.partition(BETWEEN)[0] == "" for name in walk.sensors):
+        raise SocialxError(first.path, f"the lane {lane[:40]!a} of {sensor[:40]!a} is not plain text", "correct it")
+    if any(name.partition(BETWEEN)[0] == "" for name in scan.sensors):
         named = first.names[first.sensors[0]] or f"column {first.sensors[0] + 1}"
-        raise SocialxError(first.path, f"rows without a sensor in {named!r}", "remove them")
+        raise SocialxError(first.path, f"some rows have no sensor in {named!r}", "remove them")
 
 
-def _refuse_scattered(first: Sheet, walk: TimeScan, count: int, request: ConvertOptions) -> None:
-    """Raise where a column cannot be that of the sensors: few of them have a row at most of ``count`` times."""
-    share = walk.rows / max(1, count * len(walk.sensors))
-    if request.sensor_column or request.resample or len(walk.sensors) < FEW or count < FEW:
-        return
-    if share < SCATTERED or (len(walk.sensors) > count and share < COVERED):
-        name = " and ".join(first.names[place] for place in first.sensors)
-        pairs = f"{len(walk.sensors):,} sensors at {count:,} times"
-        found = f"its column {name!r} would name {pairs}, and {share:.1%} of these pairs have a row"
-        taken = {*first.times, *first.named, *first.values}
-        others = [name for place, name in enumerate(first.names) if name and place not in taken]
-        anyway = " ".join(str(Argument("sensor_column", first.names[place])) for place in first.sensors)
-        either = f", or {Argument('sensor_column', others[0])} if that does" if others else ""
-        raise SocialxError(first.where, found, f"{anyway} if it names them{either}")
+def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: ConvertOptions) -> None:
+    """Raise where few (sensor, time) pairs have a row, so that the column is unlikely to name sensors.
 
-
-def _one_way(sheet: Sheet, walk: TimeScan) -> Times:
-    """How the times are written.
-
-    Day and month are told apart by a number above 12, else by the order of the rows, which must be that of time, and
-    by their steps: the wrong reading jumps by months.
+    count: the number of distinct times.
     """
-    good = list(walk.moments)
+    share = scan.rows / max(1, count * len(scan.sensors))
+    if request.sensor_column or request.resample or len(scan.sensors) < FEW or count < FEW:
+        return
+    if share < SCATTERED or (len(scan.sensors) > count and share < COVERED):
+        name = " and ".join(first.names[column] for column in first.sensors)
+        pairs = f"{len(scan.sensors):,} sensors at {count:,} times"
+        problem = f"column {name!r} would name {pairs}, and {share:.1%} of these pairs have a row"
+        taken = {*first.times, *first.key_columns, *first.values}
+        others = [name for column, name in enumerate(first.names) if name and column not in taken]
+        anyway = " ".join(str(Argument("sensor_column", first.names[column])) for column in first.sensors)
+        either = f", or {Argument('sensor_column', others[0])} if that does" if others else ""
+        raise SocialxError(first.where, problem, f"{anyway} if it names them{either}")
+
+
+def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
+    """Return the only time format that fits.
+
+    Day and month differ by a number above 12, else by increasing row order, and by the steps: the wrong format jumps by
+    months.
+    """
+    good = list(scan.moments)
     if len(good) > 1:
-        steps = {way: [np.diff(each) for each in walk.moments[way]] for way in good}
-        increasing = [way for way in good if all((each >= 0).all() for each in steps[way])]
-        steady = [way for way in increasing if all(len(set(each[each != 0].tolist())) == 1 for each in steps[way])]
+        steps = {way: [np.diff(seconds) for seconds in scan.moments[way]] for way in good}
+        increasing = [way for way in good if all((seconds >= 0).all() for seconds in steps[way])]
+        steady = [way for way in increasing if all(len({*part[part != 0].tolist()}) == 1 for part in steps[way])]
         good = steady if len(steady) == 1 else increasing if len(increasing) == 1 else good
     if len(good) > 1:
-        found = f"times like {sheet.first!r}, which may be day/month or month/day"
+        problem = f"times like {sheet.first!r} may be day/month or month/day"
         named = "".join(f"{Argument('time_column', sheet.names[at])} " for at in sheet.times if len(sheet.times) > 1)
         either = " or ".join(f"{named}{Argument('time_format', way.form)}" for way in good)
-        raise SocialxError(sheet.path, found, f"say which: {either}")
+        raise SocialxError(sheet.path, problem, f"say which: {either}")
     return good[0]
 
 
-def times_of(sheet: Sheet, piece: Piece) -> Texts:
-    """The times of a piece as they are written; of dates and times of day the two with a space between."""
+def row_times(sheet: Sheet, piece: Piece) -> Texts:
+    """Return the times in a piece as written; date and clock time are joined by a space."""
     columns = piece.texts[: len(sheet.times)]
-    for place, texts in zip(sheet.times, columns, strict=True):
+    for column, texts in zip(sheet.times, columns, strict=True):
         if (row := texts.first("")) is not None:
-            missing = f"{piece.place(row)} has no {sheet.names[place] or 'time'!r}"
-            raise SocialxError(sheet.where, missing, "correct it")
-    texts = Texts.joined(columns, one_text)
+            missing = f"{piece.row_name(row)} has no {sheet.names[column] or 'time'!r}"
+            raise SocialxError(sheet.where, missing, "fill the cell")
+    texts = Texts.join_columns(columns, join_time)
     return Texts([f"{sheet.day} {word}" for word in texts.words], texts.codes) if sheet.day else texts
 
 
-def names_of(sheet: Sheet, piece: Piece) -> Texts:
-    """The sensor of each row of a piece, with its lane where there is a column of lanes."""
+def row_sensors(sheet: Sheet, piece: Piece) -> Texts:
+    """Return the sensor in each row, with the lane where a lane column exists."""
     columns = piece.texts[len(sheet.times) :]
-    named = Texts.joined(columns[: len(sheet.sensors)], AND.join)
-    return named if sheet.lanes is None else Texts.joined([named, columns[-1]], BETWEEN.join)
+    named = Texts.join_columns(columns[: len(sheet.sensors)], AND.join)
+    return named if sheet.lanes is None else Texts.join_columns([named, columns[-1]], BETWEEN.join)
 
 
 def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) -> None:
-    """Raise for the first of some rows whose texts are no times; return where there is none."""
+    """Raise for the first row marked in ``wrong``, bool [t]; return where all rows are right."""
     if wrong.any():
         row = int(wrong.argmax())
         like = f"its first one, {sheet.first!r}" if sheet.first else PLAIN
-        found = f"{piece.place(row)} has the time {texts.words[texts.codes[row]][:40]!a}, not written like {like}"
+        problem = f"{piece.row_name(row)} has the time {texts.words[texts.codes[row]][:40]!a}, not written like {like}"
         example = Argument("time_format", "%d/%m/%Y %H:%M")
-        raise SocialxError(sheet.where, found, f"correct it, or say how all are written: {example}")
+        raise SocialxError(sheet.where, problem, f"correct the time, or say how all are written: {example}")
 
 
-def refuse_often(table: Table) -> None:
-    """Raise for a table with a column per sensor in which most times stand often."""
+def refuse_repeated_times(table: Table) -> None:
+    """Raise for a table with a column per sensor in which most times repeat."""
     first, times = table.sheets[0], len(np.unique(table.moments))
-    if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # but for those as published
-        found = f"{len(table.moments):,} rows of {times:,} times, as of a table with a row per reading"
+    if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # except published tables
+        problem = f"{len(table.moments):,} rows hold {times:,} times, as of a table with a row per observation"
         others = [str(Argument("sensor_column", name)) for name in first.dropped if not CALENDAR.fullmatch(name)]
         remedy = f"say which column names the sensor: {' or '.join(others[:2])}"
         wholly = "write the whole time into one column, or add a column that names the sensor"
-        raise SocialxError(first.where, found, remedy if others else wholly)
+        raise SocialxError(first.where, problem, remedy if others else wholly)
