@@ -48,7 +48,7 @@ def convert(
       socialx convert metr-la METR-LA.csv --meta-csv places.csv --output-h5 la.h5
     """
     import socialx
-    from socialx.files.sources.positions.locations import near
+    from socialx.files.sources.positions.locations import format_position
 
     if data and data_csv:
         raise SettingsError("FILE and --data-csv", "the data twice", "drop one of them")
@@ -59,7 +59,7 @@ def convert(
     if done.summary is None:
         typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
     else:
-        summary, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
+        summary, place = done.summary, f"{format_position(done.centre)}, " if done.centre else ""
         counts = ((summary.rows, "row"), (summary.sensors, "sensor"), (summary.features, "feature"))
         size = " x ".join(counted(*each) for each in counts)
         times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
@@ -130,7 +130,7 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
         for plan in plans:
             typer.echo(f"{plan.path}: {'; '.join(plan.actions) or 'nothing is missing, unchanged'}")
             if plan.variant.imputed is None:
-                note(f"{plan.path}: not known whether its zeros were filled in: {plan.variant.what}")
+                note(f"{plan.path}: not known whether its zeros were filled in: {plan.variant.description}")
     if failure:
         raise failure
 

@@ -19,7 +19,7 @@ from socialx.core.errors import ITEM, SocialxError, sample, shortened
 from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
 from socialx.files.store.store import Store
-from socialx.files.store.time_axis import JITTER_S, skips, wall_seconds
+from socialx.files.store.time_axis import JITTER_S, is_skipped, wall_seconds
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Experiment
 
@@ -124,7 +124,7 @@ def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
         pair = " -> ".join(shortened(time, ITEM) for time in times[odd[0] : odd[0] + 2])
         helps = "send every row once, in order, with null where nothing was read"
         raise SocialxError("times", found, helps, sample=[pair])
-    if len(skipped := np.flatnonzero(skips(seconds, store.timezone))):
+    if len(skipped := np.flatnonzero(is_skipped(seconds, store.timezone))):
         found = f"{len(skipped)} of {len(times)} times do not exist in {store.timezone}, where the clock skips them"
         raise SocialxError("times", found, "send times with their zone", sample=[times[skipped[0]]])
     return seconds

@@ -25,11 +25,11 @@ from socialx.drawing.map import places, points_of, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
 from socialx.files.sources import download as downloads
-from socialx.files.sources.databases import database, is_url, table_of_query
+from socialx.files.sources.databases import database, is_url, query_table
 from socialx.files.sources.frames import FRAME, Frame, as_table
 from socialx.files.sources.positions.locations import centre, read_locations
 from socialx.files.sources.readings import read
-from socialx.files.sources.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
+from socialx.files.sources.recognition import FileKind, command, find, recognise, recognise_kind, refuse_socialx_file
 from socialx.files.sources.request import ConvertOptions, free_unit, with_options, zone_name
 from socialx.files.sources.tables.reader import CSV
 from socialx.files.store import writer
@@ -126,7 +126,7 @@ def _as_file(
         if len(sources) > 1:
             raise SettingsError(Argument("data"), "a database and other files", "name it alone")
         found, query = database(sources[0]), options.get("query")
-        data, name, called, typed = table_of_query(found, query), found.name, found.named(str(query)), found.shown
+        data, name, called, typed = query_table(found, query), found.name, found.label(str(query)), found.shown
     with as_table(task, data, name, called, typed) as (path, zone):
         told = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
         yield path, told, (called, typed)
@@ -143,16 +143,16 @@ def _convert(
     names: tuple[str, str] | None,
 ) -> Conversion:
     """``convert`` of files.  names: of what a temporary file stands for, in messages and in commands."""
-    request = ConvertOptions.of("convert", data, options)
+    request = ConvertOptions.from_call("convert", data, options)
     path = request.data
     called, typed = names or (path, path)
     kind = CSV if request.transposed and find(kind) is None else kind
     named = find(kind)
     if named is None or output is not None:
-        refuse_ours(request.head)
+        refuse_socialx_file(request.head)
     if output is None and named is not None:
         raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
-    recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
+    recognised = recognise_kind(request.head, request) if named is None else FileKind(kind, "named", None)
     recognised = replace(recognised, next=None) if names else recognised
     if output is None:
         reading = command(request, recognise(request.head)[0], options)
@@ -196,7 +196,7 @@ def write_file(
     name: how the file calls its source, where that is not the name of the data.
     """
     if find(kind) is None:
-        recognised = kind_of(request.head, request)
+        recognised = recognise_kind(request.head, request)
         note(Message(request.data, f"{recognised.why} ({recognised.name})"))
     readings = read(kind, request)
     readings = replace(readings, source_data=name or readings.source_data)
@@ -221,7 +221,7 @@ def append(
     *,
     progress: Callback | None = None,
     **options: Any,
-) -> appending.Appended:
+) -> appending.AppendResult:
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
 
     data: tables that the format ``csv`` reads, of the sensors of the file in any order; a sensor that they do not
@@ -232,7 +232,7 @@ def append(
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
     """
     with subscribe(progress), _as_file("append", data, options) as (data, options, _):
-        return appending.append(Path(path), ConvertOptions.of("append", data, options))
+        return appending.append(Path(path), ConvertOptions.from_call("append", data, options))
 
 
 @with_help
@@ -252,7 +252,7 @@ def backfill(
     backup: Annotated[bool, Help("keep the old file as FILE.bak")] = False,
     dry_run: Annotated[bool, Help("print the plan and change nothing")] = False,
     progress: Callback | None = None,
-) -> list[older.Plan]:
+) -> list[older.Completion]:
     """Complete HDF5 files: positions, times in seconds, unit, time zone, and the rules that they do not state.
 
     A unit or a time zone other than that of a file is refused.  The days and hours of a file in UTC are those of its
@@ -268,7 +268,7 @@ def backfill(
         known = read_locations(table) if table else {}
         unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
         local = None if local_zone is None else zone_name(local_zone, "local_zone")
-        plans: list[older.Plan] = []
+        plans: list[older.Completion] = []
         failures: list[Message] = []
         with work("backfill", len(files), "files") as bar:
             for path in files:
@@ -276,7 +276,7 @@ def backfill(
                     plan = older.backfill(
                         path,
                         table,
-                        known=known,
+                        locations=known,
                         rewrite=rewrite,
                         without_positions=without_positions,
                         units=unit,
@@ -303,7 +303,7 @@ def backfill(
 class BackfillError(SocialxError):
     """Some files could not be completed; ``plans`` are those of all files that were read."""
 
-    plans: list[older.Plan]
+    plans: list[older.Completion]
 
 
 @dataclass(frozen=True, repr=False)
@@ -368,7 +368,7 @@ def inspect(
     with subscribe(progress):
         names = checks.parse(fail_unless) if fail_unless else []
         (path,) = files_in(path)
-        kind = kind_of(read_head(path))
+        kind = recognise_kind(read_head(path))
         if kind.next is not None:
             if names or plot or geojson:
                 raise SocialxError(path, f"{kind.name}, {kind.why}: nothing to check or draw yet", kind.next)

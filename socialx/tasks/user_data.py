@@ -20,10 +20,10 @@ from socialx.core.errors import (
     rewriting_messages,
 )
 from socialx.core.progress import note
-from socialx.files.sources.frames import FRAME, Frame, as_table, temporary_folder, without_file, write_frame
-from socialx.files.sources.recognition import ours
+from socialx.files.sources.frames import FRAME, Frame, as_table, hide_file, temporary_folder, write_frame
+from socialx.files.sources.recognition import socialx_kind
 from socialx.files.sources.request import ConvertOptions, options
-from socialx.files.store.head import read_head, whole
+from socialx.files.store.head import container, read_head
 from socialx.files.store.store import AGAIN, open_store
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import SCORING
@@ -55,7 +55,7 @@ def as_file(
     named = layers if framed else ConfigLayers.of(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     there = path is not None and _is_there(path)
-    table = path if path and there and ours(read_head(path, AGAIN)) is None else None
+    table = path if path and there and socialx_kind(read_head(path, AGAIN)) is None else None
     if said and table is None and (there or path is None):
         _refuse_said(said, path, framed)
     if table is None and not framed:
@@ -77,7 +77,7 @@ def as_file(
                 refuse_other_file(run, {store.feature: store})
             write_frame(file, cast("Frame", data), store)
             kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
-            naming = rewriting_messages(without_file(file, FRAME, kept))
+            naming = rewriting_messages(hide_file(file, FRAME, kept))
         else:
             naming = _converted(table, file, said)
         with naming:
@@ -87,7 +87,7 @@ def as_file(
 def _is_there(path: Path) -> bool:
     """Whether a file, a folder or an archive has this name; whoever opens it tells what is wrong with the name."""
     with suppress(OSError):
-        return whole(path).exists()
+        return container(path).exists()
     return False
 
 
@@ -112,7 +112,7 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
     """
     from socialx.tasks.data_files import write_file  # it loads what downloads files
 
-    archive = whole(table)
+    archive = container(table)
     stem = table.name.split(".")[0] or "readings"
     kept = archive.parent / f"{stem}.h5"
     kept = archive.parent / f"{stem}_converted.h5" if kept == archive else kept
@@ -123,11 +123,11 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
         return Command("convert", "auto", table, **{**said, **added}, output=kept)
 
     def retell(name: object, of_convert: Collection[str], text: str) -> str:
-        renamed = without_file(file, str(name), {str(file): kept, "OUT.h5": kept})
+        renamed = hide_file(file, str(name), {str(file): kept, "OUT.h5": kept})
         return renamed(_in_predict(text, of_convert, with_options))
 
     with rewriting_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
-        write_file("auto", ConvertOptions.of("convert", table, said), file)
+        write_file("auto", ConvertOptions.from_call("convert", table, said), file)
     keeps = f"{with_options({})} keeps the file, and convert takes more options"
     note(Message(table, "converted for this forecast alone", keeps))
     with rewriting_messages(partial(retell, table, others.keys() - {"start"})):  # which is one of predict too

@@ -369,7 +369,7 @@ class TrainedRun(RunFolder):
         then = self.protocol
         ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (then.first_time, then.last_time)
         names = dict.fromkeys((*then.targets, *then.inputs))
-        found = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
+        found = checksum_of([stores[name].subset_checksum(ids, *span) for name in names])
         return found in (then.checksum, self.record.get("excerpt"))
 
     def check_same(self, now: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:

@@ -16,7 +16,7 @@ from typer.testing import Result
 
 import socialx
 from socialx.core.errors import SettingsError
-from socialx.files.sources.append import Appended
+from socialx.files.sources.append import AppendResult
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import socialx as run
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
     return file_of(FRAME[:30], tmp_path)
 
 
-def append(path: Path, frame: pd.DataFrame, **options: Any) -> Appended:
+def append(path: Path, frame: pd.DataFrame, **options: Any) -> AppendResult:
     """Append a table under the name of the first one's neighbour."""
     frame.to_csv(path.parent / "new.csv")
     return socialx.append(path, path.parent / "new.csv", **options)

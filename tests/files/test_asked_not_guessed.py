@@ -31,16 +31,20 @@ def test_a_format_without_a_date_is_refused(form: str) -> None:
     read = pd.to_datetime(moment.strftime(form), format=form)
     words = " and ".join(part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part))
     for task in ("convert", "append"):
-        refusal(lambda: ConvertOptions.of(task, "a.csv", {"time_format": form}), f"without {words}", "write the date")  # noqa: B023
+        refusal(
+            lambda: ConvertOptions.from_call(task, "a.csv", {"time_format": form}),  # noqa: B023
+            f"without {words}",
+            "write the date",
+        )
 
 
 def test_a_format_of_half_days_needs_the_half() -> None:
-    refusal(lambda: ConvertOptions.of("convert", "a.csv", {"time_format": "%Y-%m-%d %I:%M"}), "AM or PM", "%p")
+    refusal(lambda: ConvertOptions.from_call("convert", "a.csv", {"time_format": "%Y-%m-%d %I:%M"}), "AM or PM", "%p")
 
 
 @pytest.mark.parametrize("form", WHOLE)
 def test_a_whole_format_is_read(form: str) -> None:
-    assert ConvertOptions.of("convert", "a.csv", {"time_format": form}).time_format == form
+    assert ConvertOptions.from_call("convert", "a.csv", {"time_format": form}).time_format == form
 
 
 @pytest.mark.parametrize("form", ["%H:%M", "%I:%M %p", "%H:%M:%S"])

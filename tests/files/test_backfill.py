@@ -15,9 +15,9 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.sources.backfill import Plan, backfill, expand
+from socialx.files.sources.backfill import Completion, backfill, expand
 from socialx.files.sources.older_files import ROWS_WITHOUT_ZERO
-from socialx.files.sources.recognition import FileKind, kind_of
+from socialx.files.sources.recognition import FileKind, recognise_kind
 from socialx.files.store.head import read_head
 from socialx.files.store.published import DATASETS
 from socialx.files.store.store import open_store
@@ -105,12 +105,12 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
-def completed(path: Path, *arguments: Path, **options: bool) -> Plan:
+def completed(path: Path, *arguments: Path, **options: bool) -> Completion:
     """What backfill did: it left all readings as they lie in the file, no problem, and nothing for a second run."""
     before = stored(path)
     plan = backfill(path, *arguments, **options)
     assert stored(path) == before
-    assert kind_of(read_head(path)) == FileKind("current", "written or completed by socialx", None)
+    assert recognise_kind(read_head(path)) == FileKind("current", "written or completed by socialx", None)
     assert options or problems(inspect(path)) == []
     with unchanged(path):
         assert backfill(path, *arguments, **options).actions == ()

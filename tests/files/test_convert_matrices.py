@@ -255,13 +255,13 @@ def test_a_wrong_matrix_of_distances_is_one_line(tmp_path: Path, case: str) -> N
 
 
 def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
-    from socialx.files.sources.positions.neighbours import neighbours_of
+    from socialx.files.sources.positions.neighbours import find_neighbours
 
     data = v_228(tmp_path / "V.csv", speeds(60, 4))
     done = socialx("convert", "csv", data, "--first-time", TIMES[0], "--freq", "5min", "--without-positions",
                    "--output-h5", tmp_path / "v.h5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    found = neighbours_of(
+    found = find_neighbours(
         open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_of(4)), require_locations=True
     )
     assert [set(row) for row in found.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]

@@ -35,7 +35,7 @@ FORMATS["npy"] = replace(reader, takes=reader.takes | {"colour"})  # the reader 
 for function in (socialx.convert, socialx.append):
     assert inspect.signature(function).parameters["colour"].annotation == "str | None"
     assert "colour: the colour of the sensors" in function.__doc__
-assert convert_options.Request.of("append", "new.csv", {"colour": "red"}).colour == "RED"
+assert convert_options.ConvertOptions.from_call("append", "new.csv", {"colour": "red"}).colour == "RED"
 app(sys.argv[1:])
 """
 
@@ -83,18 +83,21 @@ def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path
 )
 def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: str, words: str) -> None:
     refusal(
-        lambda: ConvertOptions.of("convert", "data.csv", {argument: value}), words, f"--{argument.replace('_', '-')} "
+        lambda: ConvertOptions.from_call("convert", "data.csv", {argument: value}),
+        words,
+        f"--{argument.replace('_', '-')} ",
     )
 
 
 def test_values_are_read_by_their_option() -> None:
     given = {"freq": "5min", "channel": 2, "quantity": "Speed", "missing": "-1,none,0", "drop": "a", "meta": "at.csv"}
-    request = ConvertOptions.of("convert", ["a.csv", "b.csv"], given | {"units": None})
+    request = ConvertOptions.from_call("convert", ["a.csv", "b.csv"], given | {"units": None})
     assert (request.data, request.more, request.meta_csv) == (Path("a.csv"), (Path("b.csv"),), Path("at.csv"))
     assert (request.step_s, request.channel, request.quantity) == (300, "2", "avg_speed")
     assert (request.missing, request.drop, request.units) == ((-1.0, 0.0), ("a",), None)
     assert [
-        ConvertOptions.of("convert", "a", {"missing": value}).missing for value in (None, "none", float("nan"), 3)
+        ConvertOptions.from_call("convert", "a", {"missing": value}).missing
+        for value in (None, "none", float("nan"), 3)
     ] == [
         None,
         (),

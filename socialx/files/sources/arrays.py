@@ -22,7 +22,7 @@ from typing import IO, NoReturn
 import numpy as np
 
 from socialx.core.errors import SocialxError, sample
-from socialx.files.store.head import NPY, ZIP, first_bytes, members_of
+from socialx.files.store.head import NPY, ZIP, first_bytes, member_names
 
 PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
@@ -88,8 +88,8 @@ class Array:
             return
         size = self.offset + self.shape[0] * self.row_bytes
         if 2 * size > shutil.disk_usage(tempfile.gettempdir()).free:
-            found = f"is stored column by column, and its {size:,} bytes are more than half of the free disk"
-            raise _refusal(self.path, self.member, found, "save it row by row: numpy.ascontiguousarray(array)")
+            problem = f"is stored column by column, and its {size:,} bytes are more than half of the free disk"
+            raise _refusal(self.path, self.member, problem, "save it row by row: numpy.ascontiguousarray(array)")
         with tempfile.TemporaryFile() as file, _stream(self.path, self.member) as (packed, _):
             shutil.copyfileobj(packed, file)
             yield np.memmap(file, self.dtype, "r", self.offset, self.shape, order="F")
@@ -99,12 +99,12 @@ def open_array(path: Path, member: str | None = None) -> Array:
     """The .npy file ``path``, or the array ``member`` of the .npz or zip ``path``; refuses all but plain numbers."""
     if not first_bytes(path, ADVICE).startswith(ZIP if member else NPY):
         raise SocialxError(path, f"not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
-    array, size = _declared(path, member and f"{member.removesuffix('.npy')}.npy")
+    array, size = _read_header(path, member and f"{member.removesuffix('.npy')}.npy")
     member, shape, dtype = array.member, array.shape, array.dtype
     expected = array.offset + math.prod(shape) * dtype.itemsize
     if dtype.hasobject:
-        found = "holds Python objects, and to unpickle those may run any code"
-        raise _refusal(path, member, found, "save it as numbers, numpy.save(name, array.astype('float32'))")
+        problem = "holds Python objects, and to unpickle those may run any code"
+        raise _refusal(path, member, problem, "save it as numbers, numpy.save(name, array.astype('float32'))")
     if dtype.kind not in "fiu":
         raise _refusal(path, member, f"holds {dtype}, not numbers", PLAIN)
     if size != expected:
@@ -127,27 +127,27 @@ def only_array(path: Path) -> Array:
     """The .npy file ``path``, or the only array of numbers with 2 or 3 dimensions in the .npz ``path``."""
     if not first_bytes(path, ADVICE).startswith(ZIP):
         return open_array(path)
-    every = {name: _declared(path, f"{name}.npy")[0] for name in array_names(path)}
-    numbers = {name: each for name, each in every.items() if each.dtype.kind in "fiu" and 0 not in each.shape}
-    right = [name for name, each in numbers.items() if len(each.shape) in (2, 3)]
-    if len(right) == 1:
-        return open_array(path, right[0])
-    found = f"{len(right)} arrays of numbers with 2 or 3 dimensions" if right else "no array of 2 or 3 dimensions"
-    shapes = sample([f"{name} {each.shape}" for name, each in every.items()], NAMED)
-    raise SocialxError(path, f"{found} in it ({ascii(shapes)[1:-1]})", ALONE)
+    arrays = {name: _read_header(path, f"{name}.npy")[0] for name in array_names(path)}
+    numbers = {name: array for name, array in arrays.items() if array.dtype.kind in "fiu" and 0 not in array.shape}
+    names = [name for name, array in numbers.items() if len(array.shape) in (2, 3)]
+    if len(names) == 1:
+        return open_array(path, names[0])
+    problem = f"{len(names)} arrays of numbers with 2 or 3 dimensions" if names else "no array of 2 or 3 dimensions"
+    shapes = sample([f"{name} {array.shape}" for name, array in arrays.items()], NAMED)
+    raise SocialxError(path, f"{problem} in it ({ascii(shapes)[1:-1]})", ALONE)
 
 
 def refuse_arrays(path: Path) -> NoReturn:
     """Raise for an .npy, .npz or zip that no format recognises, with what is in it."""
     with suppress(*FAULTS), zipfile.ZipFile(path) as archive:
-        names = members_of(archive)
+        names = member_names(archive)
         if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
             raise SocialxError(path, f"{len(names)} tables in it ({sample(names)})", "unpack it, and name the folder")
     if not array_names(path):
         open_array(path, DATA if first_bytes(path, ADVICE).startswith(ZIP) else None)  # says what is wrong
     array = series(only_array(path))
-    found = f"no known format, although it holds an array of shape {array.shape}"
-    raise SocialxError(path, found, "name the format npy if those are readings and not z-scores or distances")
+    problem = f"no known format, although it holds an array of shape {array.shape}"
+    raise SocialxError(path, problem, "name the format npy if those are readings and not z-scores or distances")
 
 
 def read_small(path: Path, member: str) -> np.ndarray:
@@ -164,10 +164,10 @@ def series(array: Array, *dimensions: int) -> Array:
     """``array`` itself, if it has one of these numbers of dimensions, by default 2 or 3; refuses a graph of sensors."""
     dimensions = dimensions or (2, 3)
     if len(array.shape) not in dimensions or not math.prod(array.shape):
-        wanted = {2: "[rows, sensors]", 3: "[rows, sensors, channels]"}
-        names = " or ".join(wanted[number] for number in dimensions)
-        found = f"has shape {array.shape}, not {names} and one of each at least"
-        raise _refusal(array.path, array.member, found, "name another file")
+        axes = {2: "[rows, sensors]", 3: "[rows, sensors, channels]"}
+        names = " or ".join(axes[number] for number in dimensions)
+        problem = f"has shape {array.shape}, not {names} and one of each at least"
+        raise _refusal(array.path, array.member, problem, "name another file")
     if _is_graph(array):
         raise _refusal(array.path, array.member, f"is {GRAPH}", "name the file of the readings")
     return array
@@ -183,8 +183,8 @@ def _is_graph(array: Array) -> bool:
         if not np.isin(piece, (0, 1)).all():
             return False
         links.append(piece.reshape(-1, size) == 1)
-    every = np.concatenate(links)
-    return bool((every == every.T).all())
+    matrix = np.concatenate(links)
+    return bool((matrix == matrix.T).all())
 
 
 def float32(values: np.ndarray) -> np.ndarray:
@@ -193,8 +193,8 @@ def float32(values: np.ndarray) -> np.ndarray:
         return np.array(values, np.float32, order="C")
 
 
-def _refusal(path: Path, member: str | None, found: str, advice: str) -> SocialxError:
-    return SocialxError(path, f"{f'{member!a} in it' if member else 'it'} {found}", advice)
+def _refusal(path: Path, member: str | None, problem: str, advice: str) -> SocialxError:
+    return SocialxError(path, f"{f'{member!a} in it' if member else 'it'} {problem}", advice)
 
 
 @contextmanager
@@ -207,8 +207,8 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
             return
         with zipfile.ZipFile(path) as archive:
             if member not in archive.namelist():
-                found = sample(archive.namelist()) or "empty"
-                raise SocialxError(path, f"no {member!a} in it ({found[:160]!a})", "name another file")
+                members = sample(archive.namelist()) or "empty"
+                raise SocialxError(path, f"no {member!a} in it ({members[:160]!a})", "name another file")
             info = archive.getinfo(member)
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise _refusal(path, member, "is packed in a way that NumPy does not use", PLAIN)
@@ -219,7 +219,7 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
         raise SocialxError(path, f"truncated or damaged ({reason!a})", ADVICE) from error
 
 
-def _declared(path: Path, member: str | None) -> tuple[Array, int]:
+def _read_header(path: Path, member: str | None) -> tuple[Array, int]:
     """The array that a header declares, whether it can be read or not, and the bytes of its file."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     with _stream(path, member) as (file, size):

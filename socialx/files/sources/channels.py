@@ -53,7 +53,7 @@ class Shape:
     name: str
     title: str
     find: Callable[[Path], Array]
-    is_one: Callable[[Array, set[str]], bool]
+    matches: Callable[[Array, set[str]], bool]
     clock: str = NEVER
     day: bool = False
     names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class Shape:
             partial(_read, self),
             has_clock=self.clock != NEVER,
             takes=frozenset({"ids", "first_time", "channel"} | (set() if self.clock == ALWAYS else {"step_s"})),
-            needs=lambda path: Found(self, path).needs(),
+            needs=lambda path: ChannelLayout(self, path).needs(),
         )
 
 
-class Found:
+class ChannelLayout:
     """An array of a shape: which channel holds times of day, None: none does; how many hold readings; their names.
 
     default: the channel to read, None where a user has to say it.
@@ -96,48 +96,48 @@ class Found:
 
     def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
         """The channels to read by what they hold, their units, and a note."""
-        said = (request.channel or "").strip().lower()
-        if "," in said or "=" in said:
-            several = self._several(request)
+        choice = (request.channel or "").strip().lower()
+        if "," in choice or "=" in choice:
+            several = self._listed_channels(request)
             note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in several.items())}"
             return several, UNITS if self.names else {}, note
-        if self.count == 1 and not self.names and said in QUANTITIES:
-            asked = f"channel 0 taken, named {QUANTITIES[said]} as asked"
-            return {QUANTITIES[said]: 0}, {} if said == "speed" else UNITS, Message(request.data, asked)
-        channel = self._number(request, said)
+        if self.count == 1 and not self.names and choice in QUANTITIES:
+            asked = f"channel 0 taken, named {QUANTITIES[choice]} as asked"
+            return {QUANTITIES[choice]: 0}, {} if choice == "speed" else UNITS, Message(request.data, asked)
+        channel = self._number(request, choice)
         taken = f"channel {channel} of {self.count} taken"
         if self.names:
             name, order = self.names[channel], ", ".join(self.names)
             return {QUANTITIES[name]: channel}, UNITS, f"{taken}, {name} ({order} in this order)"
         either = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it"
-        what = f"{taken}, named {SPEED}, as the file does not say what it is"
-        return {SPEED: channel}, {}, Message(request.data, what, either if self.count == 1 else "")
+        problem = f"{taken}, named {SPEED}, as the file does not say what it is"
+        return {SPEED: channel}, {}, Message(request.data, problem, either if self.count == 1 else "")
 
-    def _several(self, request: ConvertOptions) -> dict[str, int]:
+    def _listed_channels(self, request: ConvertOptions) -> dict[str, int]:
         """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks."""
-        found: dict[str, int] = {}
-        for each in request.channels:
-            name, _, number = (part.strip() for part in each.lower().partition("="))
+        numbers: dict[str, int] = {}
+        for item in request.channels:
+            name, _, number = (part.strip() for part in item.lower().partition("="))
             quantity = QUANTITIES.get(name)
-            if quantity is None or quantity in found or not (self.names or number):
+            if quantity is None or quantity in numbers or not (self.names or number):
                 example = f"for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
                 raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
-            found[quantity] = self._number(request, number or name)
-        return found
+            numbers[quantity] = self._number(request, number or name)
+        return numbers
 
-    def _number(self, request: ConvertOptions, said: str) -> int:
+    def _number(self, request: ConvertOptions, choice: str) -> int:
         """The number of the channel that a user asks for by name or number, from 0; else the default."""
         numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
-        every = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
+        numbering = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
         if request.channel is None:
             if self.default is None:
                 unnamed = f"{self.count} channels without names"
                 raise SettingsError(request.data, unnamed, f"add {Argument('channel')} with {numbers}")
             return self.default
-        if said not in every:
+        if choice not in numbering:
             there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
             raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
-        return every[said]
+        return numbering[choice]
 
 
 def time_channel(array: Array) -> int | None:
@@ -145,28 +145,28 @@ def time_channel(array: Array) -> int | None:
     return 1 if array.channels > 1 and is_time_of_day(array.head(HEAD_ROWS)[..., 1]) else None
 
 
-def _inside(path: Path, *names: str) -> Path:
+def _find_in_folder(path: Path, *names: str) -> Path:
     """The first of ``names`` that is in the folder ``path``; ``path`` itself where none is, or it is a file."""
     with suppress(OSError):  # a folder that may not be entered
         return next((path / name for name in names if (path / name).is_file()), path)
     return path
 
 
-def _data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
+def _find_data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
     """What finds the array ``data`` of an .npz, which is also found by its folder if it has this name."""
-    return lambda path: series(open_array(_inside(path, name) if name else path, DATA), *dimensions)
+    return lambda path: series(open_array(_find_in_folder(path, name) if name else path, DATA), *dimensions)
 
 
 def _node_values(path: Path) -> Array:
     """The series of PyTorch Geometric Temporal in a folder, in a zip or by itself."""
-    path = _inside(path, *NODE_VALUES)
+    path = _find_in_folder(path, *NODE_VALUES)
     if path.name in NODE_VALUES:
         return series(open_array(path))
     for name in array_names(path):
         if f"{PurePosixPath(name).name}.npy" in NODE_VALUES:
             return series(open_array(path, name))
-    found = f"no {' or '.join(NODE_VALUES)} in it"
-    raise SocialxError(path, found, "name the .npy file, its folder or its zip")
+    problem = f"no {' or '.join(NODE_VALUES)} in it"
+    raise SocialxError(path, problem, "name the .npy file, its folder or its zip")
 
 
 SHAPES = (
@@ -181,7 +181,7 @@ SHAPES = (
     Shape(
         "largest-npz",
         "his.npz of LargeST: z-scores with mean and std",
-        _data("his.npz", 3),
+        _find_data("his.npz", 3),
         lambda array, names: names >= SCALE,
         clock=PERHAPS,
         day=True,
@@ -192,7 +192,7 @@ SHAPES = (
     Shape(
         "torch-mts",
         "data.npz of Torch-MTS and STAEformer, time of day in channel 1",
-        _data("data.npz", 3),
+        _find_data("data.npz", 3),
         lambda array, names: not names >= SCALE and time_channel(array) is not None,
         clock=ALWAYS,
         day=True,
@@ -201,7 +201,7 @@ SHAPES = (
     Shape(
         "pems-npz",
         "PEMS03, 04, 07 and 08: data [rows, sensors, channels]",
-        _data(),
+        _find_data(),
         lambda array, names: not names >= SCALE and time_channel(array) is None,
         names={1: ("flow",), 3: ("flow", "occupancy", "speed")},
         masked=True,
@@ -220,22 +220,22 @@ def _recognise(shape: Shape, head: FileHead) -> str | None:
     with suppress(SocialxError, OSError):
         if head.kind in ("npy", "zip", "folder"):
             array = shape.find(head.path)
-            if shape.is_one(array, {*array_names(array.path)}):
+            if shape.matches(array, {*array_names(array.path)}):
                 name = ascii(PurePosixPath(array.member or array.path.name).name)[1:-1]
                 sizes = zip(array.shape, ("rows", "sensors", "channels"), strict=False)
-                return f"{name}, {' x '.join(f'{size} {what}' for size, what in sizes)}"
+                return f"{name}, {' x '.join(f'{size} {axis}' for size, axis in sizes)}"
     return None
 
 
 def _read(shape: Shape, request: ConvertOptions) -> Contents:
-    found = Found(shape, request.data)
-    array, time = found.array, found.time
+    layout = ChannelLayout(shape, request.data)
+    array, time = layout.array, layout.time
     if time is not None and array.channels < 2:
         both = f"{Argument('first_time')} and {Argument('freq')}"
         raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {both}")
     day = 2 if time is not None and shape.day and array.channels > 2 else None
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
-    quantities, units, note = found.quantities(request)
+    quantities, units, note = layout.quantities(request)
     if shape.scaled:
         note = f"channel 0 times std {std:g} plus mean {mean:g} taken"
     clock = ChannelClock(request, array.head(2), time, day)
@@ -250,7 +250,7 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
         others={name: units.get(name) for name in others},
         notes=(*([split] if shape.split else []), *clock.notes, note),
         paths=(array.path, *([array.path.with_name(shape.split)] if shape.split else [])),
-        missing=0.0 if shape.masked and found.names else nan,
+        missing=0.0 if shape.masked and layout.names else nan,
     )
 
 
@@ -258,8 +258,8 @@ def _scale(path: Path) -> tuple[float, float]:
     """Mean and std of z-scores."""
     mean, std = (read_small(path, name).ravel() for name in ("mean", "std"))
     if len(mean) != 1 or len(std) != 1 or not np.isfinite([mean, std]).all() or std <= 0:
-        found = f"mean {mean[:3]} and std {std[:3]} are not a number and one above 0"
-        raise SocialxError(path, found, "download it again")
+        problem = f"mean {mean[:3]} and std {std[:3]} are not a number and one above 0"
+        raise SocialxError(path, problem, "download it again")
     return float(mean[0]), float(std[0])
 
 
@@ -294,49 +294,48 @@ class ChannelClock(Clock):
         self._time, self._day, self._shift = time, None, 0
         step = None
         if time is not None and len(head) > 1:
-            step = int(np.diff(self._of_day(head[:2], request.data))[0]) % DAY_S or DAY_S
+            step = int(np.diff(self._day_seconds(head[:2], request.data))[0]) % DAY_S or DAY_S
         super().__init__(request, step)
         self.notes: tuple[str, ...] = ()
-        found = -1 if day is None else int(_weekdays(head[:1, 0, day])[0])
-        if found < 0:
+        weekday = -1 if day is None else int(_weekdays(head[:1, 0, day])[0])
+        if weekday < 0:
             unseen = "the times follow from the times of day, which do not show gaps of whole days"
             self.notes = () if time is None else (unseen,)
             return
         # Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.
         date = str(request.first_time)[:10]
-        said = int(_weekdays_of(np.array([date], "datetime64[s]").astype(np.int64))[0])
-        if found not in (0, said):
-            what = (
-                f"its first row is on a {WEEKDAYS[found]}, and {request.first_time_name}, {date}, is a {WEEKDAYS[said]}"
-            )
-            raise SocialxError(request.data, what, f"say the right {Argument('first_time')}")
-        if said != found:
+        start_day = int(_weekdays_at(np.array([date], "datetime64[s]").astype(np.int64))[0])
+        if weekday not in (0, start_day):
+            start = f"{request.first_time_name}, {date}, is a {WEEKDAYS[start_day]}"
+            problem = f"its first row is on a {WEEKDAYS[weekday]}, and {start}"
+            raise SocialxError(request.data, problem, f"say the right {Argument('first_time')}")
+        if start_day != weekday:
             counted = f"its days of week count from 0 in the first row, which {request.first_time_name} makes a"
-            self.notes = (f"{counted} {WEEKDAYS[said]}",)
-        self._day, self._shift = day, said - found
+            self.notes = (f"{counted} {WEEKDAYS[start_day]}",)
+        self._day, self._shift = day, start_day - weekday
 
     def times(self, cells: np.ndarray) -> np.ndarray:
         """The next rows [t,N,C] -> int64 [t]."""
         if self._time is None:
             return self.seconds(len(cells))
-        before, seconds = self.row, self.seconds_at(self._of_day(cells, self.where))
+        before, seconds = self.row, self.seconds_at(self._day_seconds(cells, self.where))
         if self._day is not None:
             days = _weekdays(cells[:, 0, self._day])
-            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_of(seconds))
+            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_at(seconds))
             if wrong.any():
                 row = int(wrong.argmax())
-                what = f"row {before + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
-                raise SocialxError(self.where, what, "whole days are missing, so use a source with dates")
+                problem = f"row {before + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
+                raise SocialxError(self.where, problem, "whole days are missing, so use a source with dates")
         return seconds
 
-    def _of_day(self, cells: np.ndarray, where: Path) -> np.ndarray:
+    def _day_seconds(self, cells: np.ndarray, where: Path) -> np.ndarray:
         """Rows [t,N,C] -> seconds of the day int64 [t]."""
         column = cells[..., self._time]
         minutes, right = _minutes(column)
         if not right.all():
             row = int(right.argmin())
-            what = f"row {self.row + row + 1} has {column[row, 0]} in channel {self._time}"
-            raise SocialxError(where, f"{what}, no time of day in whole minutes for all sensors", "correct it")
+            problem = f"row {self.row + row + 1} has {column[row, 0]} in channel {self._time}"
+            raise SocialxError(where, f"{problem}, no time of day in whole minutes for all sensors", "correct it")
         return minutes.astype(np.int64) * 60
 
 
@@ -358,7 +357,7 @@ def _weekdays(values: np.ndarray) -> np.ndarray:
     return np.where(right, whole, -1).astype(np.int64)
 
 
-def _weekdays_of(seconds: np.ndarray) -> np.ndarray:
+def _weekdays_at(seconds: np.ndarray) -> np.ndarray:
     """Seconds since 1970 int64 [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
     weekdays: np.ndarray = (seconds // DAY_S + 3) % 7
     return weekdays

@@ -47,7 +47,7 @@ class Contents:
     stored: Callable[[str], str] = str  # an id as it is written, where its own spelling cannot be
     missing: float | None = nan  # the number that stands for no reading, None: there is none; NaN: 0 of a speed alone
 
-    def no_reading(self) -> float | None:
+    def missing_number(self) -> float | None:
         """The number that stands for no reading of the feature; None: there is none."""
         if self.missing is not None and isnan(self.missing):
             return 0.0 if self.feature == SPEED else None
@@ -103,9 +103,9 @@ class Clock:
         steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
         steps %= DAY_S
         if self.row == 0 and steps[:1].any():
-            found, said = (as_text(int(each))[11:] for each in (seconds[0], self._start))
-            first = f"its first row is at {found}, not {said} as {self._said}"
-            raise SocialxError(self.where, first, f"say the right {Argument('first_time')}")
+            shown, expected = (as_text(int(moment))[11:] for moment in (seconds[0], self._start))
+            problem = f"its first row is at {shown}, not {expected} as {self._said}"
+            raise SocialxError(self.where, problem, f"say the right {Argument('first_time')}")
         times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
         self.row, self._last = self.row + len(seconds), int(times[-1]) if len(times) else self._last
         return times

@@ -41,7 +41,7 @@ class Database:
     path: Path | None = None
     secrets: tuple[str, ...] = ()  # which no message may hold
 
-    def named(self, query: str) -> str:
+    def label(self, query: str) -> str:
         """How messages call the rows of a query."""
         return f"{self.shown} ({shortened(' '.join(query.split()), QUERY)})"
 
@@ -53,8 +53,8 @@ class Database:
 
 def is_url(data: object) -> bool:
     """Whether it is the URL of a database, also of one that is not read."""
-    found = URL.fullmatch(data.strip()) if isinstance(data, str) else None
-    return found is not None and found[1] in {*KNOWN, *OTHER}
+    match = URL.fullmatch(data.strip()) if isinstance(data, str) else None
+    return match is not None and match[1] in {*KNOWN, *OTHER}
 
 
 def database(url: str) -> Database:
@@ -85,14 +85,14 @@ def database(url: str) -> Database:
     return Database(f"{POSTGRES}:{rest}{wait}", shown, name, secrets=secrets)
 
 
-def table_of_query(base: Database, query: str | None) -> pa.Table:
+def query_table(base: Database, query: str | None) -> pa.Table:
     """The rows of a single SELECT, read only and held in memory; refuses other statements, and a query without rows."""
     query = _refuse_without_query(base) if query is None else query.strip().rstrip("; \n")
     bare = QUOTED.sub(" ", query).rstrip("; \n")
     if ";" in bare or not SELECT.match(bare):
         argument = Argument("query", shortened(query, QUERY))
         raise SettingsError(argument, "not a single SELECT or WITH", f"for example {Argument('query', EXAMPLE)}")
-    table = _of_postgres(base, query) if base.path is None else _of_sqlite(base, base.path, query)
+    table = _query_postgres(base, query) if base.path is None else _query_sqlite(base, base.path, query)
     names = table.column_names
     if twice := sample([name for name in dict.fromkeys(names) if names.count(name) > 1]):
         raise SocialxError(base.shown, f"the query gives columns more than once ({twice})", "name each with AS")
@@ -101,7 +101,7 @@ def table_of_query(base: Database, query: str | None) -> pa.Table:
     return table
 
 
-def _of_sqlite(base: Database, path: Path, query: str) -> pa.Table:
+def _query_sqlite(base: Database, path: Path, query: str) -> pa.Table:
     import pyarrow as pa
 
     if not path.is_file():
@@ -114,17 +114,17 @@ def _of_sqlite(base: Database, path: Path, query: str) -> pa.Table:
     except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
         raise base.refusal(error) from None
     columns: list[Sequence[Any]] = [*zip(*rows, strict=True)] if rows else [()] * len(names)
-    for place, values in enumerate(columns):
+    for index, values in enumerate(columns):
         kinds = {type(value) for value in values} - {type(None)}
         if bytes in kinds:
-            what = f"the column {names[place]} of the query holds bytes"
-            raise SocialxError(base.shown, what, "leave it out of the query")
+            problem = f"the column {names[index]} of the query holds bytes"
+            raise SocialxError(base.shown, problem, "leave it out of the query")
         if len(kinds) > 1:  # they are texts then
-            columns[place] = [value if value is None else str(value) for value in values]
+            columns[index] = [value if value is None else str(value) for value in values]
     return pa.Table.from_arrays([*map(pa.array, columns)], names=names)
 
 
-def _of_postgres(base: Database, query: str) -> pa.Table:
+def _query_postgres(base: Database, query: str) -> pa.Table:
     import pyarrow as pa
 
     try:
@@ -139,16 +139,18 @@ def _of_postgres(base: Database, query: str) -> pa.Table:
             table = cursor.fetch_arrow_table()
     except dbapi.Error as error:
         raise base.refusal(error) from None
-    kinds = [each.storage_type if isinstance(each, pa.BaseExtensionType) else each for each in table.schema.types]
+    kinds = [kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in table.schema.types]
     columns = [column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]  # of types that it lacks
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-def query_of_all(base: Database) -> tuple[str, str]:
+def suggest_query(base: Database) -> tuple[str, str]:
     """What tables a database of SQLite has, as a text, and a query of all rows of the likely one."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
-        for table, column in zip(*(each.to_pylist() for each in _of_sqlite(base, base.path, TABLES)), strict=True):
+        for table, column in zip(
+            *(values.to_pylist() for values in _query_sqlite(base, base.path, TABLES)), strict=True
+        ):
             tables.setdefault(table, []).append(column)
     listed = "; ".join(f"{name} ({sample(names, COLUMNS)})" for name, names in tables.items())
     has = f"; it has {counted(len(tables), 'table')}: {listed}" if base.path else ""
@@ -159,6 +161,6 @@ def query_of_all(base: Database) -> tuple[str, str]:
 
 def _refuse_without_query(base: Database) -> NoReturn:
     """Raise for a database without a query, with an example of one; of SQLite also with its tables."""
-    has, query = query_of_all(base)
+    has, query = suggest_query(base)
     reads = Command("convert", "auto", base.shown, query=query, meta_csv="LOCATIONS.csv", output="OUT.h5")
     raise SocialxError(base.shown, f"a query chooses its rows{has}", reads)

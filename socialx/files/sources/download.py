@@ -58,8 +58,8 @@ def fetch(
     target = folder / published.name
     try:
         if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
-            what = "with the published md5" if published.md5 else "a table of positions"
-            note(Message(target, f"there already, {what}", "kept"))
+            state = "with the published md5" if published.md5 else "a table of positions"
+            note(Message(target, f"there already, {state}", "kept"))
             return target
         check_output(target, overwrite)
         with atomic_write(target) as temporary:

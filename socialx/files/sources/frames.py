@@ -48,10 +48,10 @@ def write_table(path: Path, frame: Frame | Table) -> str | None:
     table = frame if isinstance(frame, pa.Table) else _as_arrow(frame)
     _refuse_repeated(table.column_names)
     if not table.num_rows or not table.num_columns:
-        found = f"{table.num_rows} rows and {table.num_columns} columns"
-        raise SocialxError(FRAME, found, "give readings: wall times x sensors, or a row per reading")
+        problem = f"{table.num_rows} rows and {table.num_columns} columns"
+        raise SocialxError(FRAME, problem, "give readings: wall times x sensors, or a row per reading")
     write_parquet(table, path, compression="none", use_dictionary=False)
-    zones = {each.tz for each in table.schema.types if pa.types.is_timestamp(each)} - {None, "UTC"}
+    zones = {kind.tz for kind in table.schema.types if pa.types.is_timestamp(kind)} - {None, "UTC"}
     return next(iter(zones & available_timezones()), None) if len(zones) == 1 else None
 
 
@@ -81,7 +81,7 @@ def _as_arrow(frame: Frame) -> Table:
     _refuse_repeated(list(frame.columns))
     if isinstance(frame.index, pd.PeriodIndex):
         frame = frame.set_axis(frame.index.to_timestamp())
-    levels = [str(name or f"level_{place}") for place, name in enumerate(frame.index.names)]
+    levels = [str(name or f"level_{level}") for level, name in enumerate(frame.index.names)]
     if frame.index.nlevels > 1 and not set(levels) & set(frame.columns):
         frame = frame.set_axis(frame.index.set_names(levels)).reset_index()
     elif frame.index.name is not None and str(frame.index.name) in frame.columns:
@@ -89,10 +89,10 @@ def _as_arrow(frame: Frame) -> Table:
     try:
         return pa.Table.from_pandas(frame)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        found = (
+        problem = (
             f"cells that are no numbers, texts or times, or of several kinds ({in_short(Exception(*error.args[-1:]))})"
         )
-        raise SocialxError(FRAME, found, "give numbers, and NaN where nothing was read") from None
+        raise SocialxError(FRAME, problem, "give numbers, and NaN where nothing was read") from None
 
 
 @contextmanager
@@ -101,10 +101,10 @@ def temporary_folder(task: str) -> Iterator[Path]:
     try:
         folder = TemporaryDirectory(prefix=f"socialx-{task}-")
     except OSError as error:
-        found = f"no folder for a temporary file can be written ({error.strerror})"
-        raise SocialxError("TMPDIR", found, "set it to a folder with space") from None
-    with folder as place:
-        yield Path(place)
+        problem = f"no folder for a temporary file can be written ({error.strerror})"
+        raise SocialxError("TMPDIR", problem, "set it to a folder with space") from None
+    with folder as name:
+        yield Path(name)
 
 
 @contextmanager
@@ -117,11 +117,11 @@ def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str)
         path = folder / f"{name}.parquet"
         zone = write_table(path, data)
         kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
-        with rewriting_messages(without_file(path, called, kept)):
+        with rewriting_messages(hide_file(path, called, kept)):
             yield path, zone
 
 
-def without_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
+def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
     """What changes a marked text so that it names no temporary file, but ``name``.
 
     kept: what stands in a command in place of its arguments, by these.
@@ -148,10 +148,10 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
 
     _refuse_other(frame)
     ids, times = [str(name) for name in frame.columns], frame.index
-    place = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
-    if lost := [vdid for vdid in ids if vdid not in place]:
-        what = f"{len(lost)} of {len(ids)} columns of the frame are no sensors of {like.path}"
-        raise SocialxError(WHERE, what, "name each column by its sensor, and leave out others", sample=lost)
+    columns = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
+    if foreign := [vdid for vdid in ids if vdid not in columns]:
+        problem = f"{len(foreign)} of {len(ids)} columns of the frame are no sensors of {like.path}"
+        raise SocialxError(WHERE, problem, "name each column by its sensor, and leave out others", sample=foreign)
     if not isinstance(times, pd.DatetimeIndex):
         remedy = "make one: frame.index = pd.to_datetime(frame.index)"
         raise SocialxError(WHERE, "the index of the frame holds no times", remedy, sample=map(str, times[:1]))
@@ -160,7 +160,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
             remedy = "give wall times without a zone: frame.tz_localize(None)"
             raise SocialxError(WHERE, f"times of {times.tz}, and {like.path} does not say its zone", remedy)
         times = times.tz_convert(like.timezone).tz_localize(None)
-    repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in place if ids.count(vdid) > 1]
+    repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in columns if ids.count(vdid) > 1]
     if repeated:
         raise SocialxError(WHERE, f"{len(repeated)} rows or columns of the frame repeat", "keep one", sample=repeated)
     try:
@@ -169,8 +169,8 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         raise SocialxError(WHERE, f"not all cells are numbers ({error})", "give NaN where nothing was read") from None
     like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
-    values = np.full((len(times), len(place)), np.nan, np.float32)
-    values[:, [place[vdid] for vdid in ids]] = numbers[order]
+    values = np.full((len(times), len(columns)), np.nan, np.float32)
+    values[:, [columns[vdid] for vdid in ids]] = numbers[order]
     blocks = (block for block in [Block(times[order].to_numpy("datetime64[s]").astype(np.int64), values)])
     readings = Readings(
         like.dataset_name,

@@ -19,7 +19,7 @@ from socialx.core.progress import work
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
-from socialx.files.store.ids import repeated
+from socialx.files.store.ids import find_repeated
 from socialx.files.store.layout import Block
 from socialx.files.store.open_hdf5 import check_dataset, open_hdf5
 from socialx.files.store.quantities import SPEED
@@ -83,17 +83,17 @@ def _open(path: Path) -> Frame:
     with open_hdf5(path, ADVICE) as file:
         key = _find_key(path, file)
         ids = _ids(path, file[key], "axis0")
-        if twice := repeated(ids):
+        if twice := find_repeated(ids):
             raise SocialxError(path, f"sensors named more than once ({sample(twice)})", ADVICE)
         times = _times(path, file[key])
-        return Frame(path, key, ids, times, _places(path, file[key], ids, len(times)))
+        return Frame(path, key, ids, times, _block_columns(path, file[key], ids, len(times)))
 
 
 def _find_key(path: Path, file: h5py.File) -> str:
     frames = _groups(file, "axis0")
-    known = [key for key in frames if key in SPEED_KEYS]
-    if len(known) == 1 or len(frames) == 1:
-        return (known or frames)[0]
+    preferred = [key for key in frames if key in SPEED_KEYS]
+    if len(preferred) == 1 or len(frames) == 1:
+        return (preferred or frames)[0]
     if frames:
         wanted = " or ".join(map(repr, SPEED_KEYS))
         raise SocialxError(path, f"{len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE)
@@ -108,8 +108,8 @@ def _find_key(path: Path, file: h5py.File) -> str:
 def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.Dataset:
     dataset = frame.get(name)
     if not isinstance(dataset, h5py.Dataset) or dataset.ndim != dimensions:
-        found = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
-        raise SocialxError(path, f"{frame.name}/{name} {found}, not a plain frame", ADVICE)
+        state = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
+        raise SocialxError(path, f"{frame.name}/{name} {state}, not a plain frame", ADVICE)
     check_dataset(path, dataset, ADVICE)
     return dataset
 
@@ -133,8 +133,8 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     if not match or index.dtype != np.int64:
         raise SocialxError(path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE)
     if "tz" in index.attrs:
-        found = f"{index.name} has a time zone, wall times are needed"
-        raise SocialxError(path, found, "write it with DataFrame.tz_localize(None)")
+        problem = f"{index.name} has a time zone, wall times are needed"
+        raise SocialxError(path, problem, "write it with DataFrame.tz_localize(None)")
     if not len(index):
         raise SocialxError(path, f"{index.name} has no rows", ADVICE)
     moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")
@@ -146,20 +146,20 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     return seconds.astype(np.int64)
 
 
-def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:
+def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:
     """Name of a values dataset -> the column of each of its items; pandas keeps one block per dtype, in any order."""
-    column = {text: place for place, text in enumerate(ids)}
-    places = {}
+    column = {text: index for index, text in enumerate(ids)}
+    columns = {}
     for items in sorted(name for name in map(str, frame) if re.fullmatch(r"block[0-9]+_items", name)):
         labels = _ids(path, frame, items)
         values = _dataset(path, frame, items.replace("items", "values"), 2)
         if values.shape != (rows, len(labels)) or values.dtype.kind not in "fiu" or not column.keys() >= set(labels):
-            found = f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors"
-            raise SocialxError(path, f"{found}, not a plain frame", ADVICE)
-        places[values.name] = np.array([column[label] for label in labels], np.int64)
-    if sorted(np.concatenate([np.empty(0, np.int64), *places.values()])) != list(range(len(ids))) or not ids:
+            problem = f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors"
+            raise SocialxError(path, f"{problem}, not a plain frame", ADVICE)
+        columns[values.name] = np.array([column[label] for label in labels], np.int64)
+    if sorted(np.concatenate([np.empty(0, np.int64), *columns.values()])) != list(range(len(ids))) or not ids:
         raise SocialxError(path, f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once", ADVICE)
-    return places
+    return columns
 
 
 def _blocks(frame: Frame) -> Generator[Block, None, None]:

@@ -20,31 +20,31 @@ MIDNIGHT = " 00:00:00"  # behind a date of a workbook
 ADVICE = "name a table with a date and a weekday in each row, such as 2012-05-28,Sunday"
 
 
-def holidays_of(named: str) -> Holidays:
+def load_holidays(named: str) -> Holidays:
     """The holidays of a country such as US, a region such as US-CA, or a CSV file.
 
     Public holidays resemble Sundays; those of a year are made when one of its days is asked for.  A line of a file has
     a date and the weekday that it resembles, Sunday where none is named.  Raises SettingsError for a country that
     nobody knows, and SocialxError for a file that is no such list.
     """
-    if found := COUNTRY.fullmatch(named):
-        _of_year(found[1], found[2], 2000)
-        return partial(_of_country, found[1], found[2])
-    return _of_file(Path(named)).get
+    if country := COUNTRY.fullmatch(named):
+        _country_holidays(country[1], country[2], 2000)
+        return partial(_holiday_in_country, country[1], country[2])
+    return _read_holidays(Path(named)).get
 
 
-def list_of(named: str | None) -> Path | None:
+def holiday_file(named: str | None) -> Path | None:
     """The file of this name, wherever the current folder is later; None for a country, and for no name."""
     return None if named is None or COUNTRY.fullmatch(named) else Path(named).absolute()
 
 
-def _of_country(country: str, region: str | None, day: int) -> int | None:
-    of = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
-    return SUNDAY if of in _of_year(country, region, of.year) else None
+def _holiday_in_country(country: str, region: str | None, day: int) -> int | None:
+    date_of_day = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
+    return SUNDAY if date_of_day in _country_holidays(country, region, date_of_day.year) else None
 
 
 @lru_cache(maxsize=256)
-def _of_year(country: str, region: str | None, year: int) -> frozenset[date]:
+def _country_holidays(country: str, region: str | None, year: int) -> frozenset[date]:
     where = Argument("data.holidays", "-".join(filter(None, (country, region))))
     try:
         import holidays
@@ -56,10 +56,10 @@ def _of_year(country: str, region: str | None, year: int) -> frozenset[date]:
         raise SettingsError(where, shortened(str(error), 300), "name another one, or a CSV file of dates") from None
 
 
-def _of_file(path: Path) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for place, (line, cells) in enumerate(read_rows(path, ADVICE)):
-        if place == 0 and not cells[0][:1].isdigit():  # a header
+def _read_holidays(path: Path) -> dict[int, int]:
+    weekdays: dict[int, int] = {}
+    for index, (line, cells) in enumerate(read_rows(path, ADVICE)):
+        if index == 0 and not cells[0][:1].isdigit():  # a header
             continue
         where = f"{path}, {line}"
         try:
@@ -69,17 +69,17 @@ def _of_file(path: Path) -> dict[int, int]:
         like = (cells[1] if len(cells) > 1 else "") or WEEKDAYS[SUNDAY]
         if like.title() not in WEEKDAYS:
             raise SocialxError(where, f"{shortened(like, 40)!r} is no weekday", f"name one of {', '.join(WEEKDAYS)}")
-        if day in found:
+        if day in weekdays:
             raise SocialxError(where, f"{cells[0]} is there twice", "leave one of the two lines out")
-        found[day] = WEEKDAYS.index(like.title())
-    if not found:
+        weekdays[day] = WEEKDAYS.index(like.title())
+    if not weekdays:
         raise SocialxError(path, "no date in it", ADVICE)
-    return found
+    return weekdays
 
 
-def _day(of: date) -> int:
+def _day(moment: date) -> int:
     """A date as the number of days since 1970."""
-    return (of - date(1970, 1, 1)).days
+    return (moment - date(1970, 1, 1)).days
 
 
 def as_dates(days: Mapping[int, int]) -> dict[str, str]:

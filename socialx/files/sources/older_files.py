@@ -20,7 +20,7 @@ class Variant:
     """One kind of file."""
 
     name: str
-    what: str
+    description: str
     rewrite: bool = False  # not the canonical layout: it must be written anew
     # Its zeros were replaced before it was written, so nobody can tell them from readings; None: that cannot be told.
     imputed: bool | None = False
@@ -81,12 +81,12 @@ def recognise(path: Path, file: h5py.File) -> Variant:
     elif dataset == "pems_bay":
         name = ("P1" if described else "P0") if kilometres else "P2"
     elif dataset == "metr_la":
-        replaced = zeros_replaced(features, names, kilometres)
+        replaced = are_zeros_replaced(features, names, kilometres)
         if not kilometres and not read_text(file.attrs.get("feature_set", "")).endswith("_reduced"):
             name = {True: "M4", False: "M3", None: "M3/M4"}[replaced]
         elif replaced:
             name = "M2" if described else "M1"
-        elif not has_places(features, names):
+        elif not has_locations(features, names):
             name = "M0"
     elif is_taiwan(file):
         name = "TW1" if dataset else "TW0"
@@ -123,19 +123,19 @@ def _blocks(features: h5py.Dataset, column: int) -> Iterator[np.ndarray]:
         yield features[first : first + rows, :, column]
 
 
-def has_places(features: h5py.Dataset, names: Sequence[str]) -> bool:
+def has_locations(features: h5py.Dataset, names: Sequence[str]) -> bool:
     """Whether there is any number in the latitude and longitude columns."""
     columns = [names.index(name) for name in ("latitude", "longitude") if name in names]
     return any(bool(np.isfinite(block).any()) for column in columns for block in _blocks(features, column))
 
 
-def zeros_replaced(features: h5py.Dataset, names: Sequence[str], kilometres: bool) -> bool | None:
+def are_zeros_replaced(features: h5py.Dataset, names: Sequence[str], kilometres: bool) -> bool | None:
     """Whether the writer of an older METR-LA file replaced its zeros; None where the file cannot tell.
 
     A file without zeros may also be a slice of one that kept them.  In km/h such a slice has no positions in its
     columns.  In mph it has them: there it takes more rows than METR-LA ever has without a zero.
     """
-    if not all(bool((block > 0).all()) for block in _blocks(features, 0)) or not has_places(features, names):
+    if not all(bool((block > 0).all()) for block in _blocks(features, 0)) or not has_locations(features, names):
         return False
     long = features.shape[1] == DATASETS["metr-la"].sensors and len(features) > ROWS_WITHOUT_ZERO
     return True if kilometres or long else None

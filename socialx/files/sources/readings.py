@@ -12,10 +12,10 @@ import numpy as np
 
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
 from socialx.files.sources.contents import Contents, Format
-from socialx.files.sources.positions.locations import ADVICE, index_ids, join, read_ids, read_locations, respelt
+from socialx.files.sources.positions.locations import ADVICE, index_ids, join, match_case, read_ids, read_locations
 from socialx.files.sources.recognition import FORMATS, find, is_table, recognise
 from socialx.files.sources.request import ConvertOptions, options
-from socialx.files.sources.resample import regular, resampled
+from socialx.files.sources.resample import fill_gaps, resample_readings
 from socialx.files.sources.tables.clock_changes import (
     existing,
     goes_back,
@@ -58,28 +58,28 @@ def read(kind: str, request: ConvertOptions) -> Readings:
         read_head(request.meta_csv, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
     if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
-        found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
-        raise SettingsError(Argument("timezone", request.timezone), found, "drop it")
+        problem = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
+        raise SettingsError(Argument("timezone", request.timezone), problem, "drop it")
     ids, numbered = _ids(request, contents)
-    dataset, published = _published(dataset, request, ids)
+    dataset, published = _find_published(dataset, request, ids)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
     sensors = replace(sensors, ids=tuple(map(contents.stored, sensors.ids)))
     readings, assumed = _readings(request, contents, dataset, sensors, positions)
     codes, features = (request.missing or ())[1:], (contents.feature, *contents.others)
     if contents.others:
         codes = request.codes(features)
-    readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
-    readings, seconds, clock = in_order(readings, contents, request)
+    readings = replace(readings, blocks=mask_codes(readings.blocks, codes, features), codes=codes)
+    readings, seconds, clock = order_times(readings, contents, request)
     if request.resample is not None:
-        readings, seconds = resampled(readings, seconds, request)
+        readings, seconds = resample_readings(readings, seconds, request)
     lacking: tuple[Message, ...] = ()
     if dataset is None:
-        readings, lacking = regular(readings, seconds, request)
+        readings, lacking = fill_gaps(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
         raise SettingsError(Argument("freq"), f"{dataset.name} keeps the rows that it has as published", "drop it")
     files = (request.data, *request.more, request.meta_csv, request.ids, *contents.paths)
-    kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
-    lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
+    index_by_key = {match_key(contents.stored(vdid)): index for index, vdid in enumerate(ids)}
+    lanes = contents.lanes and tuple(contents.lanes[index_by_key[match_key(vdid)]] for vdid in sensors.ids)
     notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
     return replace(readings, inputs=tuple(path for path in files if path), lanes=lanes, notes=notes)
 
@@ -105,36 +105,36 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
         raise SettingsError(Argument("data"), f"{title} has one file", "drop the others")
-    of_readers = frozenset().union(*(each.takes for each in FORMATS.values()))
-    rounded = {"step_s"} if format.has_clock else set()  # the step of the axis
+    read_fields = frozenset().union(*(known_format.takes for known_format in FORMATS.values()))
+    clock_fields = {"step_s"} if format.has_clock else set()  # the step of the axis
     for field, option in options().items():
-        given = getattr(request, field) not in (None, (), False)
-        if given and field in of_readers - format.takes - rounded:
+        is_given = getattr(request, field) not in (None, (), False)
+        if is_given and field in read_fields - format.takes - clock_fields:
             raise SettingsError(Argument(option.name), f"{title} says that itself", "drop it")
 
 
-def _published(
+def _find_published(
     named: PublishedDataset | None, request: ConvertOptions, ids: tuple[str, ...]
 ) -> tuple[PublishedDataset | None, tuple[str, ...]]:
     """The data set that is named, or else the one whose sensors these are, and notes on it."""
     if named:
-        return named, _fits(request, named, ids)
-    sized = (each for each in DATASETS.values() if len(ids) == each.sensors)
-    found = next((each for each in sized if all(match_key(vdid) in each.ids for vdid in ids)), None)
-    return found, (f"{request.data}: {found.name}, by the ids of its {len(ids)} sensors",) if found else ()
+        return named, _check_published(request, named, ids)
+    same_size = (dataset for dataset in DATASETS.values() if len(ids) == dataset.sensors)
+    match = next((dataset for dataset in same_size if all(match_key(vdid) in dataset.ids for vdid in ids)), None)
+    return match, (f"{request.data}: {match.name}, by the ids of its {len(ids)} sensors",) if match else ()
 
 
-def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
+def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
     """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
     numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
     if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
         others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
         other = next((other.name for other in others if other is not dataset), None)
-        found = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
+        problem = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
         likely = f"{Command('convert', other, path, **written)}, whose ids they look like"
-        raise SocialxError(path, found, likely if other else Command("convert", "auto", path, name="NAME", **written))
+        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
         notes.append(f"{path}: {len(foreign)} of its {len(ids)} sensors ({sample(foreign)}) are not of {dataset.name}")
@@ -145,7 +145,7 @@ def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ..
     return tuple(notes)
 
 
-def in_order(
+def order_times(
     readings: Readings, contents: Contents, request: ConvertOptions, *, in_utc_always: bool = False, remedy: Remedy = ""
 ) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
     """The readings with times that can be trusted, these times int64 [T], and a note for each change.
@@ -200,17 +200,17 @@ def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], 
     if request.ids is not None:
         ids = read_ids(request.ids)
         if len(ids) != count:
-            found = f"{len(ids)} ids for the {count} sensors of {request.data}"
-            raise SocialxError(request.ids, found, "name the ids of this data set")
+            problem = f"{len(ids)} ids for the {count} sensors of {request.data}"
+            raise SocialxError(request.ids, problem, "name the ids of this data set")
         return ids, ()
     indexed = index_ids(meta) if meta else {}
     if sorted(indexed) == list(range(count)):
-        return tuple(indexed[place] for place in range(count)), (f"{meta}: ids from its column index",)
+        return tuple(indexed[index] for index in range(count)), (f"{meta}: ids from its column index",)
     numbered = f"it has no sensor ids, so they are 0 to {count - 1}"
     return tuple(map(str, range(count))), (Message(request.data, numbered, f"{Argument('ids', 'FILE')} gives them"),)
 
 
-def without(
+def mask_codes(
     blocks: Generator[Block, None, None], codes: tuple[float, ...], features: Sequence[str] = (SPEED,)
 ) -> Generator[Block, None, None]:
     """The blocks, these numbers replaced by NaN: a file names one number that stands for no reading.
@@ -242,14 +242,14 @@ def _sensors(
             f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         )
         raise SocialxError(request.data, "it holds no positions of its sensors", helps)
-    locations, cased = respelt(ids, locations)
+    locations, cased = match_case(ids, locations)
     if cased:
         notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")
-    known = [place for vdid in ids if (place := locations.get(match_key(vdid)))]
-    described = any(place.direction or np.isfinite([place.lanes, place.length]).any() for place in known)
-    if odd := sorted({place.other_direction for place in known} - {""}):
-        found = f"directions that are none of {', '.join(DIRECTIONS)} ({sample(odd)})"
-        notes.append(f"{positions}: {found}: unknown in the output")
+    listed = [location for vdid in ids if (location := locations.get(match_key(vdid)))]
+    described = any(location.direction or np.isfinite([location.lanes, location.length]).any() for location in listed)
+    if odd := sorted({location.other_direction for location in listed} - {""}):
+        problem = f"directions that are none of {', '.join(DIRECTIONS)} ({sample(odd)})"
+        notes.append(f"{positions}: {problem}: unknown in the output")
     static = dataset.static if dataset else described
     if static and not described:
         notes.append(f"{positions}: no lanes, length or direction in it: these features are NaN in the output")
@@ -278,13 +278,13 @@ def _readings(
     stem = re.sub(r"\W+", "_", request.data.resolve().name.split(".")[0]).strip("_").lower()
     name = request.name or (dataset.dataset_name if dataset else stem or MINE)
     if not request.name and not dataset:
-        published = (each for each in DATASETS.values() if each.dataset_name == name)
-        if any(match_key(vdid) not in each.ids for each in published for vdid in sensors.ids):
-            found = f"its ids are not those of {name}, so it is named {MINE}"
-            notes.append(Message(request.data, found, f"{Argument('name', 'NAME')} names it otherwise"))
+        published = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
+        if any(match_key(vdid) not in dataset.ids for dataset in published for vdid in sensors.ids):
+            problem = f"its ids are not those of {name}, so it is named {MINE}"
+            notes.append(Message(request.data, problem, f"{Argument('name', 'NAME')} names it otherwise"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
-    missing = None if contents.others else dataset.missing if dataset else contents.no_reading()
+    missing = None if contents.others else dataset.missing if dataset else contents.missing_number()
     if contents.others:
         if SPEED in units and request.missing is None:
             zero = "a speed of 0 counts as no reading, 0 of another quantity is one"
@@ -320,16 +320,16 @@ def _units(
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
     """The unit of each feature, and a note on those that nobody says; ``units`` is that of the speed, if it is read."""
     units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
-    meant = SPEED if SPEED in units else contents.feature
-    if dataset and meant == SPEED and units[meant] == "unknown":
-        units[meant] = dataset.units
+    feature = SPEED if SPEED in units else contents.feature
+    if dataset and feature == SPEED and units[feature] == "unknown":
+        units[feature] = dataset.units
     if request.units is not None:
-        units[meant] = stored_unit(meant, request.units)
+        units[feature] = stored_unit(feature, request.units)
     unknown = [name for name, unit in units.items() if unit == "unknown"]
-    if meant not in unknown:
-        found = f"the unit of {' and '.join(unknown)} is not said in it"
-        return units, (Message(request.data, found),) if unknown else ()
-    one, other = UNITS_LIKE.get(meant, ("mph", "km/h"))
-    which, later = "it" if len(units) == 1 else f"that of {meant}", Command("backfill", "OUT.h5", units="UNIT")
+    if feature not in unknown:
+        problem = f"the unit of {' and '.join(unknown)} is not said in it"
+        return units, (Message(request.data, problem),) if unknown else ()
+    one, other = UNITS_LIKE.get(feature, ("mph", "km/h"))
+    which, later = "it" if len(units) == 1 else f"that of {feature}", Command("backfill", "OUT.h5", units="UNIT")
     says = f"{Argument('units', one)} or {Argument('units', other)} says {which}, and {later} adds it"
     return units, (Message(request.data, "the unit is not said in it", says),)

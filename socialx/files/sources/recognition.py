@@ -59,32 +59,32 @@ FORMATS = _NARROW | _WIDE
 def every_format() -> Iterator[Format]:
     """In the order in which a file is shown to them: those of packages before the wide ones, which read any table."""
     yield from _NARROW.values()
-    yield from of_packages()
+    yield from package_formats()
     yield from _WIDE.values()
 
 
 @cache
-def of_packages() -> tuple[Format, ...]:
+def package_formats() -> tuple[Format, ...]:
     """The formats that installed packages add; their modules are imported by the first call.
 
     A module that cannot be used is left out, and so is a format whose name exists already; a note says so, once.
     """
-    found: dict[str, Format] = {}
+    formats_by_name: dict[str, Format] = {}
     for point in entry_points(group=GROUP):
         where = f"package {point.dist.name if point.dist else point.module}"
-        formats, wrong = _of_module(point)
-        if wrong:
-            note(Message(where, f"its formats are left out, because {wrong}", "update or remove the package"))
+        formats, fault = _module_formats(point)
+        if fault:
+            note(Message(where, f"its formats are left out, because {fault}", "update or remove the package"))
         for format in formats:
-            if format.name in {AUTO, *FORMATS, *found} or dataset(format.name):
-                another = f"its format {format.name} is left out, because convert has another of that name"
-                note(Message(where, another, "rename it in the package"))
+            if format.name in {AUTO, *FORMATS, *formats_by_name} or dataset(format.name):
+                problem = f"its format {format.name} is left out, because convert has another of that name"
+                note(Message(where, problem, "rename it in the package"))
             else:
-                found[format.name] = format
-    return tuple(found.values())
+                formats_by_name[format.name] = format
+    return tuple(formats_by_name.values())
 
 
-def _of_module(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
+def _module_formats(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
     """``FORMATS`` of the module that an entry point names; none, and the reason, where it cannot be used."""
     try:
         formats = tuple(point.load().FORMATS)
@@ -110,24 +110,24 @@ def is_table(request: ConvertOptions) -> bool:
     return bool(request.time_column or request.sensor_column or request.time_format) and request.head.kind != "hdf5"
 
 
-def kind_of(head: FileHead, request: ConvertOptions | None = None) -> FileKind:
+def recognise_kind(head: FileHead, request: ConvertOptions | None = None) -> FileKind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
-    if known := ours(head):
-        return known
+    if kind := socialx_kind(head):
+        return kind
     format, reason = recognise(head)
     return FileKind(format.name, f"{format.title}: {reason}", command(ConvertOptions(head.path), format))
 
 
-def refuse_ours(head: FileHead) -> None:
+def refuse_socialx_file(head: FileHead) -> None:
     """Raise for a file that convert has nothing to do with, because it is one of ours already."""
-    if known := ours(head):
-        found = f"a socialx file ({known.name}: {known.why}), nothing to convert"
-        raise SocialxError(head.path, found, known.next or Command("inspect", head.path))
+    if kind := socialx_kind(head):
+        problem = f"a socialx file ({kind.name}: {kind.why}), nothing to convert"
+        raise SocialxError(head.path, problem, kind.next or Command("inspect", head.path))
 
 
-def ours(head: FileHead) -> FileKind | None:
+def socialx_kind(head: FileHead) -> FileKind | None:
     """An HDF5 file of ours, of today or an older one; None for pandas' frames, other HDF5 files and all else.
 
     Refuses a forecast, an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
@@ -147,7 +147,7 @@ def ours(head: FileHead) -> FileKind | None:
             return None
         variant = older_variant(head.path, file)
     completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
-    return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
+    return FileKind(variant.name, variant.description, None if variant.name == CURRENT else completing)
 
 
 def find(kind: str) -> PublishedDataset | Format | None:
@@ -158,7 +158,7 @@ def find(kind: str) -> PublishedDataset | Format | None:
         return None
     if named := dataset(name) or FORMATS.get(name):
         return named
-    more = {format.name: format for format in of_packages()}
+    more = {format.name: format for format in package_formats()}
     if name in more:
         return more[name]
     if name in FORMER:
@@ -185,12 +185,12 @@ def _refuse_recipe(path: Path) -> None:
 def recognise(head: FileHead) -> tuple[Format, str]:
     """The format of a file or folder, and why; the head keeps it for the reader."""
     if "format" not in head.seen:
-        head.seen["format"] = _recognised(head)
-    found: tuple[Format, str] = head.seen["format"]
-    return found
+        head.seen["format"] = _recognise_format(head)
+    recognised: tuple[Format, str] = head.seen["format"]
+    return recognised
 
 
-def _recognised(head: FileHead) -> tuple[Format, str]:
+def _recognise_format(head: FileHead) -> tuple[Format, str]:
     _refuse_recipe(head.path)
     refuse_transposed(head)
     for format in every_format():
@@ -214,8 +214,8 @@ def _recognised(head: FileHead) -> tuple[Format, str]:
     check_text(path, head.first)
     text = head.first[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
     readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
-    found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
-    raise SocialxError(path, found, f"the formats are {', '.join(format.name for format in every_format())}")
+    problem = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
+    raise SocialxError(path, problem, f"the formats are {', '.join(format.name for format in every_format())}")
 
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:
@@ -225,8 +225,8 @@ def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | 
     """
     clock = ("first_time",) if "first_time" in format.takes and format.name != CSV else ()
     fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
-    known = options().items()
+    pairs = options().items()
     said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}
-    unsaid = {option.name: option.example for field, option in known if option.example and field in fields}
+    unsaid = {option.name: option.example for field, option in pairs if option.example and field in fields}
     places = {} if request.without_positions else {"meta_csv": "LOCATIONS.csv"}
     return Command("convert", "auto", request.data, *request.more, **(unsaid | places | said), output="OUT.h5")

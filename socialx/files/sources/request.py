@@ -100,7 +100,7 @@ def free_unit(text: str) -> str:
     return text
 
 
-def _missing(value: float | str | Sequence[float]) -> tuple[float, ...]:
+def _codes(value: float | str | Sequence[float]) -> tuple[float, ...]:
     """Numbers that stand for no reading, in a text with commas between them; ``none`` or NaN: there is no such one."""
     codes: Sequence[Any] = value if isinstance(value, Sequence) else [value]
     numbers = []
@@ -151,7 +151,7 @@ class ConvertOptions:
     data: Path
     more: tuple[Path, ...] = ()
     published: bool = False
-    known: tuple[str, ...] = ()
+    known_ids: tuple[str, ...] = ()
     meta_csv: Annotated[
         Path | None,
         Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
@@ -188,7 +188,7 @@ class ConvertOptions:
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
     missing: Annotated[
         tuple[float, ...] | None,
-        Option("numbers that stand for no reading", "0|-1,0|none", _missing, "more numbers that stand for no reading"),
+        Option("numbers that stand for no reading", "0|-1,0|none", _codes, "more numbers that stand for no reading"),
     ] = None
     timezone: Annotated[
         str | None,
@@ -238,7 +238,9 @@ class ConvertOptions:
         return ((0.0,) if SPEED in features else ()) if self.missing is None else self.missing
 
     @classmethod
-    def of(cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]) -> ConvertOptions:
+    def from_call(
+        cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]
+    ) -> ConvertOptions:
         """The request of a call of ``convert`` or ``append``; an argument of None is not given.
 
         Raises SettingsError for a value that cannot be, and for an argument that the task does not have.
@@ -246,14 +248,14 @@ class ConvertOptions:
         paths = files_in(data)
         if not paths:
             raise SettingsError(Argument("data"), "no file in it", "name one or several files")
-        known = {option.name: (field, option) for field, option in options(task).items()}
+        options_by_name = {option.name: (field, option) for field, option in options(task).items()}
         values: dict[str, Any] = {}
         for name, value in arguments.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+            if name not in options_by_name:
+                near = difflib.get_close_matches(name, options_by_name, 1)
+                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(options_by_name)}"
                 raise SettingsError(Argument(name), f"{task} has no such argument", hint)
-            field, option = known[name]
+            field, option = options_by_name[name]
             if value is not None:
                 values[field] = bool(value) if getattr(cls, field) is False else option.parse(value)
         return cls(paths[0], tuple(paths[1:]), **values)
@@ -261,13 +263,13 @@ class ConvertOptions:
 
 def options(task: str = "convert") -> dict[str, Option]:
     """The options of ``convert`` or ``append`` by their field, with the name and the help that they have there."""
-    known = {}
+    by_field = {}
     for field, hint in get_type_hints(ConvertOptions, include_extras=True).items():
         for option in getattr(hint, "__metadata__", ()):
             if task == "convert" or option.append:
                 text = option.append if task == "append" and isinstance(option.append, str) else option.help
-                known[field] = replace(option, name=option.name or field, help=text)
-    return known
+                by_field[field] = replace(option, name=option.name or field, help=text)
+    return by_field
 
 
 def with_options(task: str) -> Callable[[Function], Function]:
@@ -275,7 +277,7 @@ def with_options(task: str) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         signature, keyword = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
-        parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters = [part for part in signature.parameters.values() if part.kind is not inspect.Parameter.VAR_KEYWORD]
         lines = []
         for field, option in options(task).items():
             default = getattr(ConvertOptions, field)

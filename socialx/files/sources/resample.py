@@ -17,7 +17,7 @@ from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
 from socialx.files.store.quantities import SPEED
-from socialx.files.store.time_axis import as_timestamps, common_step, irregular, lacking_times
+from socialx.files.store.time_axis import as_timestamps, common_step, lacking_times, odd_rows
 
 Blocks = Generator[Block, None, None]
 SHARE = 0.5  # of the readings of a step, below which the step has none
@@ -26,7 +26,7 @@ BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
 ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
 
 
-def resampled(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, np.ndarray]:
+def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, np.ndarray]:
     """The readings with a row for each ``request.resample`` seconds after midnight, and the times of these, int64.
 
     seconds: the times of the rows, int64 [T].  A step is called by its beginning.  Its speed is the mean of its rows,
@@ -38,46 +38,46 @@ def resampled(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
     codes = {*request.codes(features), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
     flow = {readings.feature: readings.units, **readings.others}.get("flow", UNKNOWN)
     sums = flow == UNKNOWN or request.units == ("veh/h" if step == 3600 else f"veh/{step // 60}min")
-    blocks = averaged(readings.blocks, step, features, tuple(codes), request.data, sums=sums)
+    blocks = average_blocks(readings.blocks, step, features, tuple(codes), request.data, sums=sums)
     return replace(readings, blocks=blocks), np.unique(seconds // step * step)
 
 
-def averaged(
+def average_blocks(
     blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Blocks:
     """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
 
     codes: numbers that stand for no reading.  sums: whether flows are counts.
     """
-    seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
+    seconds, values, rows_per_step, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
         for block in blocks:
             new = block.speeds.reshape(len(block.seconds), -1, len(features)).astype(np.float64)
             new[is_code(new, features, codes)] = np.nan
             seconds = np.concatenate([seconds, block.seconds])
             values = new if values is None else np.concatenate([values, new])
-            while not usual and len(seconds) >= enough:
-                usual = _climatology(seconds[:enough], values[:enough], step_s, where)
+            while not rows_per_step and len(seconds) >= enough:
+                rows_per_step = _estimate_rows_per_step(seconds[:enough], values[:enough], step_s, where)
                 enough *= 2
-            if not usual:
+            if not rows_per_step:
                 continue
             ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
             if ready:
-                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, sums)
+                yield _average_rows(seconds[:ready], values[:ready], step_s, features, rows_per_step, sums)
                 seconds, values = seconds[ready:], values[ready:]
     if values is not None and len(values):
-        usual = usual or _climatology(seconds, values, step_s, where)
-        if not usual:
+        rows_per_step = rows_per_step or _estimate_rows_per_step(seconds, values, step_s, where)
+        if not rows_per_step:
             raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
-        yield _averaged(seconds, values, step_s, features, usual, sums)
+        yield _average_rows(seconds, values, step_s, features, rows_per_step, sums)
 
 
-def _climatology(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
+def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
     """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
-        own = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
-        steps += [float(np.median(own))] if len(own) else []
+        intervals = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
+        steps += [float(np.median(intervals))] if len(intervals) else []
     step = float(np.median(steps)) if steps else 0.0
     if step >= step_s:
         raise SettingsError(Argument("resample"), f"{where} has rows every {step / 60:g} min, no finer ones", "drop it")
@@ -88,8 +88,8 @@ def _climatology(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Pa
     return step_s / step
 
 
-def _averaged(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, sums: bool
+def _average_rows(
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows_per_step: float, sums: bool
 ) -> Block:
     """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
     steps = seconds // step_s
@@ -98,25 +98,25 @@ def _averaged(
     def total(part: np.ndarray) -> np.ndarray:
         return np.add.reduceat(part, begins, axis=0)
 
-    known = np.isfinite(values)
-    filled = np.where(known, values, 0.0)
+    observed = np.isfinite(values)
+    numbers = np.where(observed, values, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = total(filled) / total(known)
+        means = total(numbers) / total(observed)
         if "flow" in features:
-            place = features.index("flow")
+            flow = features.index("flow")
             if SPEED in features:
-                at = features.index(SPEED)
-                weight = np.where(known[..., at], filled[..., place], 0.0)
-                weighted = total(weight * filled[..., at]) / total(weight)
-                found[..., at] = np.where(np.isfinite(weighted), weighted, found[..., at])
-            rows = usual if usual % 1 else np.maximum(usual, total(known[..., place]))
-            found[..., place] *= rows if sums else 1
-    found[total(known) < SHARE * usual] = np.nan
-    shape = (len(begins), -1) if len(features) == 1 else found.shape
-    return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))
+                speed = features.index(SPEED)
+                weight = np.where(observed[..., speed], numbers[..., flow], 0.0)
+                weighted = total(weight * numbers[..., speed]) / total(weight)
+                means[..., speed] = np.where(np.isfinite(weighted), weighted, means[..., speed])
+            rows = rows_per_step if rows_per_step % 1 else np.maximum(rows_per_step, total(observed[..., flow]))
+            means[..., flow] *= rows if sums else 1
+    means[total(observed) < SHARE * rows_per_step] = np.nan
+    shape = (len(begins), -1) if len(features) == 1 else means.shape
+    return Block(steps[begins] * step_s, means.astype(np.float32).reshape(shape))
 
 
-def regular(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:
+def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:
     """The readings on an axis without gaps, and a note on the rows that the source lacks.
 
     seconds: the times of its rows, int64 [T]; those that go back are refused where they are read.  The step is their
@@ -127,7 +127,7 @@ def regular(readings: Readings, seconds: np.ndarray, request: ConvertOptions) ->
     if not step or (np.diff(seconds) <= 0).any():
         return readings, ()
     freq = Argument("freq", f"{step // 60}min")
-    if request.step_s and len(odd := irregular(seconds, step)):
+    if request.step_s and len(odd := odd_rows(seconds, step)):
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
         remedy = f"drop it, or {Argument('resample', f'{step // 60}min')} averages finer rows"
         raise SettingsError(freq, f"{where} has rows at {pair}, which are no multiple of it apart", remedy)
@@ -142,10 +142,10 @@ def regular(readings: Readings, seconds: np.ndarray, request: ConvertOptions) ->
     axis = np.sort(np.concatenate([seconds, lacking]))
     told = f"{counted(len(lacking), 'row that it lacks is', 'rows that it lacks are')} written without readings"
     lacks = Message(where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")
-    return replace(readings, blocks=_filled(readings.blocks, axis)), (lacks,)
+    return replace(readings, blocks=_fill_rows(readings.blocks, axis)), (lacks,)
 
 
-def _filled(blocks: Blocks, axis: np.ndarray) -> Blocks:
+def _fill_rows(blocks: Blocks, axis: np.ndarray) -> Blocks:
     """The blocks with all rows of an axis int64 [R], which has those of the blocks; NaN where there is no reading."""
     begin = 0
     with closing(blocks):

@@ -33,7 +33,7 @@ from socialx.files.sources.tables.known_tables import ISO, refuse_zone
 from socialx.files.sources.tables.reader import read_tables
 from socialx.files.sources.tables.roles import ColumnRoles
 from socialx.files.sources.tables.sheets import Sheet
-from socialx.files.store.head import UNREADABLE, FileHead, head_in, inside, read_head, unpacked
+from socialx.files.store.head import UNREADABLE, FileHead, head_in, member_paths, read_head, unpack
 from socialx.files.store.ids import match_key
 from socialx.files.store.time_axis import JITTER_S
 
@@ -46,29 +46,29 @@ ADVICE = "download it again, or remove this file"
 
 
 def _recognise(head: FileHead) -> str | None:
-    for path in _inside(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
+    for path in _list_files(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
         with suppress(SocialxError):
             if LIVE.match("\n".join(line[:BEGIN] for _, line in head_in(head, path).lines)):
                 return f"snapshots of detectors, such as {path.name}"
     return None
 
 
-def _inside(head: FileHead, most: int | None = None) -> list[Path]:
+def _list_files(head: FileHead, most: int | None = None) -> list[Path]:
     """The files of JSON and XML in a folder and its folders, or in a zip, in order; any other file itself."""
     if head.kind not in ("folder", "zip"):
         return [head.path]
     files = (Path(folder, name) for folder, _, names in os.walk(head.path) for name in names if name[0] != ".")
-    paths = inside(head.path)[:most] if head.kind == "zip" else islice(files, most)
+    paths = member_paths(head.path)[:most] if head.kind == "zip" else islice(files, most)
     return sorted(path for path in paths if path.name.lower().endswith((".json", ".xml", ".gz")))
 
 
 def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
     """The files of a head, each with its text, unpacked."""
     with zipfile.ZipFile(head.path) if head.kind == "zip" else nullcontext() as archive:
-        for path in _inside(head):
+        for path in _list_files(head):
             try:
                 opened = archive.open(path.relative_to(head.path).as_posix()) if archive else path.open("rb")
-                with opened as file, unpacked(path, file) as stream:
+                with opened as file, unpack(path, file) as stream:
                     content = stream.read(CONTENT_BYTES + 1)
                 if len(content) > CONTENT_BYTES:
                     raise ValueError(f"more than {CONTENT_BYTES >> 20} MiB")
@@ -84,8 +84,8 @@ def _read(request: ConvertOptions) -> Contents:
     refuse_zone(request, ZONE)
     heads = [request.head, *map(read_head, request.more)]
     frames, places, left, notes = dict[Path, Any](), dict[int | str, Location](), list[str](), list[str]()
-    with work("reading snapshots", sum(len(_inside(head)) for head in heads), "files") as bar:
-        for path, text in (found for head in heads for found in _contents(head)):
+    with work("reading snapshots", sum(len(_list_files(head)) for head in heads), "files") as bar:
+        for path, text in (content for head in heads for content in _contents(head)):
             name = path.name.lower()
             live = "vdlive" in name or ("vdlist" not in name and LIVE.match(text, 0, BEGIN))
             if live and (rows := _rows(path, text)):
@@ -99,7 +99,7 @@ def _read(request: ConvertOptions) -> Contents:
         raise SocialxError(
             request.data, "no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
         )
-    frame, step = _near(pd.concat(frames), request, notes)
+    frame, step = _select_near(pd.concat(frames), request, notes)
     roles = ColumnRoles((1,), (0,), lanes=2, values=(3, 4, 5))
     sheet = Sheet(**vars(roles), path=request.data, kind="parquet", names=COLUMNS, first=frame[1][0], frame=frame)
     one = next(iter(frames))  # any file, as ``sheet`` stands for all
@@ -109,21 +109,21 @@ def _read(request: ConvertOptions) -> Contents:
     return replace(contents, locations=places or None, timezone=ZONE, notes=(*contents.notes, *notes))
 
 
-def _near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple[Any, int]:
+def _select_near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple[Any, int]:
     """The rows within a step of the snapshots, and this step in seconds; ``notes`` get a line on the others.
 
     A detector of other times stands still, or its clock is wrong.  The index of ``frame`` begins with the snapshot.
     """
     seconds = frame[1].astype("datetime64[s]").astype(np.int64)
-    own = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
-    step = request.step_s or free_step(own)
-    near = seconds.between(own[0] - step, own[-1] + step)
+    snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
+    step = request.step_s or free_step(snapshots)
+    near = seconds.between(snapshots[0] - step, snapshots[-1] + step)
     far = frame[0][~near].tolist()
     out = f"{counted(len(far), 'row')} of other times than the snapshots ({sample([*dict.fromkeys(far)])}): left out"
     notes += [f"{request.data}: {out}"] if far else []
     if not request.round_times and (np.diff(np.unique(seconds[near])) < step - 2 * JITTER_S).any():
-        what = f"detectors have times that are closer than the {step // 60} min between snapshots"
-        raise SocialxError(request.data, what, f"{Argument('round_times', True)} moves each to a whole step")
+        problem = f"detectors have times that are closer than the {step // 60} min between snapshots"
+        raise SocialxError(request.data, problem, f"{Argument('round_times', True)} moves each to a whole step")
     return frame[near].reset_index(drop=True), step
 
 
@@ -132,22 +132,22 @@ def _entries(path: Path, text: str) -> list[dict[str, Any]]:
     try:
         if "<!DOCTYPE" in text:  # which alone can define entities
             raise ValueError("it has a document type")
-        found = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
-        lists = [each for each in (found.values() if isinstance(found, dict) else [found]) if isinstance(each, list)]
+        root = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
+        lists = [part for part in (root.values() if isinstance(root, dict) else [root]) if isinstance(part, list)]
     except (ET.ParseError, ValueError, RecursionError) as error:
         raise SocialxError(path, f"no JSON or XML that can be read ({in_short(error, 140)})", ADVICE) from None
-    if len(lists) != 1 or not all(isinstance(each, dict) for each in lists[0]):
+    if len(lists) != 1 or not all(isinstance(part, dict) for part in lists[0]):
         raise SocialxError(path, "no list VDLives or VDs in it", ADVICE)
     return lists[0]
 
 
 def _mapping(element: ET.Element) -> dict[str, Any]:
     """An element of XML as JSON has it, all numbers as texts."""
-    found: dict[str, Any] = {}
-    for each in element:
-        name = each.tag.rpartition("}")[2]
-        found[name] = [*map(_mapping, each)] if name in LISTS else _mapping(each) if len(each) else each.text
-    return found
+    mapping: dict[str, Any] = {}
+    for child in element:
+        name = child.tag.rpartition("}")[2]
+        mapping[name] = [*map(_mapping, child)] if name in LISTS else _mapping(child) if len(child) else child.text
+    return mapping
 
 
 def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
@@ -157,19 +157,21 @@ def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
         vdid, time = (sys.intern(str(vd.get(name) or "").strip()) for name in COLUMNS[:2])
         try:
             links = [(link.get("LinkID", ""), link.get("Lanes") or ()) for link in vd.get("LinkFlows") or ()]
-            lanes = [(link, lane) for link, those in links for lane in those]
+            lanes = [(link, lane) for link, link_lanes in links for lane in link_lanes]
             if lanes and not (vdid and len(time) >= len("2024-01-31T00:05")):
                 raise ValueError("it needs a VDID, and a DataCollectTime such as 2024-01-31T00:05:00+08:00")
             for link, lane in lanes:
                 moment = datetime.fromisoformat(time)  # without an offset it is one of Taiwan
                 wall = sys.intern((moment.astimezone(CLOCK) if moment.tzinfo else moment).strftime(ISO))
-                volumes = [_number(each, "Volume") for each in lane.get("Vehicles") or [lane]]
-                volume = sum(volumes) if all(0 <= each < math.inf for each in volumes) else math.nan
-                named = sys.intern(f"{link} {lane['LaneID']}")
-                rows.append((vdid, wall, named, _number(lane, "Speed"), _number(lane, "Occupancy"), volume))
+                volumes = [_number(value, "Volume") for value in lane.get("Vehicles") or [lane]]
+                volume = sum(volumes) if all(0 <= value < math.inf for value in volumes) else math.nan
+                lane_name = sys.intern(f"{link} {lane['LaneID']}")
+                rows.append((vdid, wall, lane_name, _number(lane, "Speed"), _number(lane, "Occupancy"), volume))
         except (ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
-            what = f"the detector {vdid[:40]!r} at {time[:40]!r} is not as the standard has it ({in_short(error, 80)})"
-            raise SocialxError(path, what, ADVICE) from None
+            problem = (
+                f"the detector {vdid[:40]!r} at {time[:40]!r} is not as the standard has it ({in_short(error, 80)})"
+            )
+            raise SocialxError(path, problem, ADVICE) from None
     return rows
 
 

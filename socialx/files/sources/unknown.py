@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from socialx.core.errors import Argument, Command, SocialxError, sample, shortened
-from socialx.files.sources.databases import database, query_of_all
+from socialx.files.sources.databases import database, suggest_query
 from socialx.files.sources.request import DATED
 from socialx.files.sources.tables.columns import HOUR, SINCE_1970
 from socialx.files.sources.tables.json_rows import NESTED, json_objects
@@ -31,10 +31,10 @@ from socialx.files.store.head import (
     ZIP,
     FileHead,
     check_text,
-    inside,
-    opened,
+    find_separator,
+    member_paths,
+    open_path,
     read_head,
-    separator_of,
 )
 
 LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
@@ -63,12 +63,12 @@ def refuse_bytes(head: FileHead) -> None:
         b"%PDF": ("a PDF", "save its table as CSV, or ask for the data that it was made from"),
         b"ARROW1": ("a Feather file", "pandas.read_feather(FILE).to_csv(FILE.csv) in Python makes a table of it"),
     }
-    for magic, (what, remedy) in kinds.items():
+    for magic, (problem, remedy) in kinds.items():
         if first.startswith(magic):
-            raise SocialxError(path, what, remedy)
+            raise SocialxError(path, problem, remedy)
     if first.startswith(b"SQLite format 3"):
         base = database(f"sqlite:///{path}")
-        has, query = query_of_all(base)
+        has, query = suggest_query(base)
         raise SocialxError(path, f"a database of SQLite{has}", f"name it {base.shown} {Argument('query', query)}")
     if first.startswith((b"PRAGMA ", b"BEGIN TRANSACTION")):
         code = f'import sqlite3; sqlite3.connect("dump.db").executescript(open({json.dumps(str(path))}).read())'
@@ -76,7 +76,7 @@ def refuse_bytes(head: FileHead) -> None:
         raise SocialxError(path, "a dump of SQLite", loads)
     if any(line.startswith(("CREATE TABLE", "INSERT INTO")) for _, line in head.lines):
         raise SocialxError(path, "a dump of a database", "load it there, and name the database, or save a query as CSV")
-    for member in inside(path)[:1] if first.startswith(ZIP) else ():
+    for member in member_paths(path)[:1] if first.startswith(ZIP) else ():
         refuse_bytes(read_head(member))
     if PICKLE.match(first):
         trusted = "pandas.read_pickle(FILE).to_csv(FILE.csv) in Python makes a table of it, if you trust its source"
@@ -92,7 +92,7 @@ def refuse_bytes(head: FileHead) -> None:
 
 def _is_tar(path: Path) -> bool:
     """Whether a file, packed by gzip or not, is a tar archive."""
-    with suppress(*UNREADABLE, tarfile.TarError), opened(path) as file:
+    with suppress(*UNREADABLE, tarfile.TarError), open_path(path) as file:
         begin = file.read(TAR_BYTES)
         if begin.startswith(GZIP):
             file.seek(0)
@@ -104,7 +104,7 @@ def _is_tar(path: Path) -> bool:
 
 def refuse_encoding(head: FileHead) -> None:
     """Raise for a text in one of the encodings of many letters, which are named where it may be in them."""
-    with suppress(*UNREADABLE), opened(head.path) as file:
+    with suppress(*UNREADABLE), open_path(head.path) as file:
         raw = file.read(TAR_BYTES).rpartition(b"\n")[0]
         packed = head.kind != "text" or head.first.startswith((GZIP, *UTF16))
         if packed or CONTROLS.search(raw) or not RUN.search(raw):
@@ -127,27 +127,27 @@ def refuse_encoding(head: FileHead) -> None:
 
 def refuse_headless(head: FileHead) -> None:
     """Raise for rows of a time and other cells without a line that names them."""
-    rows = [cells_of(line, separator_of(line)) for _, line in head.lines]
+    rows = [cells_of(line, find_separator(line)) for _, line in head.lines]
     if len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 1:
         called = {"time": MOMENT, "date": ONLY_DATE, "clock": ONLY_CLOCK}
         columns = [*zip(*rows, strict=True)]
-        kinds = [next((kind for kind in called if all(map(called[kind].fullmatch, each))), "") for each in columns]
+        kinds = [next((kind for kind in called if all(map(called[kind].fullmatch, column))), "") for column in columns]
         kinds[0] = "time" if all(map(EPOCH.fullmatch, columns[0])) else kinds[0]
         if {"time", "date"} & {*kinds}:
-            found = f"rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
-            named = [kind or f"NAME{place}" for place, kind in enumerate(kinds, 1)]
-            raise SocialxError(head.path, found, f"write one in front of them: {','.join(named)}")
+            problem = f"rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
+            named = [kind or f"NAME{number}" for number, kind in enumerate(kinds, 1)]
+            raise SocialxError(head.path, problem, f"write one in front of them: {','.join(named)}")
 
 
 def refuse_table(head: FileHead) -> NoReturn:
     """Raise for a file that is no table with times, with the reason."""
     path, lines = head.path, [line for _, line in head.lines]
     header, row = two_lines(head)
-    for place, cells in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
+    for where, cells in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
         nested = [key for key, cell in cells.items() if cell == NESTED]
         if nested and len(cells) - len(nested) < 2:
             raise SocialxError(
-                path, f"{place}, {sample(nested)} holds an object", "write each reading by a key of its own"
+                path, f"{where}, {sample(nested)} holds an object", "write each reading by a key of its own"
             )
     if not head.first.startswith((GZIP, *UTF16)):  # those are read
         check_text(path, head.first)
@@ -164,7 +164,7 @@ def refuse_table(head: FileHead) -> NoReturn:
     if header and MOMENT.fullmatch(header[0]):
         raise SocialxError(path, f"line 1 has a header that begins {','.join(header)[:40]!a}", WANTED)
     if row and (MOMENT.fullmatch(row[0]) or sum(map(is_label, header)) > 1):
-        separator = separator_of(lines[0])
+        separator = find_separator(lines[0])
         for number, line in head.lines[1:]:
             if (count := len(cells_of(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
                 raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
@@ -184,15 +184,15 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
         forms = [form for form, digits in DIGITS.items() if digits.fullmatch(cell) and Times.of(form).are([cell])]
         if DAY.fullmatch(name) and forms:
             either = " or ".join(str(Argument("time_format", f"{form}{' %H' if hours else ''}")) for form in forms)
-            found = f"a column of dates without signs ({name!r} is {cell})"
-            raise SocialxError(path, found, f"say how they are written: {either}")
+            problem = f"a column of dates without signs ({name!r} is {cell})"
+            raise SocialxError(path, problem, f"say how they are written: {either}")
     for name, cell in pairs:
         if (SINCE_1970.fullmatch(name) or "begin" in name.lower()) and NUMBER.fullmatch(cell) and float(cell) < 1e8:
-            found = f"its column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
+            problem = f"its column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
             start = (
                 f"{Argument('time_column', name)} {Argument('first_time', 'YYYY-MM-DD HH:MM')} counts them from a time"
             )
-            raise SocialxError(path, found, start)
+            raise SocialxError(path, problem, start)
 
 
 def refuse_undated(where: object, cells: list[str]) -> None:
@@ -207,25 +207,25 @@ def refuse_untimed(head: FileHead) -> None:
     if is_json(head):
         refuse_table(head)
     refuse_headless(head)
-    refuse_undated(head.path, cells_of(lines[-1], separator_of(lines[-1])) if lines else [])
+    refuse_undated(head.path, cells_of(lines[-1], find_separator(lines[-1])) if lines else [])
     if lines and lines[0].lstrip().startswith("["):
         raise SocialxError(head.path, "an array of JSON that holds no objects", "write an object for each row")
     _refuse_digits(head.path, *two_lines(head))
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
-    counts = {len(cells_of(line, separator_of(lines[0]))) for line in lines}
+    counts = {len(cells_of(line, find_separator(lines[0]))) for line in lines}
     if readable and (len(counts) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
         refuse_table(head)
 
 
 def refuse_folder(head: FileHead) -> NoReturn:
     """Raise for a folder of which nothing is known; what is wrong with its first file comes first."""
-    if not (found := sorted(each for each in head.path.iterdir())):
+    if not (members := sorted(member for member in head.path.iterdir())):
         raise SocialxError(head.path, "an empty folder", "name a folder of tables, or a file")
-    for path in [each for each in found if each.is_file()][:1]:
+    for path in [member for member in members if member.is_file()][:1]:
         first = read_head(path)
         refuse_bytes(first)
         refuse_headless(first)
-    listed = sample([each.name for each in found])
+    listed = sample([member.name for member in members])
     raise SocialxError(head.path, f"nothing in this folder is known ({listed})", "name the file itself")
 
 
@@ -233,9 +233,9 @@ def refuse_transposed(head: FileHead) -> None:
     """Raise for a table with a column for each time; return for all else."""
     names, _ = two_lines(head)
     if len(names) > 2 and all(map(is_label, names[1:4])) and not _are_ids(names[1:4]):
-        found = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
-        turned = Command("convert", "auto", head.path, transposed=True, meta_csv="LOCATIONS.csv", output="OUT.h5")
-        raise SocialxError(head.path, found, turned)
+        problem = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
+        conversion = Command("convert", "auto", head.path, transposed=True, meta_csv="LOCATIONS.csv", output="OUT.h5")
+        raise SocialxError(head.path, problem, conversion)
 
 
 def _are_ids(names: list[str]) -> bool:

@@ -60,21 +60,21 @@ def read_head(path: Path, advice: str = AGAIN) -> FileHead:
     check_name(path)
     if path.is_dir():
         return FileHead(path, "folder")
-    with _opened(path, advice) as (file, first):
+    with _open_checked(path, advice) as (file, first):
         kinds = {HDF5: "hdf5", NPY: "npy", PARQUET: "parquet"}
         kind = next((kind for magic, kind in kinds.items() if first.startswith(magic)), "text")
         if first.startswith(ZIP):
             kind = "excel" if path.suffix.lower() in (".xlsx", ".xlsm") else "zip"
         if kind == "zip":
             with suppress(*UNREADABLE), zipfile.ZipFile(file) as archive:
-                members = members_of(archive)
+                members = member_names(archive)
                 kind = "text" if len(members) == 1 and not members[0].endswith(".npy") else "zip"
             file.seek(0)
         if kind != "text":
             return FileHead(path, kind, first)
         raw = b""
         try:
-            with unpacked(path, file) as stream:
+            with unpack(path, file) as stream:
                 for _ in range(LINES):
                     raw += stream.readline(LINE_BYTES)
                     if len(raw) >= HEAD_BYTES:
@@ -103,24 +103,24 @@ def head_in(head: FileHead, path: Path) -> FileHead:
     return head.seen[path]
 
 
-def whole(path: Path) -> Path:
+def container(path: Path) -> Path:
     """The file that holds a path: the archive of ``months.zip/jan.csv``, else the path itself."""
-    return next((each for each in path.parents if each.is_file()), path)
+    return next((parent for parent in path.parents if parent.is_file()), path)
 
 
-def inside(archive: Path) -> list[Path]:
+def member_paths(archive: Path) -> list[Path]:
     """The paths of the files in a zip; none of hidden files, and of names that are no plain paths."""
     with suppress(*UNREADABLE), zipfile.ZipFile(archive) as content:
-        names = [PurePosixPath(name) for name in members_of(content) if str(PurePosixPath(name)) == name]
+        names = [PurePosixPath(name) for name in member_names(content) if str(PurePosixPath(name)) == name]
         hidden = (".", "__MACOSX")  # a path that begins with .. or / is none of the archive either
         plain = [name for name in names if not any(part.startswith((*hidden, "/")) for part in name.parts)]
         return sorted(archive / name for name in plain)
     return []
 
 
-def opened(path: Path) -> IO[bytes]:
+def open_path(path: Path) -> IO[bytes]:
     """A file, or a file in a zip, to be read."""
-    archive = whole(path)
+    archive = container(path)
     if archive == path:
         return path.open("rb")
     return zipfile.ZipFile(archive).open(path.relative_to(archive).as_posix())
@@ -128,7 +128,7 @@ def opened(path: Path) -> IO[bytes]:
 
 def first_bytes(path: Path, advice: str) -> bytes:
     """The first bytes of a file; refuses what ``read_head`` refuses, and a folder."""
-    with _opened(path, advice) as (_, first):
+    with _open_checked(path, advice) as (_, first):
         return first
 
 
@@ -137,23 +137,23 @@ def check_first_line(head: FileHead, advice: str) -> None:
     if head.kind == "folder":
         raise SocialxError(head.path, "a folder", "name a file in it")
     if not head.ends:
-        what = f"no line ends in its first {LINE_BYTES >> 20} MiB, so it is no table"
-        raise SocialxError(head.path, what, advice)
+        problem = f"no line ends in its first {LINE_BYTES >> 20} MiB, so it is no table"
+        raise SocialxError(head.path, problem, advice)
 
 
 def check_text(path: Path, first: bytes) -> None:
     """Refuse what is packed, or in UTF-16, where only a plain text is read."""
-    for magic, (what, remedy) in PACKED.items():
+    for magic, (problem, remedy) in PACKED.items():
         if first.startswith(magic):
-            raise SocialxError(path, what, remedy)
+            raise SocialxError(path, problem, remedy)
 
 
 @contextmanager
-def _opened(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
+def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
     """A file that a user named, and its first bytes."""
     try:
-        check_regular(whole(path))
-        file = opened(path)
+        check_regular(container(path))
+        file = open_path(path)
         first = file.read(FIRST_BYTES)
     except FileNotFoundError:
         remedy = f"check the path{'' if advice == AGAIN else f', or {advice}'}"
@@ -174,23 +174,23 @@ def _opened(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
 
 
 @contextmanager
-def unpacked(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
     """The bytes of a text, unpacked if it is packed by gzip or the only member of a zip.
 
     file: ``path`` where it is open already.
     """
     if file is None:
-        with opened(path) as file, unpacked(path, file) as stream:
+        with open_path(path) as file, unpack(path, file) as stream:
             yield stream
         return
     magic = file.read(len(ZIP))
     file.seek(0)
     if magic == ZIP:
         with zipfile.ZipFile(file) as archive:
-            members = members_of(archive)
+            members = member_names(archive)
             if len(members) != 1:
-                what = f"{len(members)} files in the zip ({sample(members)})"
-                raise SocialxError(path, what, "unpack it and name the file")
+                problem = f"{len(members)} files in the zip ({sample(members)})"
+                raise SocialxError(path, problem, "unpack it and name the file")
             with archive.open(members[0]) as stream:
                 yield stream
     elif magic == GZIP:
@@ -200,11 +200,11 @@ def unpacked(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
         yield file
 
 
-def members_of(archive: zipfile.ZipFile) -> list[str]:
+def member_names(archive: zipfile.ZipFile) -> list[str]:
     """Of the files in a zip, without folders; a name that is empty is damage."""
     return [name for name in archive.namelist() if name and not name.endswith("/")]
 
 
-def separator_of(line: str) -> str:
+def find_separator(line: str) -> str:
     """What separates the cells of a line: the first of the signs that it has; a comma is tried last."""
     return next((mark for mark in SEPARATORS if mark in line), ",")

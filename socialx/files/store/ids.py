@@ -15,31 +15,31 @@ def match_key(sensor_id: str) -> int | str:
     return int(text.partition(".")[0]) if re.fullmatch(r"[0-9]{1,64}(\.0*)?", text) else text
 
 
-def folded(sensor_id: str) -> str:
+def casefolded_key(sensor_id: str) -> str:
     """What the spellings of one id share, in whatever case."""
     return str(match_key(sensor_id)).casefold()
 
 
-def recased(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, int | str]:
+def case_variants(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, int | str]:
     """Those of some ids that are written in another case than one of these ``match_key``, ``s1`` for S1, with that one.
 
     Only where one id and one key have this spelling but for the case.
     """
-    ids, spelt = list(ids), {folded(str(key)): key for key in keys}
-    theirs, mine = Counter(folded(str(key)) for key in keys), Counter(map(folded, ids))
-    alone = [vdid for vdid in ids if mine[folded(vdid)] == theirs[folded(vdid)] == 1]
-    return {vdid: spelt[folded(vdid)] for vdid in alone if match_key(vdid) not in keys}
+    ids, spelt = list(ids), {casefolded_key(str(key)): key for key in keys}
+    theirs, mine = Counter(casefolded_key(str(key)) for key in keys), Counter(map(casefolded_key, ids))
+    alone = [vdid for vdid in ids if mine[casefolded_key(vdid)] == theirs[casefolded_key(vdid)] == 1]
+    return {vdid: spelt[casefolded_key(vdid)] for vdid in alone if match_key(vdid) not in keys}
 
 
-def repeated(ids: Iterable[str]) -> list[str]:
+def find_repeated(ids: Iterable[str]) -> list[str]:
     """Those of some ids that are not the only spelling of a sensor among them, or may be its second column."""
     ids = list(ids)
-    names = {text: text for text in ids} | {copy: copy.rpartition(".")[0] for copy in copies(ids)}
+    names = {text: text for text in ids} | {copy: copy.rpartition(".")[0] for copy in renamed_copies(ids)}
     counts = Counter(match_key(names[text]) for text in ids)
     return [text for text in ids if counts[match_key(names[text])] > 1]
 
 
-def copies(ids: list[str]) -> list[str]:
+def renamed_copies(ids: list[str]) -> list[str]:
     """Those of some ids that pandas gives to a column whose name stands twice: ``S1.1`` beside ``S1``."""
     there = {*ids}
     return [text for text in ids if re.fullmatch(r".+\.[1-9][0-9]*", text) and text.rpartition(".")[0] in there]

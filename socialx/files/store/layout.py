@@ -47,11 +47,11 @@ class Sensors:
     def select(self, columns: np.ndarray) -> Sensors:
         """These columns, in this order."""
 
-        def chosen(values: Any) -> Any:
+        def select_from(values: Any) -> Any:
             return tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
 
-        known = {name: values for name, values in vars(self).items() if values is not None}
-        return replace(self, **{name: chosen(values) for name, values in known.items()})
+        columns_by_name = {name: values for name, values in vars(self).items() if values is not None}
+        return replace(self, **{name: select_from(values) for name, values in columns_by_name.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +99,11 @@ def is_code(values: np.ndarray, features: Sequence[str], codes: Sequence[float])
 
     Of several features 0 stands for no reading of the speed alone.
     """
-    found = np.zeros(values.shape, bool)
-    for place, feature in enumerate(features):
-        mine = [code for code in codes if code != 0 or feature == SPEED or len(features) == 1]
-        found[..., place] = np.isin(values[..., place].astype(np.float32), np.array(mine, np.float32))
-    return found
+    matches = np.zeros(values.shape, bool)
+    for index, feature in enumerate(features):
+        feature_codes = [code for code in codes if code != 0 or feature == SPEED or len(features) == 1]
+        matches[..., index] = np.isin(values[..., index].astype(np.float32), np.array(feature_codes, np.float32))
+    return matches
 
 
 def check_parts(path: Path, file: h5py.File) -> None:
@@ -150,8 +150,8 @@ def read_layout(
     timestamps, ids, names = texts[0], texts[1], texts.get(2, FLAT_NAMES)
     repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
     if repeated or 0 in shape:
-        what = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
-        raise SocialxError(path, what, "convert it again")
+        problem = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
+        raise SocialxError(path, problem, "convert it again")
     # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
     wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
     return features, tuple(ids), names, np.array(wall, "S19")

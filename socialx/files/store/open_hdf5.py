@@ -51,7 +51,7 @@ def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[
 
 
 @contextmanager
-def writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str]) -> Iterator[h5py.File]:
+def open_for_writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str]) -> Iterator[h5py.File]:
     """Open for writing a file that is thrown away where the block fails.
 
     HDF5 must never meet a full disk: after a write that fails it keeps the file open, tries again when the process
@@ -70,9 +70,9 @@ def writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str])
 
 
 def reserve(file: h5py.File, size: int) -> None:
-    """Have the disk keep room for ``size`` more bytes of a file of ``writing``, and 256 KiB for what describes them.
+    """Have the disk keep room for ``size`` more bytes of a file of ``open_for_writing``, and 256 KiB for what describes them.
 
-    Raises OSError where it has no room.  The file is longer than its content until ``writing`` cuts it.
+    Raises OSError where it has no room.  The file is longer than its content until ``open_for_writing`` cuts it.
     """
     if hasattr(os, "posix_fallocate"):
         try:
@@ -120,12 +120,12 @@ def check_links(path: Path, file: h5py.File, names: Iterable[str]) -> None:
         if not isinstance(link, h5py.HardLink):
             raise _link_error(path, file, name)
         if isinstance(group := file[name], h5py.Group):
-            found = group.id.links.visit(_not_hard, info=True)
-            if found is not None:
-                raise _link_error(path, file, f"{name}/{found.decode('utf-8', 'replace')}")
+            soft_link = group.id.links.visit(_soft_link_name, info=True)
+            if soft_link is not None:
+                raise _link_error(path, file, f"{name}/{soft_link.decode('utf-8', 'replace')}")
 
 
-def _not_hard(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
+def _soft_link_name(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
     return None if info.type == h5py.h5l.TYPE_HARD else name
 
 
@@ -136,8 +136,8 @@ def _link_error(path: Path, file: h5py.File, name: str) -> SocialxError:
         link = None
     if isinstance(link, h5py.ExternalLink):
         return SocialxError(path, f"{name} is a link to {link.path} in another file, {link.filename}", INSIDE)
-    what = f"a link to {link.path}" if isinstance(link, h5py.SoftLink) else "a link of an unknown kind"
-    return SocialxError(path, f"{name} is {what}, not the data itself", INSIDE)
+    problem = f"a link to {link.path}" if isinstance(link, h5py.SoftLink) else "a link of an unknown kind"
+    return SocialxError(path, f"{name} is {problem}, not the data itself", INSIDE)
 
 
 def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
@@ -152,7 +152,7 @@ def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
     declared = math.prod(shape) * dataset.dtype.itemsize
     stored = min(dataset.id.get_storage_size(), path.stat().st_size)
     if declared > PACKED_RATIO * stored + UNWRITTEN_BYTES:
-        found = (
+        problem = (
             f"{dataset.name} declares {dataset.dtype} {dataset.shape}, which its {stored:,} stored bytes cannot hold"
         )
-        raise SocialxError(path, found, advice)
+        raise SocialxError(path, problem, advice)

@@ -144,4 +144,4 @@ DATASETS = {
 def dataset(name: str) -> PublishedDataset | None:
     """The data set that a user calls ``name``, whatever its case and with ``_`` or ``-``; None for any other."""
     plain = name.strip().lower().replace("_", "-")
-    return next((each for each in DATASETS.values() if plain in (each.name, *each.aliases)), None)
+    return next((facts for facts in DATASETS.values() if plain in (facts.name, *facts.aliases)), None)

@@ -66,14 +66,14 @@ class Store(ResultRepr):
     local_zone: str | None  # by whose clock people live, beside times in UTC
     imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
     failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
-    place: int  # of the feature in the file
+    feature_index: int  # of the feature in the file
     rows: np.ndarray  # int64 [T], in the file
     columns: np.ndarray | None  # int64 [N], in the file; None = all of them
     version: tuple[int, ...]  # of the file: another one may have replaced it before its readings are read
 
     def headline(self) -> str:
         """What it holds, and of which times."""
-        first, last = (self.timestamps[place].decode() for place in (0, -1))
+        first, last = (self.timestamps[index].decode() for index in (0, -1))
         size = f"{len(self.rows):,} rows of {len(self.sensors.ids)} sensors, {self.step_minutes} min apart"
         return f"{self.path}, {self.feature} in {self.unit}: {size}, {first} .. {last}"
 
@@ -88,8 +88,8 @@ class Store(ResultRepr):
         """The clock that people live by, where the times are in UTC; None: the times are those of that clock."""
         zone = known_zone(self.local_zone)
         if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
-            what = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"
-            raise SocialxError(self.path, what, f"install the package tzdata, or {AGAIN}")
+            problem = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"
+            raise SocialxError(self.path, problem, f"install the package tzdata, or {AGAIN}")
         return zone
 
     @cached_property
@@ -126,7 +126,7 @@ class Store(ResultRepr):
         """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
         return self._scan[0]
 
-    def checksum_of(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
+    def subset_checksum(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
         """The same of these sensors alone, from one time to another, None: of all rows; empty: it lacks them."""
         begin = 0 if first is None else int(np.searchsorted(self.timestamps, first.encode()))
         end = len(self.rows) if last is None else int(np.searchsorted(self.timestamps, last.encode(), "right"))
@@ -136,13 +136,13 @@ class Store(ResultRepr):
         return self.checksum if whole else self.with_sensors(ids)._walk(slice(begin, end))[0]
 
     @property
-    def largest(self) -> float:
+    def ceiling(self) -> float:
         """The highest reading that a road can have; infinite where no speed in a known unit is read."""
         return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
 
-    def cannot_be(self, values: np.ndarray) -> np.ndarray:
+    def is_impossible(self, values: np.ndarray) -> np.ndarray:
         """Which of these numbers, in the file's unit, can be none of its readings, bool of the same shape."""
-        wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.largest, LARGEST))
+        wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.ceiling, LARGEST))
         return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
 
     def check_readings(
@@ -152,23 +152,23 @@ class Store(ResultRepr):
 
         sensors: the n that they are of, by default its own.  where: what holds the numbers, by default the file.
         """
-        wrong, ids = self.cannot_be(values), sensors or self.sensors.ids
+        wrong, ids = self.is_impossible(values), sensors or self.sensors.ids
         if not wrong.any():
             return
         first = {int(column): int(wrong[:, column].argmax()) for column in np.flatnonzero(wrong.any(axis=0))}
         named = [f"{ids[at]} has {values[row, at]:g} at {as_text(int(seconds[row]))}" for at, row in first.items()]
         highest, numbers = np.abs(values[wrong]).max(), np.unique(values[wrong]).tolist()
-        what = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.largest:g} {self.unit}"
-        what = "numbers too large for float32" if highest > LARGEST else what
+        problem = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.ceiling:g} {self.unit}"
+        problem = "numbers too large for float32" if highest > LARGEST else problem
         helps = f"give numbers in {self.unit}, and none where nothing was read"
         if not where:
             helps = f"correct them, or say their unit: convert again with {Argument('units', 'UNIT')}"
         if not where and len(numbers) <= CODES:
             with open_hdf5(self.path, AGAIN) as file:
-                known = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
-            missing = Argument("missing", ",".join(f"{code:g}" for code in (*known, *numbers)))
-            helps = f"if {' and '.join(f'{each:g}' for each in numbers)} means no reading, convert again with {missing}"
-        raise SocialxError(where or self.path, f"{what} ({sample(named)})", helps)
+                codes = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
+            missing = Argument("missing", ",".join(f"{code:g}" for code in (*codes, *numbers)))
+            helps = f"if {' and '.join(f'{n:g}' for n in numbers)} means no reading, convert again with {missing}"
+        raise SocialxError(where or self.path, f"{problem} ({sample(named)})", helps)
 
     def latest_before(self, page: int) -> np.ndarray:
         """The latest valid reading before the first row of a page, float32 [N]; NaN where there never was one."""
@@ -176,19 +176,19 @@ class Store(ResultRepr):
 
     def within(self, rows: slice) -> Store:
         """The same file with these rows only."""
-        return replace(self, **{each: getattr(self, each)[rows] for each in ("timestamps", "seconds", "rows")})
+        return replace(self, **{name: getattr(self, name)[rows] for name in ("timestamps", "seconds", "rows")})
 
     def with_sensors(self, ids: tuple[str, ...]) -> Store:
         """The same file with these sensors only, in this order; SocialxError lists those that it does not have."""
         if ids == self.sensors.ids:
             return self
-        place = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
-        if lost := [vdid for vdid in ids if vdid not in place]:
-            what = f"it lacks {len(lost)} of {len(ids)} sensors of the run ({sample(lost, 10)})"
+        column_by_id = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
+        if foreign := [vdid for vdid in ids if vdid not in column_by_id]:
+            problem = f"it lacks {len(foreign)} of {len(ids)} sensors of the run ({sample(foreign, 10)})"
             free = Argument("model.zero_shot", True)
             remedy = f"name the data of that network; a run for any is trained with {free}"
-            raise SocialxError(self.path, f"{what}; it has {sample(list(self.sensors.ids))}", remedy)
-        columns = np.array([place[vdid] for vdid in ids])
+            raise SocialxError(self.path, f"{problem}; it has {sample(list(self.sensors.ids))}", remedy)
+        columns = np.array([column_by_id[vdid] for vdid in ids])
         return replace(self, sensors=self.sensors.select(columns), columns=columns)
 
     def _read(self, rows: slice) -> np.ndarray:
@@ -196,7 +196,7 @@ class Store(ResultRepr):
         with open_hdf5(self.path, AGAIN) as file:
             if file_signature(self.path) != self.version:
                 raise SocialxError(self.path, "it was changed while it was read", "run the command again")
-            values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.place].astype(np.float32, copy=False)
+            values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index].astype(np.float32, copy=False)
         if len(values) != len(chosen):
             values = values[chosen - chosen[0]]
         if self.columns is not None:
@@ -252,7 +252,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         local_zone=local_zone,
         imputed=None if imputed is not None and read_text(imputed) == UNKNOWN else bool(imputed),
         failed_rows=int(rows[-1]) + 1 - len(rows),
-        place=names.index(feature),
+        feature_index=names.index(feature),
         rows=rows,
         columns=None,
         version=version,
@@ -270,7 +270,7 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
 
     latitude, longitude = column("position_lat"), column("position_lon")
     latitude, longitude = np.where(on_earth(latitude, longitude), (latitude, longitude), np.nan)
-    known: set[str] = set().union(*entries)
-    lanes, length = (column(name) if name in known else None for name in ("lanes", "length"))
+    names: set[str] = set().union(*entries)
+    lanes, length = (column(name) if name in names else None for name in ("lanes", "length"))
     direction = tuple(read_text(attributes.get("direction", "")) for attributes in entries)
-    return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in known else None)
+    return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in names else None)

@@ -48,7 +48,7 @@ def common_step(seconds: np.ndarray) -> int:
     return int(steps[np.where(steps > 0, counts, 0).argmax()]) if (steps > 0).any() else 0
 
 
-def irregular(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
+def odd_rows(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
     """The rows after which a step is no multiple of ``step``, int64 [I]; a clock may jitter a little.
 
     step: in seconds, None: the common one.
@@ -62,8 +62,8 @@ def whole_minutes(seconds: np.ndarray, where: str) -> int:
     step = common_step(seconds)
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
-        what = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
-        raise SocialxError(where, what, "convert a file with such rows")
+        problem = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
+        raise SocialxError(where, problem, "convert a file with such rows")
     return minutes
 
 
@@ -71,13 +71,13 @@ def refuse_jitter(seconds: np.ndarray, where: str) -> None:
     """Raise for the times of a clock that runs freely, whose steps are hardly ever the same."""
     steps = np.diff(seconds)
     step = 60 * round(float(np.median(steps)) / 60) if len(steps) else 0
-    rows = irregular(seconds, step) if step > 0 else np.empty(0, np.int64)
+    rows = odd_rows(seconds, step) if step > 0 else np.empty(0, np.int64)
     alike = np.count_nonzero(steps == common_step(seconds))
     if len(rows) > JITTERED_SHARE * len(steps) and 2 * alike < len(steps):
         texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
-        what = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
+        problem = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
         helps = f"{Argument('round_times', True)} moves each time to the nearest whole step"
-        raise SocialxError(where, f"{what} ({sample([text.replace('T', ' ') for text in texts])})", helps)
+        raise SocialxError(where, f"{problem} ({sample([text.replace('T', ' ') for text in texts])})", helps)
 
 
 def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -103,14 +103,14 @@ def lacking_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.nd
 
     The hour that daylight saving time skips in a known zone is not missing, and none is after a row off the steps.
     """
-    places = np.setdiff1d(gaps(seconds, timezone, step)[0], irregular(seconds, step))
+    places = np.setdiff1d(gaps(seconds, timezone, step)[0], odd_rows(seconds, step))
     pairs = zip(seconds[places].tolist(), seconds[places + 1].tolist(), strict=True)
     parts = [np.arange(before + step, after - JITTER_S, step) for before, after in pairs]
     times = np.concatenate([np.empty(0, np.int64), *parts])
-    return times[~skips(times, timezone)]
+    return times[~is_skipped(times, timezone)]
 
 
-def skips(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
+def is_skipped(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
     """Which wall times the clock of a zone never shows because it is put forward, bool [T]; none without a zone."""
     skipped, zone = np.zeros(len(seconds), bool), known_zone(timezone)
     for moment, before, after in [] if zone is None else clock_changes(zone, np.unique(seconds // DAY_S)):
@@ -118,14 +118,14 @@ def skips(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
     return skipped
 
 
-def no_such_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
+def skipped_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
     """What is found, and what helps, where rows with readings are at times that a zone skips, such as ``first``."""
     many = counted(rows, "row with readings is", "rows with readings are")
-    found = f"{many} at times that daylight saving time skips in {timezone}, such as {first}"
+    problem = f"{many} at times that daylight saving time skips in {timezone}, such as {first}"
     offset = datetime.fromisoformat(first).replace(tzinfo=known_zone(timezone)).utcoffset() or timedelta()
     hours, rest = divmod(int(offset.total_seconds()), 3600)
     right = f"convert again with {Argument('timezone', f'Etc/GMT{-hours:+d}' if hours else 'UTC')}"
-    return found, f"their clock seems to have no daylight saving time: {'write its times in UTC' if rest else right}"
+    return problem, f"their clock seems to have no daylight saving time: {'write its times in UTC' if rest else right}"
 
 
 def known_zone(name: str | None) -> ZoneInfo | None:
@@ -162,8 +162,8 @@ def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]
     for begin in near[shifts(zone, near) != shifts(zone, near + DAY_S)].tolist():
         moments = np.arange(begin, begin + DAY_S + 1, QUARTER_S)
         offsets = shifts(zone, moments)
-        place = int((offsets != offsets[0]).argmax())
-        changes.append((int(moments[place]), int(offsets[0]), int(offsets[-1])))
+        index = int((offsets != offsets[0]).argmax())
+        changes.append((int(moments[index]), int(offsets[0]), int(offsets[-1])))
     return changes
 
 

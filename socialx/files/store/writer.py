@@ -46,7 +46,7 @@ from socialx.files.store.layout import (
     fixed_texts,
     plain_text,
 )
-from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
+from socialx.files.store.open_hdf5 import open_for_writing, open_hdf5, packed_bytes, reserve
 from socialx.files.store.time_axis import as_text, as_timestamps, common_step, gaps, refuse_jitter, whole_minutes
 
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
@@ -83,7 +83,7 @@ def write(path: Path, readings: Readings) -> Summary:
     started = time.perf_counter()
     columns = _columns(readings)
     with closing(readings.blocks):
-        with writing(path, "w", "v110") as file:
+        with open_for_writing(path, "w", "v110") as file:
             for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
                 file.create_group(group)
             seconds, last, zeros = _write_features(file, readings, columns)
@@ -151,25 +151,25 @@ def _write_features(
     features = create_features(
         file, FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
     )
-    for block in chain(head, _ahead(readings.blocks)):
+    for block in chain(head, _prefetch(readings.blocks)):
         first = len(seconds)
         check_block(readings, block, seconds)
         seconds = np.concatenate([seconds, block.seconds])
         reserve(file, packed_bytes(block.speeds.nbytes) + measured * shard_bytes)
         features.resize(len(seconds), axis=0)
         parts = block.speeds.reshape(len(block.speeds), sensors, measured)
-        for place in range(measured):
-            features[first:, :, place] = parts[..., place]
+        for index in range(measured):
+            features[first:, :, index] = parts[..., index]
         zeros += int((parts[..., 0] == 0).sum())
-    for place, column in enumerate(list(columns.values())[measured:], measured):
+    for index, column in enumerate(list(columns.values())[measured:], measured):
         reserve(file, shard_bytes)
-        features[:rows, :, place] = column
+        features[:rows, :, index] = column
         file.flush()
         # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
-        mask, packed = features.id.read_direct_chunk((0, 0, place))
+        mask, packed = features.id.read_direct_chunk((0, 0, index))
         reserve(file, len(packed) * (len(seconds) // rows))
         for first in range(rows, len(seconds), rows):
-            features.id.write_direct_chunk((first, 0, place), packed, mask)
+            features.id.write_direct_chunk((first, 0, index), packed, mask)
     last = np.column_stack([parts[-1], *list(columns.values())[measured:]]).astype(np.float32)
     return seconds, last, zeros
 
@@ -189,7 +189,7 @@ def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset
     return file.create_dataset(name, data=values, maxshape=(None,), chunks=True, **PACKED)
 
 
-def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+def _prefetch(blocks: Iterator[Block]) -> Iterator[Block]:
     """The same blocks, the next parsed while one is compressed: pandas parses without the GIL, which saves a sixth."""
     context = copy_context()  # whose callback hears the notes of the reader
 
@@ -208,16 +208,16 @@ def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
     where, first = readings.source_data, len(before)
     seconds = np.concatenate([before[-1:], block.seconds])
     if (back := np.diff(seconds) <= 0).any():
-        place = int(back.argmax())
-        row = place + max(first, 1)  # the later one of the two, from 0
-        pair = ", ".join(as_text(int(each)) for each in seconds[place : place + 2])
-        found = f"rows {row} and {row + 1} ({pair}) are not in order of time"
-        raise SocialxError(where, found, "sort the rows and remove repeated ones")
+        index = int(back.argmax())
+        row = index + max(first, 1)  # the later one of the two, from 0
+        pair = ", ".join(as_text(int(moment)) for moment in seconds[index : index + 2])
+        problem = f"rows {row} and {row + 1} ({pair}) are not in order of time"
+        raise SocialxError(where, problem, "sort the rows and remove repeated ones")
     if np.isinf(block.speeds).any():
-        at, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
+        offset, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
         raise SocialxError(
             where,
-            f"row {first + at + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
+            f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
             "correct it",
         )
 
@@ -289,7 +289,7 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
     with atomic_write(path) as temporary:
         shutil.copyfile(path, temporary)
         try:
-            with writing(temporary, "r+", ("earliest", "v110")) as file:
+            with open_for_writing(temporary, "r+", ("earliest", "v110")) as file:
                 check_parts(path, file)  # of the very file that is written
                 patch(file)
         except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet

@@ -30,7 +30,7 @@ OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
 SMALLEST_MEDIAN_METRES = 20.0
 
 
-def neighbours_of(
+def find_neighbours(
     store: Store, count: int | None, max_distance_km: float | None, distances: Path | None, require_locations: bool
 ) -> geo.Neighbours:
     """The neighbours of every sensor, found once, in float64.
@@ -40,22 +40,22 @@ def neighbours_of(
     """
     path, ids, sensors = store.path, store.sensors.ids, store.sensors
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
-    reach = np.inf if max_distance_km is None else max_distance_km
+    max_km = np.inf if max_distance_km is None else max_distance_km
     if distances is not None:
         start, end, km = read_distances(distances, ids)
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
         if alone:
             fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)})", ALONE)
-        return geo.by_road(start, end, km, xy, count, reach)
-    lost = [name for name, known in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
-    if lost:
-        what = f"{len(lost)} of {len(ids)} sensors have no position ({sample(lost)})"
+        return geo.by_road(start, end, km, xy, count, max_km)
+    unlocated = [name for name, is_located in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not is_located]
+    if unlocated:
+        problem = f"{len(unlocated)} of {len(ids)} sensors have no position ({sample(unlocated)})"
         command = Command("backfill", path, meta_csv="LOCATIONS.csv")
         if require_locations:
             without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
-            raise SocialxError(path, what, f"{command}, or train with {without}")
-        fall_back(path, f"{what}; {ALONE}", f"{command} would give them one")
-    return geo.nearest(xy, count, reach)
+            raise SocialxError(path, problem, f"{command}, or train with {without}")
+        fall_back(path, f"{problem}; {ALONE}", f"{command} would give them one")
+    return geo.nearest(xy, count, max_km)
 
 
 def distances_checksum(path: Path) -> str:
@@ -90,12 +90,12 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     return _read_list(path, lines, names, ids)
 
 
-def _km(path: Path, what: str, metres: np.ndarray) -> np.ndarray:
+def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
     """Metres float64 [pairs] -> km; refuses what is in another unit."""
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
         raise SocialxError(
             path,
-            f"half of its {what} are no more than {np.median(metres):.3g}, which are no metres",
+            f"half of its {subject} are no more than {np.median(metres):.3g}, which are no metres",
             "multiply kilometres by 1000",
         )
     return metres / 1000
@@ -116,7 +116,7 @@ def _read_list(
 
     Every cost is checked, also of pairs that are not of these sensors.
     """
-    place = {match_key(vdid): number for number, vdid in enumerate(ids)}
+    index_by_key = {match_key(vdid): number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
     for line, cells in lines:
@@ -125,17 +125,17 @@ def _read_list(
         start, end, cost = (cells[column] for column in columns)
         if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
             raise SocialxError(path, f"{line}: cost {cost[:40]!r} is no distance", "correct it")
-        first, second = place.get(match_key(start)), place.get(match_key(end))
+        first, second = index_by_key.get(match_key(start)), index_by_key.get(match_key(end))
         if first is not None and second is not None and first != second:
             pairs.extend((first, second))
             costs.append(float(cost))
         elif len(others) <= SAMPLE:
             others[start] = None
     if not costs:
-        what = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
-        raise SocialxError(path, f"no pair of it is in the data ({what})", OF_NETWORK)
-    places = np.array(pairs, np.int64).reshape(-1, 2)
-    return places[:, 0].copy(), places[:, 1].copy(), _km(path, "costs", np.array(costs))
+        problem = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
+        raise SocialxError(path, f"no pair of it is in the data ({problem})", OF_NETWORK)
+    indices = np.array(pairs, np.int64).reshape(-1, 2)
+    return indices[:, 0].copy(), indices[:, 1].copy(), _km(path, "costs", np.array(costs))
 
 
 def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -148,13 +148,13 @@ def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[
     metres = np.empty((sensors, sensors))
     for rows, (line, cells) in enumerate(lines, 1):
         if len(cells) != sensors or rows > sensors:
-            what = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
-            raise SocialxError(path, f"{line} is {what}, and the data has {sensors} sensors", OTHER)
+            problem = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
+            raise SocialxError(path, f"{line} is {problem}, and the data has {sensors} sensors", OTHER)
         for column, cell in enumerate(cells):
             distance = float(cell) if _is_number(cell) else -1.0
             if not distance >= 0 and column != rows - 1:
-                what = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
-                raise SocialxError(path, what, "correct it")
+                problem = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
+                raise SocialxError(path, problem, "correct it")
             metres[rows - 1, column] = distance
     if rows < sensors:
         raise SocialxError(path, f"{rows} rows of numbers, and the data has {sensors} sensors", OTHER)

@@ -14,7 +14,7 @@ from socialx.files.sources.contents import Clock, Contents, Format
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.sheets import Sheet, cells_of, check_ids
 from socialx.files.sources.tables.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
-from socialx.files.store.head import LINE_BYTES, FileHead, separator_of
+from socialx.files.store.head import LINE_BYTES, FileHead, find_separator
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
@@ -25,7 +25,7 @@ ID_RATIO = 10  # ids without times are so many times as large as readings
 
 def two_lines(head: FileHead) -> tuple[list[str], list[str]]:
     """The cells of the first two lines that are not blank; none where there is no such line."""
-    lines = [cells_of(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
+    lines = [cells_of(line, find_separator(head.lines[0][1])) for _, line in head.lines[:2]]
     return (lines[0] if lines else []), (lines[1] if len(lines) > 1 else [])
 
 
@@ -115,7 +115,7 @@ def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
     header, row = two_lines(head)
     if not header:
         raise SocialxError(head.path, "no text of numbers", "write a row per time and a column per sensor")
-    mark, columns = separator_of(head.lines[0][1]), tuple(range(len(header)))
+    mark, columns = find_separator(head.lines[0][1]), tuple(range(len(header)))
     names = tuple(header) if has_ids else ("",) * len(header)
     if has_ids:
         check_ids(head.path, names, integers=True)

@@ -49,11 +49,11 @@ from socialx.files.sources.tables.times import SUFFIXES, Table, refuse_often, ta
 from socialx.files.sources.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
 from socialx.files.store.head import (
     FileHead,
+    container,
+    find_separator,
     head_in,
-    inside,
+    member_paths,
     read_head,
-    separator_of,
-    whole,
 )
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
@@ -86,7 +86,7 @@ def _recognise(head: FileHead) -> str | None:
 def files_of(head: FileHead) -> list[Path]:
     """The files of a folder or a zip that are neither hidden nor prose; of any other file itself."""
     if head.kind != "folder":
-        found = inside(head.path) if head.kind == "zip" else []
+        found = member_paths(head.path) if head.kind == "zip" else []
         return [path for path in found if not PROSE.fullmatch(path.name)] or [head.path]
     try:
         found = [path for path in head.path.iterdir() if path.is_file() and not path.name.startswith(".")]
@@ -106,7 +106,7 @@ def _published(head: FileHead, request: ConvertOptions) -> list[Sheet]:
     begin, line = head.lines[0]
     sheet = Sheet((0,), path=head.path, kind="text", names=tuple(names), encoding=head.encoding, begin=begin)
     columns = tuple(range(1, len(names)))
-    return [replace(sheet, values=columns, separator=separator_of(line), signs=NumberFormat(decimals=True))]
+    return [replace(sheet, values=columns, separator=find_separator(line), signs=NumberFormat(decimals=True))]
 
 
 def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
@@ -146,7 +146,7 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
         lanes=names,
         locations=places,
         notes=(*notes, *found, *_left_out(sheets)),
-        paths=tuple(whole(sheet.path) for sheet in sheets),
+        paths=tuple(container(sheet.path) for sheet in sheets),
         times=table.moments,
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
@@ -279,7 +279,7 @@ def _chosen(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int
         own = sheet.quantity(place)
         if own is None and len(asked) == 1:
             own, notes = _of_column(sheets, place, request)
-        if request.known or request.channel is None:
+        if request.known_ids or request.channel is None:
             _refuse_other_quantity(sheet, request, own, f"its column {sheet.names[place]} is")
         feature = request.quantity or own
         if feature is None or feature in found:
@@ -302,7 +302,7 @@ def _of_all_columns(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[
     if said := request.quantity or sheets[0].quantity_of_all():
         return {said: None}, []
     by_file, notes = _by_file(sheets, "its readings")
-    if by_file is None and not request.known:
+    if by_file is None and not request.known_ids:
         _refuse_shares(sheets)
     return {by_file or SPEED: None}, notes
 
@@ -327,7 +327,7 @@ def _of_column(sheets: list[Sheet], place: int, request: ConvertOptions) -> tupl
             found = "nothing in it says what its readings are"
         raise SocialxError(sheet.where, found, f"say it: {either}")
     by_file, notes = _by_file(sheets, name) if sheet.one or sheet.melt else (None, [])
-    if by_file is None and not request.known:
+    if by_file is None and not request.known_ids:
         _refuse_shares(sheets)
     return by_file or SPEED, notes
 
@@ -339,7 +339,7 @@ def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, own: str | Non
     """
     if own is None or request.quantity in (None, own):
         return
-    if request.known:
+    if request.known_ids:
         differ = f"{where} {own}, and the file holds {request.quantity}"
         raise SocialxError(sheet.where, differ, "append a table of the same quantity")
     asked = next(name for name, feature in QUANTITIES.items() if feature == request.quantity)
@@ -394,7 +394,7 @@ def _places(
     """The positions of a file beside the data, the keys of sensors that are known, and notes on files set aside."""
     at, may_be = request.meta_csv or (aside[0] if len(aside) == 1 else None), sensors_of(table.ids)
     found = read_locations(at, (*table.ids, *may_be), request.city) if at and (may_be or at in aside) else None
-    known = {match_key(vdid) for vdid in request.known} if found is None else set(found)
+    known = {match_key(vdid) for vdid in request.known_ids} if found is None else set(found)
     what = "the positions of the sensors" if at in aside else "positions of sensors, set aside"
     return found if at in aside else None, known, [f"{path}: {what}" for path in aside]
 
