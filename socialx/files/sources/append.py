@@ -1,8 +1,7 @@
-"""Rows of new tables at the end of a socialx file, and columns for sensors that are new to it.
+"""Append rows from new tables to a socialx file, and columns for new sensors.
 
-The file and the tables are two grids of readings, which are compared once.  Then a copy of the file is extended and
-checked, and takes the file's place in one step.
-T rows of the file, t rows of the tables, N sensors, the new ones behind those of the file, F measured features.
+File and tables are compared once as two grids. A copy is then extended, checked, and moved into the file's place. T
+file rows, t table rows, N sensors with new sensors last, F measured features.
 """
 
 from __future__ import annotations
@@ -81,11 +80,11 @@ ANEW = f"convert all rows into a new file: {WHOLE}"
 
 @dataclass(frozen=True, repr=False)
 class AppendResult(ResultRepr):
-    """What ``append`` did to a file.
+    """Result of ``append``.
 
-    rows: added from the new tables.  filled: rows of missing readings before and between them.  restored: rows of the
-    file whose missing readings are there now.  repeated: rows that the file had already.  absent: ids of the file
-    that the new tables do not have.  new: ids that the file did not have.  total: rows of the file now.
+    rows: rows added from the new tables. filled: rows of missing observations before and between the added rows.
+    restored: file rows whose missing observations were filled in. repeated: table rows already in the file. absent:
+    file ids that the tables lack. new: ids that the file lacked. total: file rows afterwards.
     """
 
     path: Path
@@ -100,16 +99,16 @@ class AppendResult(ResultRepr):
     last_timestamp: str
 
     def headline(self) -> str:
-        """How many rows were added, and how many there are."""
+        """Return the number of added rows and the new total."""
         return f"{self.path}: {self.rows:,} new rows, {self.total:,} now, until {self.last_timestamp}"
 
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """The file that grows: ``rows`` stored ones, a store for each measured feature, and the sensors new to it.
+    """The file before the append: ``rows`` stored rows, a store for each measured feature, and the new sensors.
 
-    names: of all its features.  lanes: those of each of its sensors, None: they are not made of lanes.  codes: numbers
-    that stand for no reading besides the one of the file.
+    names: all feature names. lanes: the lane names of each sensor, None where sensors are single detectors. codes:
+    numbers for a missing observation besides the missing value.
     """
 
     stores: list[Store]
@@ -131,11 +130,11 @@ class _Grid:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The N sensors that the file has afterwards."""
+        """The N sensor ids after the append."""
         return (*self.store.sensors.ids, *self.new.ids)
 
     def readings(self, rows: np.ndarray) -> np.ndarray:
-        """The numbers in these rows int64 [t] of the file, float32 [t,N,F]; NaN for new sensors."""
+        """Return the stored numbers in ``rows`` int64 [t] as float32 [t,N,F], with NaN for new sensors."""
         values = np.full((len(rows), len(self.ids), len(self.stores)), np.nan, np.float32)
         if len(rows):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -144,14 +143,14 @@ class _Grid:
         return values
 
     def are_readings(self, values: np.ndarray) -> np.ndarray:
-        """Which numbers [t,N,F] are readings, bool of the same shape."""
+        """Return the mask of observed values, bool [t,N,F]."""
         masks = [store.is_reading(values[..., feature]) for feature, store in enumerate(self.stores)]
         return np.stack(masks, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The new tables: readings float32 [t,N,F] at these seconds int64 [t], of sensors in these columns of the file."""
+    """The new tables: observations float32 [t,N,F], times int64 [t] in seconds, and the file column of each sensor."""
 
     path: Path
     seconds: np.ndarray
@@ -161,9 +160,10 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """What is written: readings float32 [w,N,F] in the rows ``places`` int64 [w] of the grown file.
+    """The planned write: observations float32 [w,N,F] for the rows ``target_rows`` int64 [w] in the extended file.
 
-    seconds: of the rows behind those of the file, int64 [a].  gap: those of them that no table has, int64 [g].
+    seconds: the times of the rows behind the stored rows, int64 [a]. gap: the added times that every table lacks, int64
+    [g].
     """
 
     grid: _Grid
@@ -174,10 +174,10 @@ class _Change:
 
 
 def append(path: Path, request: ConvertOptions) -> AppendResult:
-    """Write the rows of new tables after the last row of a file; the file is the old one or the complete new one.
+    """Append new tables to the file atomically: the file stays as before, or becomes complete.
 
-    The new rows are held in memory.  Raises SocialxError, and leaves the file as it was, where sensors, times or
-    readings do not fit, or somebody else has the file open.
+    The new rows are held in memory. Raises SocialxError where sensors, times or observations contradict the file, or
+    another process has the file open.
     """
     grid = _open_grid(path, request)
     if request.meta_csv is not None:
@@ -210,7 +210,7 @@ def append(path: Path, request: ConvertOptions) -> AppendResult:
 
 
 def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
-    """A file that can grow; the numbers that stand for no reading are those of its conversion and of the request."""
+    """Open a file with extendable rows. Missing-value codes come from the file and from the request."""
     store = open_store(path)
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
@@ -226,9 +226,9 @@ def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
 
 
 def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Sensors:
-    """The sensors of the new tables that the file does not have, with what the locations file says of them.
+    """Return the table sensors that the file lacks, with attributes from the locations file.
 
-    Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
+    Raises SocialxError where a location is missing, and for a file with lane sensors.
     """
     store, path = grid.store, grid.store.path
     old_keys = set(map(match_key, store.sensors.ids))
@@ -245,9 +245,9 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
 
 
 def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
-    """The new tables as the format of tables reads them, asked for the quantities of the file.
+    """Read the new tables with the table reader, asking for the file's quantities.
 
-    Their sensors have the ids of the file, and a note names those that are written in another case.
+    Sensors keep the file's spelling; a note lists ids in another letter case.
     """
     store, features = grid.store, grid.features
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
@@ -272,7 +272,7 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
 
 
 def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
-    """The new tables in memory; numbers that stand for no reading are NaN."""
+    """Load the new tables into memory, with NaN for every missing-value code."""
     store, features = grid.store, grid.features
     units = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(units) != features:
@@ -295,7 +295,7 @@ def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Ta
 
 
 def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Readings:
-    """The new tables as readings of the file's network, their times in the zone of the file."""
+    """Return the tables as readings of the file's network, with times in the file's zone."""
     where, zone = request.data, request.timezone
     wall = bool(contents.timezone) and store.timezone != contents.timezone
     if wall and known_zone(store.timezone) is None:
@@ -325,7 +325,7 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
 
 
 def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
-    """The column in the file of each sensor of the new tables, which must be made of the same lanes, int64."""
+    """Return the file column of each table sensor, int64. Raises SocialxError where lanes differ."""
     ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
     if twice := find_repeated(ids):
         raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
@@ -347,10 +347,10 @@ def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
 
 
 def _compare(grid: _Grid, table: _Table) -> _Change:
-    """What the tables add to a file: rows behind those of the file, and readings that the file lacks.
+    """Return the rows to add and the observations that fill holes left by an earlier append.
 
-    An earlier append left such readings where its tables had a gap.  No reading of the file is ever changed: refuses
-    rows that have another one, or none.
+    Stored observations never change: raises SocialxError for a table value that differs from a stored observation, and
+    for a time before the file's end that the file lacks.
     """
     store = grid.store
     n_old = int(
@@ -385,7 +385,7 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
 
 
 def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
-    """The times of the rows that are missing after those of the file, int64 [g]; refuses another step."""
+    """Return the missing times after the file's end, int64 [g]. Raises SocialxError for another time step."""
     if not len(seconds):
         return seconds
     last, step = int(store.seconds[-1]), 60 * store.step_minutes
@@ -406,9 +406,9 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
 
 
 def _note(done: AppendResult, change: _Change, table: _Table) -> None:
-    """Tell what of the new tables is left out, what is filled, and what may not be a reading, or in another unit.
+    """Emit notes about skipped rows, absent sensors, gaps, zeros, and a suspicious unit.
 
-    The median of speeds in another unit is far from that of the file's last week.
+    A speed unit is suspicious where the new median is far from the median in the file's last week.
     """
     grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
     store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
@@ -436,7 +436,7 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
 
 
 def _extend(change: _Change, file: h5py.File) -> None:
-    """Write rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
+    """Write the new rows, copy the constant columns, and fill holes."""
     grid, targets = change.grid, change.target_rows
     if grid.new.ids:
         _widen(file, grid)
@@ -459,7 +459,7 @@ def _extend(change: _Change, file: h5py.File) -> None:
 
 
 def _widen(file: h5py.File, grid: _Grid) -> None:
-    """Columns of missing readings for new sensors, and what is known of them."""
+    """Add columns with missing observations and static attributes for new sensors."""
     sensors, old, wider_name = grid.new, file[FEATURES], f"{FEATURES}_wider"
     shape = (len(old), len(grid.ids), len(grid.names))
     column = np.full((len(sensors.ids), len(grid.names)), np.nan, np.float32)
@@ -482,7 +482,7 @@ def _widen(file: h5py.File, grid: _Grid) -> None:
 
 
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
-    """Values behind those of a column; one of a fixed length is replaced by one that can grow."""
+    """Append values to a column; a column with fixed length is replaced by a growing column."""
     column = file[name]
     first = len(column)
     if column.maxshape != (None,):
@@ -495,7 +495,7 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
-    """Whether a copy gives back what was written, and the old rows of all chunks from the first that was written on."""
+    """Check the written rows, and the old rows in every touched chunk, against the plan."""
     old_features, new_features, grid = old[FEATURES], new[FEATURES], change.grid
     same = len(new_features) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
     rows = old_features.chunks[0]

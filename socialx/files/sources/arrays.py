@@ -1,6 +1,6 @@
-"""NumPy's own files, .npy and .npz: read piece by piece, never unpickled.
+"""NumPy files, .npy and .npz: read piece by piece, never unpickled.
 
-T rows, N sensors, C channels, t rows of one piece.
+T rows, N sensors, C channels, t rows in a piece.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADER_FAULTS = (ValueError, TypeError, SyntaxError, KeyError, MemoryError, Recu
 
 @dataclass(frozen=True)
 class Array:
-    """Numbers in a file, of which only the header has been read."""
+    """A stored array; only the header has been read."""
 
     path: Path
     member: str | None  # the file inside a zip
@@ -51,16 +51,16 @@ class Array:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Bytes in a row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
     def channels(self) -> int:
-        """C of [T,N,C], and 1 of [T,N]."""
+        """C for [T,N,C], 1 for [T,N]."""
         return self.shape[2] if len(self.shape) > 2 else 1
 
     def pieces(self) -> Generator[np.ndarray, None, None]:
-        """Consecutive rows [t, ...], about 8 MiB and at least one row at once."""
+        """Yield consecutive rows [t, ...], at least a row and about 8 MiB each."""
         total, rows = self.shape[0], max(PIECE_BYTES // self.row_bytes, 1)
         if self.fortran:
             with self._columns() as stored:
@@ -76,13 +76,13 @@ class Array:
                 yield np.frombuffer(content, self.dtype).reshape(count, *self.shape[1:])
 
     def head(self, rows: int) -> np.ndarray:
-        """At most the first ``rows`` rows, and never more than a piece."""
+        """Return at most the first ``rows`` rows, and at most a piece."""
         with closing(self.pieces()) as pieces:
             return next(pieces)[:rows]
 
     @contextmanager
     def _columns(self) -> Iterator[np.ndarray]:
-        """All numbers of an array whose columns are stored one after the other; those in a zip are unpacked to disk."""
+        """Yield all numbers of a column-major array; a zip member is unpacked to disk first."""
         if self.member is None:
             yield np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
             return
@@ -96,7 +96,7 @@ class Array:
 
 
 def open_array(path: Path, member: str | None = None) -> Array:
-    """The .npy file ``path``, or the array ``member`` of the .npz or zip ``path``; refuses all but plain numbers."""
+    """Open an .npy file, or ``member`` in an .npz or zip. Raises SocialxError for anything but plain numbers."""
     if not first_bytes(path, ADVICE).startswith(ZIP if member else NPY):
         raise SocialxError(path, f"not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
     array, size = _read_header(path, member and f"{member.removesuffix('.npy')}.npy")
@@ -115,7 +115,7 @@ def open_array(path: Path, member: str | None = None) -> Array:
 
 
 def array_names(path: Path) -> tuple[str, ...]:
-    """The arrays in an .npz or zip, without .npy; () for whatever is no zip."""
+    """Return the array names in an .npz or zip, with .npy removed; () for any other file."""
     with suppress(*FAULTS):
         if path.is_file():  # a pipe would be waited for
             with zipfile.ZipFile(path) as archive:
@@ -124,7 +124,7 @@ def array_names(path: Path) -> tuple[str, ...]:
 
 
 def only_array(path: Path) -> Array:
-    """The .npy file ``path``, or the only array of numbers with 2 or 3 dimensions in the .npz ``path``."""
+    """Open the .npy file ``path``, or the single numeric array with 2 or 3 dimensions in the .npz ``path``."""
     if not first_bytes(path, ADVICE).startswith(ZIP):
         return open_array(path)
     arrays = {name: _read_header(path, f"{name}.npy")[0] for name in array_names(path)}
@@ -138,7 +138,7 @@ def only_array(path: Path) -> Array:
 
 
 def refuse_arrays(path: Path) -> NoReturn:
-    """Raise for an .npy, .npz or zip that no format recognises, with what is in it."""
+    """Raise SocialxError for an unrecognised .npy, .npz or zip, and describe the content."""
     with suppress(*FAULTS), zipfile.ZipFile(path) as archive:
         names = member_names(archive)
         if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
@@ -151,7 +151,7 @@ def refuse_arrays(path: Path) -> NoReturn:
 
 
 def read_small(path: Path, member: str) -> np.ndarray:
-    """A whole array of a zip, such as a mean: at most 1 MB."""
+    """Read a whole zip member, such as a mean: at most 1 MB."""
     array = open_array(path, member)
     if math.prod(array.shape) * array.dtype.itemsize > SMALL_BYTES:
         raise _refusal(path, array.member, f"has shape {array.shape}, too large for what it stands for", ADVICE)
@@ -161,7 +161,7 @@ def read_small(path: Path, member: str) -> np.ndarray:
 
 
 def series(array: Array, *dimensions: int) -> Array:
-    """``array`` itself, if it has one of these numbers of dimensions, by default 2 or 3; refuses a graph of sensors."""
+    """Return ``array`` if its number of dimensions is allowed, by default 2 or 3. Refuses a sensor graph."""
     dimensions = dimensions or (2, 3)
     if len(array.shape) not in dimensions or not math.prod(array.shape):
         axes = {2: "[rows, sensors]", 3: "[rows, sensors, channels]"}
@@ -174,7 +174,7 @@ def series(array: Array, *dimensions: int) -> Array:
 
 
 def _is_graph(array: Array) -> bool:
-    """Whether it is a square symmetric matrix of 0 and 1."""
+    """Return whether the array is a square symmetric matrix with entries 0 and 1."""
     size = array.shape[0]
     if size < 2 or array.shape[1] != size or array.channels > 1:
         return False
@@ -188,7 +188,7 @@ def _is_graph(array: Array) -> bool:
 
 
 def float32(values: np.ndarray) -> np.ndarray:
-    """A copy in the form of a block's speeds; what is too large becomes inf, which the writer refuses."""
+    """Return a C-ordered float32 copy; an overflow becomes inf, which the writer rejects."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(values, np.float32, order="C")
 
@@ -199,7 +199,7 @@ def _refusal(path: Path, member: str | None, problem: str, advice: str) -> Socia
 
 @contextmanager
 def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
-    """The bytes of a file, or of one file in a zip, and their number."""
+    """Yield the bytes and the size of a file or zip member."""
     try:
         if member is None:
             with path.open("rb") as file:
@@ -220,7 +220,7 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
 
 
 def _read_header(path: Path, member: str | None) -> tuple[Array, int]:
-    """The array that a header declares, whether it can be read or not, and the bytes of its file."""
+    """Return the array that the header declares, and the file size in bytes."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     with _stream(path, member) as (file, size):
         try:

@@ -1,7 +1,6 @@
-"""Give an older file what it lacks: positions, times in seconds, rules, units.  Its readings are never touched.
+"""Complete an older file with locations, epoch seconds, missing-value rules and units; observations stay untouched.
 
-The file is copied, the copy is patched and checked, and then takes the file's place in one step.
-T rows, N sensors, F features, t rows of one block.
+A copy is patched, checked, and moved into the file's place. T rows, N sensors, F features, t rows in a block.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ Facts = dict[str, Any]  # what is known of a sensor, by its attribute in vd_info
 
 @dataclass(frozen=True)
 class MissingPart:
-    """What a file lacks: what is said of it, and what is written, by the name of a group its new attributes, by that of
-    a dataset its values."""
+    """A missing part: the action for the user, and attributes by group name or values by dataset name."""
 
     action: str
     written: Mapping[str, Any]
@@ -82,7 +80,7 @@ class MissingPart:
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """What ``backfill`` does, or would do, with one file; no actions = nothing is lacking."""
+    """The plan and result of ``backfill`` for a file; an empty ``actions`` means that the file is complete."""
 
     path: Path
     variant: Variant
@@ -96,15 +94,15 @@ class Completion:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What is done, a line each."""
+        """The actions, a line each."""
         return tuple(lack.action for lack in self.parts if lack.action)
 
     def changes(self) -> list[tuple[str, Any]]:
-        """All names of groups and datasets, with what is written there."""
+        """Return every group or dataset name with the content to write."""
         return [item for lack in self.parts for item in lack.written.items()]
 
     def refusal(self) -> Message | None:
-        """Why it cannot be done, with the command that does it; None where it can."""
+        """Return the reason against the plan and the command that helps; None where the plan can run."""
         rewrite = True if self.variant.rewrite else None
         if self.unplaced and not self.without_positions:
             unlocated = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
@@ -130,14 +128,16 @@ def backfill(
     backup: bool = False,
     dry_run: bool = False,
 ) -> Completion:
-    """Patch one file, or only plan it.
+    """Complete a file, or only plan the completion.
 
-    meta_csv: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
-    rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  units,
-    timezone, local_zone: of the first measured feature, of the times, and of the clock that people live by where these
-    are in UTC; each where the file does not say it, and alone they ask no positions of a current file.  backup: keep
-    the old file as ``NAME.bak``.  The file is left as it was, with a SocialxError, where a sensor stays without a
-    position or the file says another unit or zone.  So it is where somebody else has it open or the disk fails.
+    meta_csv: a locations table, which overrides locations in the file. locations: the content of ``meta_csv`` where
+    already read. rewrite: write files in the two oldest layouts again. without_positions: allow sensors that lack a
+    location. units, timezone, local_zone: the unit of the first measured feature, the time zone, and the local zone for
+    times in UTC, where the file lacks the fact; a current file then needs no locations. backup: keep the old file as
+    ``NAME.bak``.
+
+    Raises SocialxError, and keeps the old file, where a location is missing, a unit or zone contradicts the file,
+    another process has the file open, or the disk fails.
     """
     if locations is None:
         locations = read_locations(meta_csv) if meta_csv else {}
@@ -167,10 +167,7 @@ def backfill(
 
 @contextmanager
 def _backup_copy(path: Path) -> Iterator[None]:
-    """``NAME.bak`` beside the file; the oldest one is the original, so it is never overwritten.
-
-    One that is made here goes again where the block fails: the file is then as it was.
-    """
+    """Keep ``NAME.bak`` while the block runs; an existing backup stays, a new backup goes where the block fails."""
     copy = path.with_name(f"{path.name}.bak")
     check_name(copy)
     made = not copy.exists()
@@ -186,7 +183,7 @@ def _backup_copy(path: Path) -> Iterator[None]:
 
 
 def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Location], given: Given) -> Completion:
-    """What the file lacks; told: what the caller says of it."""
+    """Return the completion plan for a file; given: facts from the caller."""
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
     locations, _ = match_case(ids, locations)
@@ -204,13 +201,13 @@ def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Loc
 
 
 def _crs(file: h5py.File) -> list[MissingPart]:
-    """That positions are degrees."""
+    """Return the missing statement that locations are in degrees."""
     stated = SENSOR_INFO in file and read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, ""))
     return [] if stated else [MissingPart(f"{CRS_ATTR} {CRS}", {SENSOR_INFO: {CRS_ATTR: CRS}})]
 
 
 def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[MissingPart]:
-    """The seconds of the rows, int64 [T]."""
+    """Return the missing or wrong epoch seconds, int64 [T]."""
     seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
     seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
     new = {SECONDS: seconds, "metadata": {"epoch_basis": "naive-utc"}}
@@ -224,7 +221,7 @@ def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[Missin
 
 
 def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
-    """What stands for no reading, and whether zeros had been replaced."""
+    """Return the missing value and the imputation flag where the file lacks them."""
     stated, lacks = file["metadata"].attrs, []
     if MISSING_ATTR not in stated:
         missing = missing_value(file)
@@ -237,7 +234,7 @@ def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
 
 
 def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given) -> list[MissingPart]:
-    """Units that the kind of file shows, and what the caller says."""
+    """Return units that the file kind implies, and facts from the caller."""
     units = lacking_units(file, names)
     lacks = [MissingPart(f"units of {', '.join(units)}", {})] if units else []
     measured = [name for name in names if name not in STATIC_UNITS]
@@ -254,9 +251,10 @@ def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given
 def _check_given(
     path: Path, stated: Mapping[str, object], feature: str, unit: str, given: Given
 ) -> dict[str, tuple[str, str]]:
-    """What the caller says and the file does not: action and value by argument; refuses what contradicts the file.
+    """Return action and value for each fact from the caller that the file lacks. Raises SocialxError for a
+    contradiction.
 
-    stated: the attributes of its metadata.  unit: the one of the feature in the file.
+    stated: the metadata attributes. unit: the feature's unit in the file.
     """
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.values()
@@ -284,9 +282,9 @@ def _check_given(
 
 
 def _read_all(path: Path, features: h5py.Dataset) -> None:
-    """Unpack every reading [T,N,F] once, chunk by chunk; a file that cannot give them back is not complete.
+    """Unpack every value [T,N,F] once, chunk by chunk. Raises SocialxError for an unreadable chunk.
 
-    An older file has no checksums of its own, but a packed chunk that was damaged mostly cannot be unpacked.
+    Older files have no checksums, but most damaged chunks fail to unpack.
     """
     rows = range(0, len(features), BLOCK_ROWS)
     parts = features.iter_chunks() if features.chunks else (slice(first, first + BLOCK_ROWS) for first in rows)
@@ -300,7 +298,7 @@ def _read_all(path: Path, features: h5py.Dataset) -> None:
 
 
 def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
-    """What vd_info says of each of its sensors; refuses positions that are no degrees."""
+    """Return the attributes in vd_info by sensor id. Raises SocialxError for locations outside degrees."""
     if SENSOR_INFO not in file:
         return {}
     info = file[SENSOR_INFO]
@@ -320,7 +318,7 @@ def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
 
 
 def _facts(*values: Any) -> Facts:
-    """The latitude, longitude, lanes, length and direction of a sensor by attribute, without what is unknown."""
+    """Return latitude, longitude, lanes, length and direction by attribute name, omitting unknown values."""
     named = zip((*POSITION, *MORE, "direction"), values, strict=True)
     return {name: value for name, value in named if (value if isinstance(value, str) else np.isfinite(value))}
 
@@ -332,7 +330,7 @@ def _location_facts(location: Location | None) -> Facts:
 
 
 def _position(facts: Facts) -> tuple[float, float]:
-    """Its latitude and longitude, NaN where they are unknown."""
+    """Return latitude and longitude, NaN where unknown."""
     return facts.get("position_lat", np.nan), facts.get("position_lon", np.nan)
 
 
@@ -342,9 +340,9 @@ def _locate(
     described: Mapping[str, Facts],
     columns: Callable[[], Mapping[str, Facts]],
 ) -> tuple[list[MissingPart], tuple[str, ...]]:
-    """What vd_info lacks, and the ids that stay without a position.
+    """Return the missing vd_info entries, and the ids that stay unlocated.
 
-    The locations file wins over vd_info, and that over the file's own columns, which are read only if needed.
+    Sources in order: locations file, vd_info, then the file's own columns, which are read only if needed.
     """
     spelt = {match_key(name): facts for name, facts in described.items()}
     sources: dict[str, Callable[[str], Facts]] = {  # in the order in which they are asked
@@ -386,7 +384,7 @@ def _locate(
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
-    """What the static columns say of each sensor; a value that changes in time is no value."""
+    """Return the static facts by sensor id from constant columns; a value that changes over time counts as unknown."""
     wanted = ("latitude", "longitude", *MORE, "direction")
     values = np.full((len(wanted), len(ids)), np.nan)
     present = [name for name in wanted if name in names]
@@ -401,7 +399,7 @@ def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], var
 
 
 def _patch(plan: Completion, file: h5py.File) -> None:
-    """Write what the file lacks."""
+    """Write the planned changes."""
     for index, (name, new) in enumerate(plan.changes()):
         if index % ENTRIES == 0:
             reserve(file, 0)
@@ -415,7 +413,7 @@ def _patch(plan: Completion, file: h5py.File) -> None:
 
 
 def _is_patched(plan: Completion, old: h5py.File, new: h5py.File) -> bool:
-    """Whether the features of a patched copy are the very bytes of the old file, and the plan is done in it."""
+    """Check that the copy has byte-identical features and every planned change."""
     same = _stored_digest(old[FEATURES]) == _stored_digest(new[FEATURES])
     for name, values in plan.changes():
         if isinstance(values, dict):
@@ -426,7 +424,7 @@ def _is_patched(plan: Completion, old: h5py.File, new: h5py.File) -> bool:
 
 
 def _stored_digest(features: h5py.Dataset) -> str:
-    """A digest of the bytes of a dataset as they lie in its file, and of their places in it."""
+    """Return a digest of the stored bytes and byte ranges of a dataset."""
     extents: list[tuple[int, int]] = []
     if features.chunks is not None:
         features.id.chunk_iter(lambda chunk: extents.append((chunk.byte_offset, chunk.size)))
@@ -442,7 +440,7 @@ def _stored_digest(features: h5py.Dataset) -> str:
 
 
 def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
-    """The readings of a file of one of the two oldest layouts, both PEMS-BAY, with the plan's positions."""
+    """Return the readings of a PEMS-BAY file in an old layout, with the planned locations."""
     features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
     columns = _columns(features, ids, names, plan.variant)
     entries = dict(plan.changes())
@@ -463,7 +461,7 @@ def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
 
 
 def expand(path: Path) -> list[Path]:
-    """A file as it is; a folder as the .h5 and .hdf5 files in it, by name."""
+    """Return a file as a list, or the .h5 and .hdf5 files in a folder, sorted by name."""
     check_name(path)
     if not path.is_dir():
         return [path]

@@ -1,8 +1,7 @@
-"""The published shapes of one array of rows, sensors and channels: a row of a table for each, and the one reader.
+"""Published array formats with rows, sensors and channels: a table of shapes, and a single reader.
 
-Rows may carry their time of day, and perhaps their day of the week, in channels beside the readings.
-
-T rows, N sensors, C channels, t rows of one piece.
+Channels may hold the time of day and the day of the week next to observations. T rows, N sensors, C channels, t rows in
+a piece.
 """
 
 from __future__ import annotations
@@ -40,14 +39,13 @@ SCALE = {"mean", "std"}
 
 @dataclass(frozen=True)
 class Shape:
-    """How readings were published as one array [T,N] or [T,N,C].
+    """A published array format [T,N] or [T,N,C].
 
-    find: the array in a file or folder; it raises SocialxError for whatever has none.  is_one: whether this array,
-    beside the arrays of these names, has this shape.  clock: whether channel 1 is the time of day: always, perhaps or
-    never.  day: channel 2 is then the day of the week.  names: of the channels, by their number.  first: of several
-    channels without names the first is read, and else asked for.  scaled: stored are z-scores with their mean and std.
-    masked: the published scores count 0 as no reading, whatever the quantity.  split: a file beside it, which is not
-    read.
+    find: locate the array in a file or folder; raises SocialxError where absent. matches: whether the array, given the
+    array names in the file, has this shape. clock: whether channel 1 is the time of day: always, perhaps or never. day:
+    channel 2 is the day of the week. names: the channel names by channel count. first: read the first unnamed channel
+    by default. scaled: values are z-scores with stored mean and std. masked: published scores treat 0 as missing for
+    every quantity. split: an accompanying file that stays unread.
     """
 
     name: str
@@ -63,7 +61,7 @@ class Shape:
     split: str = ""
 
     def format(self) -> Format:
-        """What reads it."""
+        """Return the format with recogniser and reader."""
         return Format(
             self.name,
             self.title,
@@ -76,9 +74,9 @@ class Shape:
 
 
 class ChannelLayout:
-    """An array of a shape: which channel holds times of day, None: none does; how many hold readings; their names.
+    """The channel roles in an array: the time channel (None if absent), the number of data channels, and channel names.
 
-    default: the channel to read, None where a user has to say it.
+    default: the channel to read, None where the user must choose.
     """
 
     def __init__(self, shape: Shape, path: Path) -> None:
@@ -90,12 +88,12 @@ class ChannelLayout:
         self.default = named if self.names or shape.first or self.count == 1 else None
 
     def needs(self) -> tuple[str, ...]:
-        """What a user must say besides the clock of a shape."""
+        """Return the options that a user must give besides the clock."""
         step = ("step_s",) if self.shape.clock == PERHAPS and self.time is None else ()
         return step if self.default is not None else (*step, "channel")
 
     def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
-        """The channels to read by what they hold, their units, and a note."""
+        """Return the channel numbers by quantity, the units, and a note."""
         choice = (request.channel or "").strip().lower()
         if "," in choice or "=" in choice:
             several = self._listed_channels(request)
@@ -114,7 +112,7 @@ class ChannelLayout:
         return {SPEED: channel}, {}, Message(request.data, problem, either if self.count == 1 else "")
 
     def _listed_channels(self, request: ConvertOptions) -> dict[str, int]:
-        """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks."""
+        """Parse ``flow,speed`` or ``flow=0,speed=2`` into channel numbers by quantity."""
         numbers: dict[str, int] = {}
         for item in request.channels:
             name, _, number = (part.strip() for part in item.lower().partition("="))
@@ -126,7 +124,7 @@ class ChannelLayout:
         return numbers
 
     def _number(self, request: ConvertOptions, choice: str) -> int:
-        """The number of the channel that a user asks for by name or number, from 0; else the default."""
+        """Return the channel number, from 0, for a name or number; the default where the user gave none."""
         numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
         numbering = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
         if request.channel is None:
@@ -141,24 +139,24 @@ class ChannelLayout:
 
 
 def time_channel(array: Array) -> int | None:
-    """1 if channel 1 holds times of day, else None."""
+    """Return 1 if channel 1 holds times of day, else None."""
     return 1 if array.channels > 1 and is_time_of_day(array.head(HEAD_ROWS)[..., 1]) else None
 
 
 def _find_in_folder(path: Path, *names: str) -> Path:
-    """The first of ``names`` that is in the folder ``path``; ``path`` itself where none is, or it is a file."""
+    """Return the first file in ``names`` inside the folder ``path``, else ``path``."""
     with suppress(OSError):  # a folder that may not be entered
         return next((path / name for name in names if (path / name).is_file()), path)
     return path
 
 
 def _find_data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
-    """What finds the array ``data`` of an .npz, which is also found by its folder if it has this name."""
+    """Return a finder for the array ``data`` in an .npz, or in the folder that holds an .npz called ``name``."""
     return lambda path: series(open_array(_find_in_folder(path, name) if name else path, DATA), *dimensions)
 
 
 def _node_values(path: Path) -> Array:
-    """The series of PyTorch Geometric Temporal in a folder, in a zip or by itself."""
+    """Return the PyTorch Geometric Temporal series from a folder, a zip or an .npy file."""
     path = _find_in_folder(path, *NODE_VALUES)
     if path.name in NODE_VALUES:
         return series(open_array(path))
@@ -216,7 +214,7 @@ SHAPES = (
 
 
 def _recognise(shape: Shape, head: FileHead) -> str | None:
-    """What the array is; None for a refusal: to be another kind of file is no fault."""
+    """Return a description of the array; None for any other file."""
     with suppress(SocialxError, OSError):
         if head.kind in ("npy", "zip", "folder"):
             array = shape.find(head.path)
@@ -255,7 +253,7 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
 
 
 def _scale(path: Path) -> tuple[float, float]:
-    """Mean and std of z-scores."""
+    """Return mean and std for z-scores."""
     mean, std = (read_small(path, name).ravel() for name in ("mean", "std"))
     if len(mean) != 1 or len(std) != 1 or not np.isfinite([mean, std]).all() or std <= 0:
         problem = f"mean {mean[:3]} and std {std[:3]} are not a number and one above 0"
@@ -266,7 +264,7 @@ def _scale(path: Path) -> tuple[float, float]:
 def _blocks(
     array: Array, channels: list[int], clock: ChannelClock, mean: float, std: float
 ) -> Generator[Block, None, None]:
-    """The rows of these channels, [t,N] of one and [t,N,F] of several; 0 that was made a z-score is 0 again."""
+    """Yield rows [t,N] for a single channel, [t,N,F] for several; z-scores that come from 0 become exactly 0."""
     with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
         for rows in array.pieces():
             cells = rows.reshape(*rows.shape[:2], -1)
@@ -280,17 +278,17 @@ def _blocks(
 
 
 def is_time_of_day(column: np.ndarray) -> bool:
-    """Whether rows [t,N] look like fractions of a day: whole minutes, one for all sensors, mostly a step apart."""
+    """Return whether rows [t,N] look like day fractions: whole minutes, equal across sensors, mostly a step apart."""
     minutes, right = _minutes(column)
     steps = np.diff(minutes) % DAY_MINUTES
     return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
 
 
 class ChannelClock(Clock):
-    """Times for rows [t,N,C] one after the other, as their channels say them or, without channels, a step apart."""
+    """Times for consecutive rows [t,N,C], from channels, or a step apart where channels hold no times."""
 
     def __init__(self, request: ConvertOptions, head: np.ndarray, time: int | None, day: int | None = None) -> None:
-        """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
+        """Start with the first rows ``head`` [t,N,C]; ``time``, ``day``: channel numbers, None where absent."""
         self._time, self._day, self._shift = time, None, 0
         step = None
         if time is not None and len(head) > 1:
@@ -315,7 +313,7 @@ class ChannelClock(Clock):
         self._day, self._shift = day, start_day - weekday
 
     def times(self, cells: np.ndarray) -> np.ndarray:
-        """The next rows [t,N,C] -> int64 [t]."""
+        """Return the times for the next rows [t,N,C] as int64 [t]."""
         if self._time is None:
             return self.seconds(len(cells))
         before, seconds = self.row, self.seconds_at(self._day_seconds(cells, self.where))
@@ -329,7 +327,7 @@ class ChannelClock(Clock):
         return seconds
 
     def _day_seconds(self, cells: np.ndarray, where: Path) -> np.ndarray:
-        """Rows [t,N,C] -> seconds of the day int64 [t]."""
+        """Convert rows [t,N,C] to seconds since midnight, int64 [t]."""
         column = cells[..., self._time]
         minutes, right = _minutes(column)
         if not right.all():
@@ -340,7 +338,7 @@ class ChannelClock(Clock):
 
 
 def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [t,N] -> minutes of the day float64 [t], and whether they are whole and every sensor's bool [t]."""
+    """Convert rows [t,N] to minutes since midnight float64 [t], and a mask bool [t] for valid whole minutes."""
     with np.errstate(over="ignore", invalid="ignore"):
         exact = column[:, 0].astype(np.float64) * DAY_MINUTES
         minutes = np.rint(exact)
@@ -349,7 +347,7 @@ def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _weekdays(values: np.ndarray) -> np.ndarray:
-    """0 to 6, or these divided by 7 -> int64 [t] with 0 = Monday; -1 for anything else."""
+    """Convert 0 to 6, or sevenths, to weekdays int64 [t] with 0 = Monday; -1 for anything else."""
     with np.errstate(over="ignore", invalid="ignore"):
         days = np.where(values < 1, values * 7.0, values)
         whole = np.rint(days)
@@ -358,7 +356,7 @@ def _weekdays(values: np.ndarray) -> np.ndarray:
 
 
 def _weekdays_at(seconds: np.ndarray) -> np.ndarray:
-    """Seconds since 1970 int64 [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
+    """Convert seconds since 1970 int64 [t] to weekdays int64 [t] with 0 = Monday; 1970 began on a Thursday."""
     weekdays: np.ndarray = (seconds // DAY_S + 3) % 7
     return weekdays
 

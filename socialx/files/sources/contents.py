@@ -1,6 +1,6 @@
-"""What the readers of users' files take and give, and the clock for files that hold no times.
+"""Input and output types of the readers, and the clock for files that hold no times.
 
-T rows, N sensors, t rows of one block.
+T rows, N sensors, t rows in a block.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a reader finds; None or NaN = the source does not say."""
+    """The content of a source; None or NaN where the source leaves a fact open."""
 
     ids: tuple[str, ...] | None  # in column order; None where sensors are only numbered
     sensors: int
@@ -48,7 +48,7 @@ class Contents:
     missing: float | None = nan  # the number that stands for no reading, None: there is none; NaN: 0 of a speed alone
 
     def missing_number(self) -> float | None:
-        """The number that stands for no reading of the feature; None: there is none."""
+        """Return the number for a missing observation; None where every number is an observation."""
         if self.missing is not None and isnan(self.missing):
             return 0.0 if self.feature == SPEED else None
         return self.missing
@@ -56,7 +56,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Format:
-    """One shape in which files are published."""
+    """A published file format."""
 
     name: str  # as convert takes it
     title: str
@@ -70,12 +70,12 @@ class Format:
 
 
 class Clock:
-    """Wall times for the rows of a source that holds no dates."""
+    """Wall times for rows that lack dates."""
 
     row = 0  # how many rows have their times
 
     def __init__(self, request: ConvertOptions, step_s: int | None = None) -> None:
-        """``step_s``: seconds between rows where the source itself says; else ``request`` must."""
+        """Start the clock; ``step_s``: seconds between rows if the source says so, else from ``request``."""
         if step_s and request.step_s:
             raise SettingsError(
                 Argument("freq"), f"{request.data} says itself that its rows are {step_s} s apart", "drop it"
@@ -90,15 +90,15 @@ class Clock:
         self.where, self._said = request.data, request.first_time_name
 
     def seconds(self, count: int) -> np.ndarray:
-        """The next ``count`` rows, a step apart -> int64 [t]."""
+        """Return the next ``count`` times, a step apart, int64 [t]."""
         rows = np.arange(self.row, self.row + count, dtype=np.int64)
         self.row += count
         return self._start + self._step * rows
 
     def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
-        """The next rows, each at the first moment with its second of the day, int [t] -> int64 [t].
+        """Place the next rows at the first moment with the given second of the day, int [t] -> int64 [t].
 
-        A missing hour is so found again, and a repeated time of day is the next day's.
+        So a missing hour is skipped, and a repeated time of day belongs to the next day.
         """
         steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
         steps %= DAY_S
@@ -112,7 +112,7 @@ class Clock:
 
 
 def start_seconds(request: ConvertOptions) -> int:
-    """The time from which the user counts, in seconds since 1970, as if UTC."""
+    """Return the start time in seconds since 1970, read as UTC. Raises SettingsError for a malformed time."""
     start = Argument("first_time", request.first_time)
     if not START.fullmatch(request.first_time or ""):
         raise SettingsError(start, "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00")

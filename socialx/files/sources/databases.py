@@ -1,4 +1,4 @@
-"""A table from a database: the rows of a query of SQLite or PostgreSQL."""
+"""Query results from SQLite or PostgreSQL as a table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TABLES = """SELECT tables.name, columns.name FROM sqlite_master AS tables, pragm
 
 @dataclass(frozen=True)
 class Database:
-    """url: for the driver alone.  shown: its scheme, host and path.  name: of the data set.  path: of SQLite."""
+    """An address: driver ``url``, ``shown`` scheme, host and path, data set ``name``, and SQLite ``path``."""
 
     url: str
     shown: str
@@ -42,23 +42,23 @@ class Database:
     secrets: tuple[str, ...] = ()  # which no message may hold
 
     def label(self, query: str) -> str:
-        """How messages call the rows of a query."""
+        """Return the database and the shortened query for messages."""
         return f"{self.shown} ({shortened(' '.join(query.split()), QUERY)})"
 
     def refusal(self, error: BaseException) -> SocialxError:
-        """What the driver says, without passwords."""
+        """Return the driver's error with passwords masked."""
         text = re.sub("|".join(map(re.escape, self.secrets)) or "$.", "***", in_short(error, 1000))
         return SocialxError(self.shown, f"the database says: {shortened(text, 200)}", "correct the query or the URL")
 
 
 def is_url(data: object) -> bool:
-    """Whether it is the URL of a database, also of one that is not read."""
+    """Return whether ``data`` is a database URL, supported or unsupported."""
     match = URL.fullmatch(data.strip()) if isinstance(data, str) else None
     return match is not None and match[1] in {*KNOWN, *OTHER}
 
 
 def database(url: str) -> Database:
-    """The database of ``sqlite:///FILE`` or ``postgresql://HOST/NAME``; SettingsError for another one."""
+    """Parse ``sqlite:///FILE`` or ``postgresql://HOST/NAME``. Raises SettingsError for any other URL."""
     kind, _, rest = url.strip().partition(":")
     kind = kind.partition("+")[0]  # without the name of a driver
     if KNOWN.get(kind) == SQLITE:
@@ -86,7 +86,7 @@ def database(url: str) -> Database:
 
 
 def query_table(base: Database, query: str | None) -> pa.Table:
-    """The rows of a single SELECT, read only and held in memory; refuses other statements, and a query without rows."""
+    """Run a single read-only SELECT and return the rows. Raises for other statements and empty results."""
     query = _refuse_without_query(base) if query is None else query.strip().rstrip("; \n")
     bare = QUOTED.sub(" ", query).rstrip("; \n")
     if ";" in bare or not SELECT.match(bare):
@@ -145,7 +145,7 @@ def _query_postgres(base: Database, query: str) -> pa.Table:
 
 
 def suggest_query(base: Database) -> tuple[str, str]:
-    """What tables a database of SQLite has, as a text, and a query of all rows of the likely one."""
+    """Return a list of the SQLite tables as text, and a query for all rows of the likely table."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
         for table, column in zip(
@@ -160,7 +160,7 @@ def suggest_query(base: Database) -> tuple[str, str]:
 
 
 def _refuse_without_query(base: Database) -> NoReturn:
-    """Raise for a database without a query, with an example of one; of SQLite also with its tables."""
+    """Raise SocialxError with an example query, and the tables of a SQLite file."""
     has, query = suggest_query(base)
     reads = Command("convert", "auto", base.shown, query=query, meta_csv="LOCATIONS.csv", output="OUT.h5")
     raise SocialxError(base.shown, f"a query chooses its rows{has}", reads)

@@ -1,4 +1,4 @@
-"""Fetching the published files of a data set: a whole one is checked and takes its place in one step."""
+"""Download published data set files; a complete file is checked and moved into place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIRROR = f"try another place with {Argument('mirror')}"
 
 
 def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str]]:
-    """The files of a dataset and where to fetch each from; ``mirror``: the address of a folder that holds them all."""
+    """Return the files of a data set with their addresses; ``mirror``: a folder URL that holds all files."""
     facts = published.dataset(dataset)
     if facts is None:
         raise SettingsError(dataset, "no data set that can be downloaded", f"choose {' or '.join(published.DATASETS)}")
@@ -50,10 +50,10 @@ def fetch(
     timeout_s: float = 30.0,
     overwrite: bool = False,
 ) -> Path:
-    """Fetch a file into ``folder``; it appears there whole and checked, or not.
+    """Fetch a file into ``folder``; a complete and checked file appears, or nothing.
 
-    What is there already and right is kept, without a request, and a note says so.
-    timeout_s: of connecting and of each read.  Raises SocialxError for what is not the published file, too.
+    A correct existing file is kept, with a note. timeout_s: seconds for connecting and for each read. Raises
+    SocialxError also where the server sends another file.
     """
     target = folder / published.name
     try:
@@ -75,7 +75,7 @@ def fetch(
 
 
 def _fault(path: Path, published: PublishedFile) -> str:
-    """Why a file is not the published one; where its md5 is not known, why it is no table of positions; "": it is."""
+    """Return the mismatch with the published md5, or with a locations table; "" where the file is right."""
     if published.md5:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -87,7 +87,7 @@ def _fault(path: Path, published: PublishedFile) -> str:
 
 
 def _receive(path: Path, url: str, timeout_s: float) -> None:
-    """Try, and after a ConnectionError, which is all that another try may mend, try again."""
+    """Download with retries after each ConnectionError."""
     for failures in range(1, len(WAITS_S) + 2):
         try:
             return _receive_once(path, url, timeout_s, again=failures > 1)
@@ -102,7 +102,7 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
 
 
 def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
-    """Ask once for the whole file.  again: a server was reached before, so that one which is gone may come back."""
+    """Request the whole file once. again: an earlier try reached the server, so a lost server may come back."""
     import requests
 
     headers = {"User-Agent": f"socialx/{__version__}", "Accept-Encoding": "identity"}
@@ -135,7 +135,7 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The system's own error, which requests and urllib3 wrap several times."""
+    """Return the root error behind the requests and urllib3 wrappers."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -1,4 +1,4 @@
-"""A frame of readings in memory: as a table that convert reads, or as a file that every task reads."""
+"""Pandas and Arrow frames in memory: written as a table for convert, or as a socialx file."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ FRAME = "the frame"  # in messages, in place of its temporary file
 
 
 def write_table(path: Path, frame: Frame | Table) -> str | None:
-    """Write a pandas frame or a pyarrow table as Parquet; return the zone of its times, where it names one.
+    """Write a pandas frame or a pyarrow table as Parquet; return the time zone where the times name a zone.
 
-    The index of a frame is a column of it, unless it only counts rows.  Raises SettingsError for what is no frame, and
-    SocialxError for a frame without cells, for columns that repeat, and for cells that Parquet does not have.
+    The index becomes a column, unless the index only counts rows. Raises SettingsError for any other object, and
+    SocialxError for an empty frame, repeated columns, and cells that Parquet cannot store.
     """
     import pyarrow as pa
     from pyarrow.parquet import write_table as write_parquet
@@ -69,7 +69,7 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 
 def _as_arrow(frame: Frame) -> Table:
-    """A frame as a pyarrow table, its index included."""
+    """Return a frame with its index as a pyarrow table."""
     import pandas as pd
     import pyarrow as pa
 
@@ -97,7 +97,7 @@ def _as_arrow(frame: Frame) -> Table:
 
 @contextmanager
 def temporary_folder(task: str) -> Iterator[Path]:
-    """A folder that is gone when the block ends; raises SocialxError where none can be made."""
+    """Yield a folder that is deleted after the block. Raises SocialxError where creation fails."""
     try:
         folder = TemporaryDirectory(prefix=f"socialx-{task}-")
     except OSError as error:
@@ -109,9 +109,9 @@ def temporary_folder(task: str) -> Iterator[Path]:
 
 @contextmanager
 def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str) -> Iterator[tuple[Path, str | None]]:
-    """A temporary Parquet file ``name`` of a frame while the block runs, and the zone of its times if it names one.
+    """Yield a temporary Parquet file ``name`` for a frame, and the time zone where the times name a zone.
 
-    The messages of the block call it ``called``, and in commands ``typed``.
+    Messages inside the block call the file ``called``, and commands ``typed``.
     """
     with temporary_folder(task) as folder:
         path = folder / f"{name}.parquet"
@@ -122,10 +122,7 @@ def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str)
 
 
 def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
-    """What changes a marked text so that it names no temporary file, but ``name``.
-
-    kept: what stands in a command in place of its arguments, by these.
-    """
+    """Return a rewriter that writes ``name`` for the temporary ``file``, and ``kept`` in place of command arguments."""
 
     def renamed(part: Argument | Command) -> str:
         if isinstance(part, Argument):
@@ -138,11 +135,11 @@ def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
 
 
 def write_frame(path: Path, frame: Frame, like: Store) -> None:
-    """Write readings [T,N], wall times x sensor ids, with the facts of the file ``like``, of whose network they are.
+    """Write observations [T,N], wall times x sensor ids, with the metadata of the file ``like``.
 
-    A cell without a number is a missing reading, and so is a sensor that the frame does not have.  Times with a zone
-    become wall times of the file.  Raises SocialxError for other sensors, times that repeat, and odd readings, and
-    SettingsError for what is no frame.
+    Empty cells and absent sensors are missing observations. Times with a zone become the file's wall times. Raises
+    SocialxError for unknown sensors, repeated times, and impossible values, and SettingsError for any object but a
+    frame.
     """
     import pandas as pd
 

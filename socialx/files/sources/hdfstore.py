@@ -1,6 +1,6 @@
-"""The pandas HDFStores of DCRNN (METR-LA, PEMS-BAY) and LargeST, in pandas' fixed format, read with h5py alone.
+"""The pandas HDFStores by DCRNN (METR-LA, PEMS-BAY) and LargeST, in pandas' fixed format, read with h5py alone.
 
-Nothing is unpickled: pandas' own reader would run code that a file brings along.
+Nothing is unpickled: pandas' own reader would run code inside the file.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Frame:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """The only frame, or the one of DCRNN; what it holds is known from DCRNN's key or LargeST's file name.
+    """Read the only frame, or DCRNN's; DCRNN's key or LargeST's file name tells the quantity.
 
-    No frame says its unit: anybody may call theirs df.
+    A frame never says its unit: any frame may be called df.
     """
     frame = _open(request.data)
     contents = Contents(frame.ids, len(frame.ids), _blocks(frame), times=frame.times)
@@ -64,7 +64,7 @@ def _read(request: ConvertOptions) -> Contents:
 
 
 def _recognise(head: FileHead) -> str | None:
-    """Also for a frame in format='table' or with parts missing, which the reader refuses: it says best why."""
+    """Recognise also format='table' and incomplete frames, which the reader refuses with a reason."""
     if head.kind != "hdf5":
         return None
     with suppress(SocialxError), open_hdf5(head.path, ADVICE) as file:
@@ -75,7 +75,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _groups(file: h5py.File, part: str) -> list[str]:
-    """The keys of the groups that have ``part``."""
+    """Return the keys of groups that contain ``part``."""
     return [key for key, group in file.items() if isinstance(group, h5py.Group) and part in group]
 
 
@@ -115,7 +115,7 @@ def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.
 
 
 def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
-    """Column labels as text; pandas pickles labels of mixed type, and those stay closed."""
+    """Return column labels as text; labels with mixed types are pickled by pandas and stay unread."""
     labels = _dataset(path, frame, name, 1)
     if labels.dtype.kind == "S":
         return tuple(label.decode("utf-8", "replace") for label in labels[:])
@@ -125,7 +125,7 @@ def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
 
 
 def _times(path: Path, frame: h5py.Group) -> np.ndarray:
-    """All times of a frame, int64 [T]; pandas before 3 writes ns without saying so, pandas 3 mostly us."""
+    """Return all times of a frame, int64 [T]; pandas before 3 writes untagged ns, pandas 3 mostly us."""
     index = _dataset(path, frame, "axis1", 1)
     kind = index.attrs.get("kind", b"")
     text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
@@ -147,7 +147,7 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
 
 
 def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:
-    """Name of a values dataset -> the column of each of its items; pandas keeps one block per dtype, in any order."""
+    """Map each values dataset to the columns of its items; pandas keeps a block per dtype, in any order."""
     column = {text: index for index, text in enumerate(ids)}
     columns = {}
     for items in sorted(name for name in map(str, frame) if re.fullmatch(r"block[0-9]+_items", name)):

@@ -1,4 +1,4 @@
-"""Holidays: days whose traffic resembles that of another weekday, of a country or from a file."""
+"""Holidays by country or from a file: dates with traffic like another weekday."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ ADVICE = "name a table with a date and a weekday in each row, such as 2012-05-28
 
 
 def load_holidays(named: str) -> Holidays:
-    """The holidays of a country such as US, a region such as US-CA, or a CSV file.
+    """Return the holidays of a country such as US, a region such as US-CA, or a CSV file.
 
-    Public holidays resemble Sundays; those of a year are made when one of its days is asked for.  A line of a file has
-    a date and the weekday that it resembles, Sunday where none is named.  Raises SettingsError for a country that
-    nobody knows, and SocialxError for a file that is no such list.
+    Public holidays count as Sundays and are computed per year on demand. A file line has a date and an optional
+    weekday, Sunday by default. Raises SettingsError for an unknown country, and SocialxError for a malformed file.
     """
     if country := COUNTRY.fullmatch(named):
         _country_holidays(country[1], country[2], 2000)
@@ -34,7 +33,7 @@ def load_holidays(named: str) -> Holidays:
 
 
 def holiday_file(named: str | None) -> Path | None:
-    """The file of this name, wherever the current folder is later; None for a country, and for no name."""
+    """Return the absolute path of a holiday file; None for a country and for None."""
     return None if named is None or COUNTRY.fullmatch(named) else Path(named).absolute()
 
 
@@ -78,10 +77,10 @@ def _read_holidays(path: Path) -> dict[int, int]:
 
 
 def _day(moment: date) -> int:
-    """A date as the number of days since 1970."""
+    """Return a date as days since 1970."""
     return (moment - date(1970, 1, 1)).days
 
 
 def as_dates(days: Mapping[int, int]) -> dict[str, str]:
-    """``2012-05-28`` -> ``Sunday``: days and the weekdays that they resemble, in words."""
+    """Return weekday names by ISO date: ``2012-05-28`` -> ``Sunday``."""
     return {str(np.datetime64(day, "D")): WEEKDAYS[like] for day, like in sorted(days.items())}

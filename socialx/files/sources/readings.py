@@ -1,4 +1,4 @@
-"""The one function that reads whatever users hold: data, positions and what the user says, joined into Readings."""
+"""Read any traffic file: data, locations and user options joined into Readings."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ MINE = "mine"  # the name of a data set without one
 
 
 def read(kind: str, request: ConvertOptions) -> Readings:
-    """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
+    """Return the readings of any supported source, with locations joined by id; the format is recognised unless
+    ``kind`` names a format.
 
-    A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
-    DCRNN's own locations have only positions, and nothing but those is needed to forecast.
+    A locations file that lacks lanes, length and direction leaves these PEMS-BAY columns NaN: DCRNN publishes locations
+    only, and forecasts need no more.
     """
     named = find(kind)
     format = _format(named, request)
@@ -85,7 +86,7 @@ def read(kind: str, request: ConvertOptions) -> Readings:
 
 
 def _format(named: PublishedDataset | Format | None, request: ConvertOptions) -> Format:
-    """The format of the data: the one that was named, or what its content tells."""
+    """Return the named format, else the recognised format."""
     table = FORMATS[CSV]
     if request.transposed:
         return named if isinstance(named, Format) else table
@@ -101,7 +102,7 @@ def _format(named: PublishedDataset | Format | None, request: ConvertOptions) ->
 
 
 def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
-    """Refuse several files, or an option, that other readers take notice of and the one of this format does not."""
+    """Raise SettingsError for several files, or for an option that this format ignores but another format reads."""
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
         raise SettingsError(Argument("data"), f"{title} has one file", "drop the others")
@@ -116,7 +117,7 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
 def _find_published(
     named: PublishedDataset | None, request: ConvertOptions, ids: tuple[str, ...]
 ) -> tuple[PublishedDataset | None, tuple[str, ...]]:
-    """The data set that is named, or else the one whose sensors these are, and notes on it."""
+    """Return the named data set, else the data set with these sensor ids, and notes."""
     if named:
         return named, _check_published(request, named, ids)
     same_size = (dataset for dataset in DATASETS.values() if len(ids) == dataset.sensors)
@@ -125,7 +126,7 @@ def _find_published(
 
 
 def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
+    """Return notes about sensors and times outside the named data set. Raises SocialxError for another network."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
     numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
     if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
@@ -148,17 +149,14 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
 def order_times(
     readings: Readings, contents: Contents, request: ConvertOptions, *, in_utc_always: bool = False, remedy: Remedy = ""
 ) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
-    """The readings with times that can be trusted, these times int64 [T], and a note for each change.
+    """Return the readings in time order, the row times int64 [T], and a note for each change.
 
-    There are no times where rows have none of their own.
+    The times are empty where rows lack times. Times are rounded to whole steps on request. With a zone from the user,
+    wall times that include the repeated daylight-saving hour are written in UTC, and UTC times free of such an hour
+    become wall times. A file in UTC keeps the zone as local zone.
 
-    Times are moved to whole steps if that was asked for.  If the user names their zone, wall times with an hour that
-    comes twice are written in UTC.  Times in UTC without such an hour are then written as wall times of that zone.  A
-    file in UTC keeps the zone as the one that people live by.
-
-    in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
-
-    Without a zone from the user, such an hour is refused; ``remedy`` says what helps.
+    in_utc_always: write wall times with a user zone in UTC in every case. remedy: advice for a repeated hour where the
+    user gave no zone; such an hour raises SocialxError.
     """
     path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
     notes: list[Message] = []
@@ -193,7 +191,7 @@ def order_times(
 
 
 def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
-    """The sensors' ids in column order, and a note where they are only numbers."""
+    """Return the sensor ids in column order, and a note where sensors are only numbered."""
     count, meta = contents.sensors, request.meta_csv
     if contents.ids is not None:
         return contents.ids, ()
@@ -213,9 +211,9 @@ def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], 
 def mask_codes(
     blocks: Generator[Block, None, None], codes: tuple[float, ...], features: Sequence[str] = (SPEED,)
 ) -> Generator[Block, None, None]:
-    """The blocks, these numbers replaced by NaN: a file names one number that stands for no reading.
+    """Yield the blocks with every missing-value code replaced by NaN; a file stores a single missing value.
 
-    features: what the blocks hold; of several 0 stands for no reading of the speed alone.
+    features: block contents; among several features, 0 is a code for speed alone.
     """
     with closing(blocks):
         for block in blocks:
@@ -229,7 +227,7 @@ def mask_codes(
 def _sensors(
     request: ConvertOptions, contents: Contents, ids: tuple[str, ...], dataset: PublishedDataset | None
 ) -> tuple[Sensors, str, tuple[str, ...]]:
-    """The sensors with their positions, the name of what these come from, and notes on what it does not say."""
+    """Return the sensors with locations, the location source, and notes about gaps in the source."""
     notes: list[str] = []
     if request.meta_csv is not None:
         locations, positions = read_locations(request.meta_csv, ids, contents.city, notes), str(request.meta_csv)
@@ -259,7 +257,7 @@ def _sensors(
 
 
 def stored_unit(feature: str, text: str) -> str:
-    """A unit as it is stored; those of other quantities than speeds are free text, but no unit of speeds."""
+    """Return a unit as stored. Raises SettingsError for an unknown speed unit, and a speed unit on other features."""
     if feature != SPEED:
         if (measured := unit_of(text)) and measured[0] == SPEED:
             like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
@@ -273,7 +271,7 @@ def stored_unit(feature: str, text: str) -> str:
 def _readings(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None, sensors: Sensors, positions: str
 ) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings with what is known or said about them, and what was assumed, a line each."""
+    """Return the readings with metadata, and notes about assumptions."""
     notes: list[Message] = []
     stem = re.sub(r"\W+", "_", request.data.resolve().name.split(".")[0]).strip("_").lower()
     name = request.name or (dataset.dataset_name if dataset else stem or MINE)
@@ -318,7 +316,7 @@ def _readings(
 def _units(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
-    """The unit of each feature, and a note on those that nobody says; ``units`` is that of the speed, if it is read."""
+    """Return the unit by feature, and a note about unknown units; the option ``units`` applies to speed where read."""
     units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
     feature = SPEED if SPEED in units else contents.feature
     if dataset and feature == SPEED and units[feature] == "unknown":

@@ -1,4 +1,4 @@
-"""What a file is, whichever it is: one of ours, an older one, or one that convert reads; and what to do next."""
+"""File recognition: current, older or convertible, and the next command."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FORMATS = _NARROW | _WIDE
 
 
 def every_format() -> Iterator[Format]:
-    """In the order in which a file is shown to them: those of packages before the wide ones, which read any table."""
+    """Yield the formats in recognition order: narrow, from packages, then wide formats that read any table."""
     yield from _NARROW.values()
     yield from package_formats()
     yield from _WIDE.values()
@@ -65,9 +65,9 @@ def every_format() -> Iterator[Format]:
 
 @cache
 def package_formats() -> tuple[Format, ...]:
-    """The formats that installed packages add; their modules are imported by the first call.
+    """Return the formats from installed packages; the first call imports the package modules.
 
-    A module that cannot be used is left out, and so is a format whose name exists already; a note says so, once.
+    A broken module, or a format with an existing name, is skipped with a single note.
     """
     formats_by_name: dict[str, Format] = {}
     for point in entry_points(group=GROUP):
@@ -85,7 +85,7 @@ def package_formats() -> tuple[Format, ...]:
 
 
 def _module_formats(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
-    """``FORMATS`` of the module that an entry point names; none, and the reason, where it cannot be used."""
+    """Return ``FORMATS`` from an entry point's module; an empty tuple and the reason where the module is unusable."""
     try:
         formats = tuple(point.load().FORMATS)
     except BROKEN as error:
@@ -98,7 +98,7 @@ def _module_formats(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
 
 @dataclass(frozen=True)
 class FileKind:
-    """``next`` makes a file of ours of it; None where it is one already."""
+    """A recognised file; ``next`` converts the file, None for a current socialx file."""
 
     name: str
     why: str
@@ -106,12 +106,12 @@ class FileKind:
 
 
 def is_table(request: ConvertOptions) -> bool:
-    """Whether the user says of a file what only a table has, so that it is no question whether it is one."""
+    """Return whether the request has options that only tables take, so that recognition is skipped."""
     return bool(request.time_column or request.sensor_column or request.time_format) and request.head.kind != "hdf5"
 
 
 def recognise_kind(head: FileHead, request: ConvertOptions | None = None) -> FileKind:
-    """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
+    """Recognise a file or folder by content. Raises SocialxError for unknown content."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
     if kind := socialx_kind(head):
@@ -121,16 +121,16 @@ def recognise_kind(head: FileHead, request: ConvertOptions | None = None) -> Fil
 
 
 def refuse_socialx_file(head: FileHead) -> None:
-    """Raise for a file that convert has nothing to do with, because it is one of ours already."""
+    """Raise SocialxError where the file already is a socialx file."""
     if kind := socialx_kind(head):
         problem = f"a socialx file ({kind.name}: {kind.why}), nothing to convert"
         raise SocialxError(head.path, problem, kind.next or Command("inspect", head.path))
 
 
 def socialx_kind(head: FileHead) -> FileKind | None:
-    """An HDF5 file of ours, of today or an older one; None for pandas' frames, other HDF5 files and all else.
+    """Return the kind of a current or older socialx file; None for any other file.
 
-    Refuses a forecast, an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
+    Raises SocialxError for a forecast, an empty HDF5 file, and a file with an endless first line.
     """
     if head.kind != "hdf5":
         if head.kind != "folder" and head.path.name != DAT:
@@ -151,7 +151,7 @@ def socialx_kind(head: FileHead) -> FileKind | None:
 
 
 def find(kind: str) -> PublishedDataset | Format | None:
-    """The data set or format of a name or alias, whatever its case and with ``_`` or ``-``; None for ``auto``."""
+    """Return the data set or format for a name or alias, ignoring case and with ``_`` or ``-``; None for ``auto``."""
     name = kind.strip().lower().replace("_", "-")
     name = CSV if name == EXPORT else name
     if name == AUTO:
@@ -170,7 +170,7 @@ def find(kind: str) -> PublishedDataset | Format | None:
 
 
 def _refuse_recipe(path: Path) -> None:
-    """Raise for a folder of BasicTS, for windows of DCRNN, and for a file of theirs, which recipes read."""
+    """Raise SocialxError for BasicTS folders and DCRNN windows, which recipes read."""
     folder = path if path.is_dir() else path.parent
     with suppress(OSError):  # a folder that may not be entered
         if folder == path or OF_BASICTS.fullmatch(path.name):
@@ -183,7 +183,7 @@ def _refuse_recipe(path: Path) -> None:
 
 
 def recognise(head: FileHead) -> tuple[Format, str]:
-    """The format of a file or folder, and why; the head keeps it for the reader."""
+    """Return the format of a file or folder and the reason; the head caches both."""
     if "format" not in head.seen:
         head.seen["format"] = _recognise_format(head)
     recognised: tuple[Format, str] = head.seen["format"]
@@ -219,10 +219,7 @@ def _recognise_format(head: FileHead) -> tuple[Format, str]:
 
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:
-    """How to convert a file of this format: what the user gives, and an example of everything that is left unsaid.
-
-    given: arguments of ``convert`` by their name.
-    """
+    """Return the convert command: ``given`` arguments, and examples for required arguments."""
     clock = ("first_time",) if "first_time" in format.takes and format.name != CSV else ()
     fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
     pairs = options().items()

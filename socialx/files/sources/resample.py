@@ -1,6 +1,6 @@
-"""The axis of times that is written: finer rows averaged to longer steps, and a row for each step without gaps.
+"""The output time axis: rows averaged to longer steps, and a row for each step.
 
-T rows of the source, R rows of the axis, t rows of one block, N sensors, F features.
+T source rows, R axis rows, t rows in a block, N sensors, F features.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where the
 
 
 def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, np.ndarray]:
-    """The readings with a row for each ``request.resample`` seconds after midnight, and the times of these, int64.
+    """Return the readings averaged to ``request.resample`` seconds, and the new row times, int64.
 
-    seconds: the times of the rows, int64 [T].  A step is called by its beginning.  Its speed is the mean of its rows,
-    weighted by flow where there is one, and anything else their plain mean.  Its flow is their sum where it is a count:
-    where its unit is unknown, or that of the step; rates such as veh/h have a mean.  A sensor needs half of its rows; a
-    flow with fewer than all is the sum of as many rows as usual.  Raises SettingsError where the rows are no finer.
+    seconds: row times, int64 [T]. A step is labelled by its beginning. Speed is the flow-weighted mean where flow is
+    present; other features are plain means. Flow counts are summed: the unit is unknown or matches the step; rates such
+    as veh/h are averaged. A sensor needs half the usual rows, and a flow count with missing rows is scaled up. Raises
+    SettingsError where rows are already as coarse.
     """
     step, features = request.resample or 0, (readings.feature, *readings.others)
     codes = {*request.codes(features), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
@@ -45,9 +45,9 @@ def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertO
 def average_blocks(
     blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Blocks:
-    """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
+    """Yield blocks, from time-ordered blocks, with a row per ``step_s`` seconds after midnight.
 
-    codes: numbers that stand for no reading.  sums: whether flows are counts.
+    codes: numbers for a missing observation. sums: whether flows are counts.
     """
     seconds, values, rows_per_step, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
@@ -73,7 +73,7 @@ def average_blocks(
 
 
 def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
-    """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
+    """Return the rows per sensor and step among the first rows; 0 with fewer than two observations everywhere."""
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
         intervals = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
@@ -91,7 +91,7 @@ def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int
 def _average_rows(
     seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows_per_step: float, sums: bool
 ) -> Block:
-    """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
+    """Average rows int64 [t], float64 [t,N,F] to a row per step with data."""
     steps = seconds // step_s
     begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
 
@@ -117,11 +117,10 @@ def _average_rows(
 
 
 def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings on an axis without gaps, and a note on the rows that the source lacks.
+    """Return the readings on a gap-free axis, and a note about the added rows.
 
-    seconds: the times of its rows, int64 [T]; those that go back are refused where they are read.  The step is their
-    common one, or the one that the user gives.  Where more than half of the rows would be without readings, the user is
-    asked.
+    seconds: row times, int64 [T]; a decreasing time is refused by the writer. The step is the user's, else the common
+    step. Raises SocialxError where more than half the rows would be empty and the user gave no step.
     """
     step, where = request.resample or request.step_s or common_step(seconds), request.data
     if not step or (np.diff(seconds) <= 0).any():
@@ -146,7 +145,7 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
 
 
 def _fill_rows(blocks: Blocks, axis: np.ndarray) -> Blocks:
-    """The blocks with all rows of an axis int64 [R], which has those of the blocks; NaN where there is no reading."""
+    """Yield the blocks on the full axis int64 [R], with NaN for missing rows."""
     begin = 0
     with closing(blocks):
         for block in blocks:

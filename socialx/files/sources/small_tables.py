@@ -1,4 +1,4 @@
-"""Small tables as rows of text cells: texts with any separator, workbooks, Parquet, JSON, and DATEX II."""
+"""Small tables as rows of text cells: delimited text, workbooks, Parquet, JSON, and DATEX II."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ Rows = list[list[object]]
 
 
 def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False) -> list[Iterable[Row]]:
-    """The rows that are not blank of the tables of a file, with their headers; a workbook has one in each sheet.
+    """Return the filled rows and headers of every table in a file; a workbook has a table per sheet.
 
-    A point of JSON is a cell of WKT; ``notes`` name the other objects, which are left out.  advice: what file is meant.
-    long: a text has any length.  Raises SocialxError for what is no table, or larger than the limits above.
+    JSON points become WKT cells; ``notes`` lists skipped objects. advice: the expected file, for errors. long: lift the
+    size limit for text. Raises SocialxError for a file that is too large or has other content.
     """
     head = read_head(path, advice)
     check_first_line(head, advice)
@@ -73,12 +73,12 @@ def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False
 
 
 def read_rows(path: Path, advice: str, *, long: bool = False) -> Iterator[Row]:
-    """The rows of the first table of a file, as ``read_tables`` finds it."""
+    """Return the rows of the first table, as in ``read_tables``."""
     return iter(read_tables(path, advice, [], long=long)[0])
 
 
 def _parquet(path: Path, advice: str) -> Rows:
-    """The names of the columns, and the cells of each row, which may be points or bytes."""
+    """Return column names, then the cells of each row, possibly points or bytes."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -93,7 +93,7 @@ def _parquet(path: Path, advice: str) -> Rows:
 
 
 def _read_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
-    """The rows of a text that are not blank; decimal commas become points where commas do not separate."""
+    """Yield the filled rows; decimal commas become points unless commas separate cells."""
     lines = [line for _, line in head.lines]
     first = next((line for line in lines if len(line.split()) > 1 or {*line} & {*SEPARATORS}), "")  # of several cells
     mark = max(SEPARATORS, key=first.count) if {*first} & {*SEPARATORS} else " "
@@ -107,7 +107,7 @@ def _read_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
 
 
 def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, None]:
-    """The lines of a text, unpacked; refuses more than so many bytes of them."""
+    """Yield unpacked text lines. Raises SocialxError beyond ``most`` bytes."""
     path, size = head.path, 0
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
@@ -124,7 +124,7 @@ def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, Non
 
 
 def _read_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
-    """A header and rows of objects, of features of GeoJSON their properties and geometry."""
+    """Return a header and a row per object, or per GeoJSON feature with properties and geometry."""
     system = SYSTEM.search("\n".join(line for _, line in head.lines))
     if system and not DEGREES_OF.search(system[1]):
         problem = f"its coordinates are not degrees of WGS 84, but of {system[1][:80]}"
@@ -145,7 +145,7 @@ def _read_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
 
 
 def _feature(feature: dict[str, Any]) -> dict[str, Any]:
-    """The properties of a feature of GeoJSON but for other positions, with its id and its geometry."""
+    """Return a GeoJSON feature's properties, id and geometry, dropping other coordinates."""
     properties = feature.get("properties")
     plain = properties if isinstance(properties, dict) else {}
     identity = {} if feature.get("id") is None else {FEATURE_ID: feature["id"]}
@@ -154,16 +154,16 @@ def _feature(feature: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> str:
-    """A value as a text, that of a point as WKT; empty where it is none, or another object."""
+    """Return a value as text, a point as WKT; empty for missing values and other objects."""
     if isinstance(value, dict | list):
         return as_wkt(value)
     return "" if value is None or value != value else str(value).strip()  # NaN
 
 
 def read_workbook(path: Path) -> dict[str, Rows]:
-    """The cells of each sheet by its name, as many in each row: NaN where a cell is empty or the error of a formula.
+    """Return equally long cell rows by sheet name, with NaN for empty cells and formula errors.
 
-    Raises SocialxError for what is no workbook, or larger than the limits above.
+    Raises SocialxError for an unreadable or too large workbook.
     """
     try:
         from openpyxl import load_workbook  # type: ignore[import-untyped]
@@ -221,7 +221,7 @@ def _read_sheet(path: Path, sheet: object) -> Rows:
 
 
 def _merged_cells(sheet: object) -> list[tuple[int, int, int]]:
-    """The column, the first and the last row of cells that are one over several rows, as that of a date is."""
+    """Return column, first row and last row of cells merged over several rows, such as dates."""
     from openpyxl.utils import column_index_from_string  # type: ignore[import-untyped]
 
     ranges, before = set(), b""
@@ -233,7 +233,7 @@ def _merged_cells(sheet: object) -> list[tuple[int, int, int]]:
 
 
 def _value(cell: object) -> object:
-    """A cell without a value, or with an error, as NaN, and whole numbers as int."""
+    """Return NaN for an empty or erroneous cell, and int for a whole number."""
     if cell is None or cell == "" or (isinstance(cell, str) and cell in ERRORS):
         return float("nan")
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell

@@ -1,6 +1,7 @@
-"""Snapshots of Taiwan's vehicle detectors (VD): VDLiveList with readings of lanes, VDList with positions.
+"""Snapshots from Taiwan's vehicle detectors (VD): VDLiveList with lane observations, VDList with locations.
 
-Both are JSON or XML by the standard of Taiwan's Ministry of Transportation (MOTC).  The readings are read as a table.
+Both are JSON or XML by the standard of Taiwan's Ministry of Transportation (MOTC). Lane observations are read as a
+table.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _list_files(head: FileHead, most: int | None = None) -> list[Path]:
-    """The files of JSON and XML in a folder and its folders, or in a zip, in order; any other file itself."""
+    """Return the JSON and XML files in a folder tree or zip, sorted; any other file itself."""
     if head.kind not in ("folder", "zip"):
         return [head.path]
     files = (Path(folder, name) for folder, _, names in os.walk(head.path) for name in names if name[0] != ".")
@@ -63,7 +64,7 @@ def _list_files(head: FileHead, most: int | None = None) -> list[Path]:
 
 
 def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
-    """The files of a head, each with its text, unpacked."""
+    """Yield each file with its unpacked text."""
     with zipfile.ZipFile(head.path) if head.kind == "zip" else nullcontext() as archive:
         for path in _list_files(head):
             try:
@@ -78,7 +79,7 @@ def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """All snapshots.  The readings stay in memory, a row of about 50 bytes for each lane and time."""
+    """Read all snapshots into memory, a row with about 50 bytes per lane and time."""
     import pandas as pd
 
     refuse_zone(request, ZONE)
@@ -110,9 +111,10 @@ def _read(request: ConvertOptions) -> Contents:
 
 
 def _select_near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple[Any, int]:
-    """The rows within a step of the snapshots, and this step in seconds; ``notes`` get a line on the others.
+    """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line about dropped
+    rows.
 
-    A detector of other times stands still, or its clock is wrong.  The index of ``frame`` begins with the snapshot.
+    A dropped detector is stuck or has a wrong clock. The index of ``frame`` begins with the snapshot.
     """
     seconds = frame[1].astype("datetime64[s]").astype(np.int64)
     snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
@@ -128,7 +130,7 @@ def _select_near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple
 
 
 def _entries(path: Path, text: str) -> list[dict[str, Any]]:
-    """The entries of the list of a snapshot, or of positions."""
+    """Return the list entries in a snapshot or locations file."""
     try:
         if "<!DOCTYPE" in text:  # which alone can define entities
             raise ValueError("it has a document type")
@@ -142,7 +144,7 @@ def _entries(path: Path, text: str) -> list[dict[str, Any]]:
 
 
 def _mapping(element: ET.Element) -> dict[str, Any]:
-    """An element of XML as JSON has it, all numbers as texts."""
+    """Return an XML element as JSON-like data, with numbers as text."""
     mapping: dict[str, Any] = {}
     for child in element:
         name = child.tag.rpartition("}")[2]
@@ -151,7 +153,7 @@ def _mapping(element: ET.Element) -> dict[str, Any]:
 
 
 def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
-    """A row of ``COLUMNS`` for each lane of a snapshot; the volume of a lane is the sum of all kinds of vehicles."""
+    """Return a ``COLUMNS`` row per lane; lane volume is the sum over vehicle kinds."""
     rows = list[tuple[str | float, ...]]()
     for vd in _entries(path, text):
         vdid, time = (sys.intern(str(vd.get(name) or "").strip()) for name in COLUMNS[:2])
@@ -176,12 +178,12 @@ def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
 
 
 def _number(entry: dict[str, Any], name: str) -> float:
-    """A number of an entry; NaN where there is none."""
+    """Return a number from an entry; NaN where absent."""
     return math.nan if entry.get(name) in (None, "") else float(str(entry[name]))  # of True and the like an error
 
 
 def _positions(path: Path, text: str) -> dict[int | str, Location]:
-    """The positions of a list of detectors; one without degrees counts as not listed."""
+    """Return the detector locations; entries outside degrees are skipped."""
     places: dict[int | str, Location] = {}
     for vd in _entries(path, text):
         with suppress(TypeError, ValueError, KeyError):

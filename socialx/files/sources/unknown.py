@@ -1,4 +1,4 @@
-"""What a file is that no reader takes, and the command that helps."""
+"""Explain files that every reader rejects, with the command that helps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DAY = re.compile(r".*(?:date|datum|day|fecha|jour|data|tag).*", re.IGNORECASE)
 
 
 def refuse_bytes(head: FileHead) -> None:
-    """Raise for what is no text of ours, by its first bytes: with its name, and the command that helps."""
+    """Raise SocialxError for a known foreign format by its first bytes, with a command that converts the file."""
     path, first = head.path, head.first
     name = shlex.quote(str(path))
     kinds = {
@@ -91,7 +91,7 @@ def refuse_bytes(head: FileHead) -> None:
 
 
 def _is_tar(path: Path) -> bool:
-    """Whether a file, packed by gzip or not, is a tar archive."""
+    """Return whether a file, plain or gzipped, is a tar archive."""
     with suppress(*UNREADABLE, tarfile.TarError), open_path(path) as file:
         begin = file.read(TAR_BYTES)
         if begin.startswith(GZIP):
@@ -103,7 +103,7 @@ def _is_tar(path: Path) -> bool:
 
 
 def refuse_encoding(head: FileHead) -> None:
-    """Raise for a text in one of the encodings of many letters, which are named where it may be in them."""
+    """Raise SocialxError for East Asian text encodings, and name the likely encodings."""
     with suppress(*UNREADABLE), open_path(head.path) as file:
         raw = file.read(TAR_BYTES).rpartition(b"\n")[0]
         packed = head.kind != "text" or head.first.startswith((GZIP, *UTF16))
@@ -126,7 +126,7 @@ def refuse_encoding(head: FileHead) -> None:
 
 
 def refuse_headless(head: FileHead) -> None:
-    """Raise for rows of a time and other cells without a line that names them."""
+    """Raise SocialxError for time rows that lack a header line."""
     rows = [cells_of(line, find_separator(line)) for _, line in head.lines]
     if len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 1:
         called = {"time": MOMENT, "date": ONLY_DATE, "clock": ONLY_CLOCK}
@@ -140,7 +140,7 @@ def refuse_headless(head: FileHead) -> None:
 
 
 def refuse_table(head: FileHead) -> NoReturn:
-    """Raise for a file that is no table with times, with the reason."""
+    """Raise SocialxError for a table that lacks times, with the reason."""
     path, lines = head.path, [line for _, line in head.lines]
     header, row = two_lines(head)
     for where, cells in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
@@ -177,7 +177,7 @@ def refuse_table(head: FileHead) -> NoReturn:
 
 
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
-    """Raise for a column of dates without signs, such as 170101, or of seconds from a start that nothing says."""
+    """Raise SocialxError for dates without separators, such as 170101, or seconds from an unknown start."""
     pairs = list(zip(header, row, strict=False))
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
@@ -196,13 +196,13 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
 
 
 def refuse_undated(where: object, cells: list[str]) -> None:
-    """Raise where one of some cells is a time of day; those of the first row have no date."""
+    """Raise SocialxError where a cell is a time of day; the first row's times lack a date."""
     if clock := next(filter(ONLY_CLOCK.fullmatch, cells), None):
         raise SocialxError(where, f"a time of day without a date ({clock})", DATED)
 
 
 def refuse_untimed(head: FileHead) -> None:
-    """Raise for a header without rows, and for cells without times; return for what may be no table at all."""
+    """Raise SocialxError for a lone header and cells that lack times; return for other kinds of file."""
     lines = [line for _, line in head.lines]
     if is_json(head):
         refuse_table(head)
@@ -218,7 +218,7 @@ def refuse_untimed(head: FileHead) -> None:
 
 
 def refuse_folder(head: FileHead) -> NoReturn:
-    """Raise for a folder of which nothing is known; what is wrong with its first file comes first."""
+    """Raise SocialxError for an unknown folder; a fault in the first file takes precedence."""
     if not (members := sorted(member for member in head.path.iterdir())):
         raise SocialxError(head.path, "an empty folder", "name a folder of tables, or a file")
     for path in [member for member in members if member.is_file()][:1]:
@@ -230,7 +230,7 @@ def refuse_folder(head: FileHead) -> NoReturn:
 
 
 def refuse_transposed(head: FileHead) -> None:
-    """Raise for a table with a column for each time; return for all else."""
+    """Raise SocialxError for a table with a column per time; return for any other file."""
     names, _ = two_lines(head)
     if len(names) > 2 and all(map(is_label, names[1:4])) and not _are_ids(names[1:4]):
         problem = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
@@ -239,7 +239,7 @@ def refuse_transposed(head: FileHead) -> None:
 
 
 def _are_ids(names: list[str]) -> bool:
-    """Whether whole numbers are no times since 1970, which come a minute or more, but soon, after one another."""
+    """Return whether whole numbers are ids, unlike epoch times, which increase by a minute or more in small ratios."""
     if not all(name.isdigit() for name in names):
         return False
     minute = 60 * 1000 ** ((len(names[0]) - 9) // 3)  # in seconds, milliseconds, ...

@@ -1,4 +1,4 @@
-"""The beginning of a file that a user named, read once for all who must tell what the file is."""
+"""The beginning of a user file, read once for every recogniser."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, z
 
 @dataclass(frozen=True, eq=False)
 class FileHead:
-    """What the beginning of a file tells.
+    """The facts in a file's beginning.
 
-    kind: folder, hdf5, npy, zip, parquet, excel, or text for all else.  first: its first bytes.  encoding: that of a
-    text; utf-8 in place of utf-8-sig: its lines do not end in a line feed.  lines: the first lines that are not blank,
-    each with its number; none of what is no text, or cannot be unpacked.  ends: whether a line ends in its first
-    16 MiB.  seen: what readers found in the file, so that it is not looked for again.
+    kind: folder, hdf5, npy, zip, parquet, excel, else text. first: the first bytes. encoding: the text encoding; utf-8
+    in place of utf-8-sig means that lines end in carriage returns. lines: the first filled lines with line numbers;
+    empty for binary or unreadable files. ends: whether a line ends in the first 16 MiB. seen: a cache for readers.
     """
 
     path: Path
@@ -56,7 +55,7 @@ class FileHead:
 
 
 def read_head(path: Path, advice: str = AGAIN) -> FileHead:
-    """The head of a file or folder; refuses what is missing, empty, no plain file or a Git-LFS pointer."""
+    """Return the head of a path. Raises SocialxError for missing, empty or special files and Git-LFS pointers."""
     check_name(path)
     if path.is_dir():
         return FileHead(path, "folder")
@@ -95,7 +94,7 @@ def read_head(path: Path, advice: str = AGAIN) -> FileHead:
 
 
 def head_in(head: FileHead, path: Path) -> FileHead:
-    """The head of a file in the folder or the zip of ``head``, read once; or ``head`` where the file is its own."""
+    """Return the head of a file inside the folder or zip ``head``, read once; ``head`` itself for its own path."""
     if path == head.path:
         return head
     if path not in head.seen:
@@ -104,12 +103,12 @@ def head_in(head: FileHead, path: Path) -> FileHead:
 
 
 def container(path: Path) -> Path:
-    """The file that holds a path: the archive of ``months.zip/jan.csv``, else the path itself."""
+    """Return the archive for a path such as ``months.zip/jan.csv``, else the path itself."""
     return next((parent for parent in path.parents if parent.is_file()), path)
 
 
 def member_paths(archive: Path) -> list[Path]:
-    """The paths of the files in a zip; none of hidden files, and of names that are no plain paths."""
+    """Return the file paths in a zip, skipping hidden files and unsafe names."""
     with suppress(*UNREADABLE), zipfile.ZipFile(archive) as content:
         names = [PurePosixPath(name) for name in member_names(content) if str(PurePosixPath(name)) == name]
         hidden = (".", "__MACOSX")  # a path that begins with .. or / is none of the archive either
@@ -119,7 +118,7 @@ def member_paths(archive: Path) -> list[Path]:
 
 
 def open_path(path: Path) -> IO[bytes]:
-    """A file, or a file in a zip, to be read."""
+    """Open a file or zip member for reading."""
     archive = container(path)
     if archive == path:
         return path.open("rb")
@@ -127,13 +126,13 @@ def open_path(path: Path) -> IO[bytes]:
 
 
 def first_bytes(path: Path, advice: str) -> bytes:
-    """The first bytes of a file; refuses what ``read_head`` refuses, and a folder."""
+    """Return the first bytes. Raises SocialxError as ``read_head`` does, and for a folder."""
     with _open_checked(path, advice) as (_, first):
         return first
 
 
 def check_first_line(head: FileHead, advice: str) -> None:
-    """Refuse a folder, and a text whose first line ends nowhere in its first 16 MiB: a download of zeros alone."""
+    """Raise SocialxError for a folder, and for a text with an endless first line: a download full of zeros."""
     if head.kind == "folder":
         raise SocialxError(head.path, "a folder", "name a file in it")
     if not head.ends:
@@ -142,7 +141,7 @@ def check_first_line(head: FileHead, advice: str) -> None:
 
 
 def check_text(path: Path, first: bytes) -> None:
-    """Refuse what is packed, or in UTF-16, where only a plain text is read."""
+    """Raise SocialxError for packed or UTF-16 content where only plain text is read."""
     for magic, (problem, remedy) in PACKED.items():
         if first.startswith(magic):
             raise SocialxError(path, problem, remedy)
@@ -150,7 +149,7 @@ def check_text(path: Path, first: bytes) -> None:
 
 @contextmanager
 def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
-    """A file that a user named, and its first bytes."""
+    """Yield a user file and its first bytes."""
     try:
         check_regular(container(path))
         file = open_path(path)
@@ -175,10 +174,7 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
 
 @contextmanager
 def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-    """The bytes of a text, unpacked if it is packed by gzip or the only member of a zip.
-
-    file: ``path`` where it is open already.
-    """
+    """Yield the bytes of a text, unpacked from gzip or a one-member zip. file: ``path`` if already open."""
     if file is None:
         with open_path(path) as file, unpack(path, file) as stream:
             yield stream
@@ -201,10 +197,10 @@ def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
 
 
 def member_names(archive: zipfile.ZipFile) -> list[str]:
-    """Of the files in a zip, without folders; a name that is empty is damage."""
+    """Return the file names in a zip, skipping folders and empty names, which mean damage."""
     return [name for name in archive.namelist() if name and not name.endswith("/")]
 
 
 def find_separator(line: str) -> str:
-    """What separates the cells of a line: the first of the signs that it has; a comma is tried last."""
+    """Return the first separator in ``SEPARATORS`` order that the line contains; a comma by default."""
     return next((mark for mark in SEPARATORS if mark in line), ",")

@@ -1,4 +1,4 @@
-"""Reading the canonical HDF5 file.  T rows, N sensors, t rows of one block."""
+"""Read the canonical HDF5 file. T rows, N sensors, t rows in a block."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ AGAIN = "make one with convert"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Store(ResultRepr):
-    """One feature of a canonical file; ``read`` is the only place where missing readings are decided.
+    """A feature in a canonical file; ``read`` alone decides which observations are missing.
 
-    Its readings are read when they are asked for: those of a small file once, those of a large one row by row.
+    Values are read on demand: small files once, large files row by row.
     """
 
     path: Path
@@ -72,20 +72,20 @@ class Store(ResultRepr):
     version: tuple[int, ...]  # of the file: another one may have replaced it before its readings are read
 
     def headline(self) -> str:
-        """What it holds, and of which times."""
+        """Return size, feature, unit and time span."""
         first, last = (self.timestamps[index].decode() for index in (0, -1))
         size = f"{len(self.rows):,} rows of {len(self.sensors.ids)} sensors, {self.step_minutes} min apart"
         return f"{self.path}, {self.feature} in {self.unit}: {size}, {first} .. {last}"
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Neighbouring rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
+        """Return consecutive rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
         if 4 * len(self.rows) * len(self.sensors.ids) <= KEPT_BYTES:
             return self.values[rows], self.valid[rows]
         values = self._read(rows)
         return values, self.is_reading(values)
 
     def local_clock(self) -> ZoneInfo | None:
-        """The clock that people live by, where the times are in UTC; None: the times are those of that clock."""
+        """Return the local zone where times are in UTC; None where times already are local."""
         zone = known_zone(self.local_zone)
         if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
             problem = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"
@@ -99,7 +99,7 @@ class Store(ResultRepr):
 
     @cached_property
     def valid(self) -> np.ndarray:
-        """Which of them are readings, bool [T,N]."""
+        """The mask of observed values, bool [T,N]."""
         return self.is_reading(self.values)
 
     @cached_property
@@ -107,7 +107,7 @@ class Store(ResultRepr):
         return self._walk(slice(0, len(self.rows)))
 
     def _walk(self, span: slice) -> tuple[str, np.ndarray]:
-        """The checksum of these rows, and the latest valid reading before each page of them [pages,N]."""
+        """Return the checksum of these rows, and the latest observation before each page [pages,N]."""
         digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in self.sensors.ids).encode())
         digest.update(np.ascontiguousarray(self.timestamps[span], "S19").data)
         latest = np.full(len(self.sensors.ids), np.nan, np.float32)
@@ -123,11 +123,11 @@ class Store(ResultRepr):
 
     @property
     def checksum(self) -> str:
-        """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
+        """The sha256 of ids, times and values: conversions of a source agree in any file and on any date."""
         return self._scan[0]
 
     def subset_checksum(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
-        """The same of these sensors alone, from one time to another, None: of all rows; empty: it lacks them."""
+        """Return the checksum for sensors and a time span, None = unbounded; "" where some are absent."""
         begin = 0 if first is None else int(np.searchsorted(self.timestamps, first.encode()))
         end = len(self.rows) if last is None else int(np.searchsorted(self.timestamps, last.encode(), "right"))
         if begin >= end or not set(ids) <= set(self.sensors.ids):
@@ -137,20 +137,20 @@ class Store(ResultRepr):
 
     @property
     def ceiling(self) -> float:
-        """The highest reading that a road can have; infinite where no speed in a known unit is read."""
+        """The highest possible observation on a road; infinite unless the feature is speed in a known unit."""
         return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
 
     def is_impossible(self, values: np.ndarray) -> np.ndarray:
-        """Which of these numbers, in the file's unit, can be none of its readings, bool of the same shape."""
+        """Return the mask of numbers, in the file's unit, outside the possible range, bool in equal shape."""
         wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.ceiling, LARGEST))
         return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
 
     def check_readings(
         self, values: np.ndarray, seconds: np.ndarray, sensors: Sequence[str] = (), where: str = ""
     ) -> None:
-        """Raise SocialxError where numbers [t,n] at these seconds [t] can be no readings of the file.
+        """Raise SocialxError for impossible numbers [t,n] at these seconds [t].
 
-        sensors: the n that they are of, by default its own.  where: what holds the numbers, by default the file.
+        sensors: the n sensor ids, by default the file's. where: the source of the numbers, by default the file.
         """
         wrong, ids = self.is_impossible(values), sensors or self.sensors.ids
         if not wrong.any():
@@ -171,15 +171,15 @@ class Store(ResultRepr):
         raise SocialxError(where or self.path, f"{problem} ({sample(named)})", helps)
 
     def latest_before(self, page: int) -> np.ndarray:
-        """The latest valid reading before the first row of a page, float32 [N]; NaN where there never was one."""
+        """Return the latest observation before a page, float32 [N]; NaN where a sensor has none yet."""
         return self._scan[1][page]
 
     def within(self, rows: slice) -> Store:
-        """The same file with these rows only."""
+        """Return the store restricted to ``rows``."""
         return replace(self, **{name: getattr(self, name)[rows] for name in ("timestamps", "seconds", "rows")})
 
     def with_sensors(self, ids: tuple[str, ...]) -> Store:
-        """The same file with these sensors only, in this order; SocialxError lists those that it does not have."""
+        """Return the store restricted to ``ids``, in this order. Raises SocialxError for absent sensors."""
         if ids == self.sensors.ids:
             return self
         column_by_id = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
@@ -204,14 +204,14 @@ class Store(ResultRepr):
         return values
 
     def is_reading(self, values: np.ndarray) -> np.ndarray:
-        """Which of these values are readings, bool of the same shape: finite, and not the missing value of the file."""
+        """Return the mask of observed values, bool in equal shape: finite, and unlike the missing value."""
         return is_reading(values, self.missing)
 
 
 def open_store(path: str | Path, feature: str | None = None, days: int | None = None) -> Store:
-    """One feature of a canonical file; unknown positions are NaN.  Refuses an older file: backfill completes it.
+    """Open a feature in a canonical file; unknown locations are NaN. Raises SocialxError for an older file.
 
-    feature: None takes the first, which is the measured one.  days: the first so many calendar days, None: all of it.
+    feature: None for the first, measured feature. days: the first N calendar days, None for all.
     """
     (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:
@@ -260,7 +260,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
 
 
 def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
-    """What vd_info says of each sensor; a position that is absent or impossible becomes NaN."""
+    """Return the sensors from vd_info; an absent or impossible location becomes NaN."""
     info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else None  # get() takes a damaged group for no group
     present = set(info) if isinstance(info, h5py.Group) else set()
     entries = [dict(info[vdid].attrs) if info and vdid in present else {} for vdid in ids]

@@ -1,4 +1,4 @@
-"""Writing the canonical HDF5 file, and changing one.  T rows, N sensors, F features, t rows of one block."""
+"""Write and amend the canonical HDF5 file. T rows, N sensors, F features, t rows in a block."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ENTRIES = 100  # of vd_info, for which room is kept at once
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``create`` wrote, and the seconds it took."""
+    """The result of ``create``, with the elapsed seconds."""
 
     rows: int
     sensors: int
@@ -79,7 +79,7 @@ def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summar
 
 
 def write(path: Path, readings: Readings) -> Summary:
-    """Write the canonical file to a path that nobody else reads before this returns."""
+    """Write the canonical file to a private path."""
     started = time.perf_counter()
     columns = _columns(readings)
     with closing(readings.blocks):
@@ -108,7 +108,7 @@ def write(path: Path, readings: Readings) -> Summary:
 
 
 def _columns(readings: Readings) -> dict[str, np.ndarray]:
-    """Feature name -> its constant column [N] in the order of the file; readings replace the zeros."""
+    """Return the constant column [N] by feature name in file order; measured features start as zeros."""
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
     if bad:  # an id becomes fixed-width text and the name of an HDF5 group
@@ -124,7 +124,7 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
 
 
 def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
-    """Feature name -> what is known of each sensor, [N], in the order of a file; None: nothing is."""
+    """Return the static attributes [N] by feature name in file order; None where unknown."""
     letters = sensors.direction
     return {
         "lanes": sensors.lanes,
@@ -138,7 +138,7 @@ def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
 def _write_features(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Append the blocks -> all seconds [T], the last row as written [N,F], the number of zeros."""
+    """Append the blocks and return all seconds [T], the last written row [N,F], and the number of zeros."""
     sensors, zeros, measured = len(readings.sensors.ids), 0, 1 + len(readings.others)
     seconds = np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
@@ -177,20 +177,20 @@ def _write_features(
 def create_features(
     file: h5py.File, name: str, shape: tuple[int, int, int], chunk_rows: int, cache: int = 0
 ) -> h5py.Dataset:
-    """A dataset of readings [T,N,F] that can grow in time, with a chunk for so many rows of one feature."""
+    """Create an extendable dataset [T,N,F], with a chunk per ``chunk_rows`` rows and feature."""
     _, sensors, features = shape
     growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
     return file.create_dataset(name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **PACKED)
 
 
 def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset:
-    """Values, one for each row, sensor or feature, as a dataset that can grow."""
+    """Write an extendable dataset with a value per row, sensor or feature."""
     reserve(file, packed_bytes(values.nbytes))
     return file.create_dataset(name, data=values, maxshape=(None,), chunks=True, **PACKED)
 
 
 def _prefetch(blocks: Iterator[Block]) -> Iterator[Block]:
-    """The same blocks, the next parsed while one is compressed: pandas parses without the GIL, which saves a sixth."""
+    """Yield blocks, parsing ahead during compression: pandas parses outside the GIL, which saves a sixth."""
     context = copy_context()  # whose callback hears the notes of the reader
 
     def following() -> Block | None:
@@ -204,7 +204,7 @@ def _prefetch(blocks: Iterator[Block]) -> Iterator[Block]:
 
 
 def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
-    """Refuse a block whose times do not go on from those ``before``, int64 [T], or whose speeds are no numbers."""
+    """Raise SocialxError where block times go back behind ``before``, int64 [T], or speeds are infinite."""
     where, first = readings.source_data, len(before)
     seconds = np.concatenate([before[-1:], block.seconds])
     if (back := np.diff(seconds) <= 0).any():
@@ -259,7 +259,7 @@ def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.n
 
 
 def write_sensors(file: h5py.File, sensors: Sensors) -> None:
-    """An entry of vd_info for each of these sensors, with what is known of it."""
+    """Write a vd_info entry per sensor with the known attributes."""
     for index, vdid in enumerate(sensors.ids):
         if index % ENTRIES == 0:
             reserve(file, 0)
@@ -273,17 +273,17 @@ def write_sensors(file: h5py.File, sensors: Sensors) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that the system does not let be written."""
+    """Raise SocialxError for a read-only file."""
     if path.exists() and not os.access(path, os.W_OK):
         raise SocialxError(path, "read-only", "make it writable, or work on a copy")
 
 
 def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.File, h5py.File], bool]) -> None:
-    """Patch a copy of a file and put it in the file's place; the caller holds the file ``file_lock``.
+    """Patch a copy and move the copy into the file's place; the caller holds ``file_lock``.
 
-    patch: writes into the copy, whose new objects are in the oldest form that HDF5 knows, so that every reader reads
-    them.  check: whether the copy, opened as the second file, gives back what the first one held and what was written.
-    Raises SocialxError, and leaves the file as it was, where the file is damaged or the disk fails.
+    patch: writes into the copy, using HDF5's oldest object format, which every reader supports. check: compares old
+    file and copy, and returns whether both old content and changes are present. Raises SocialxError, and keeps the old
+    file, where the file is damaged or the disk fails.
     """
     before = file_signature(path)
     with atomic_write(path) as temporary:

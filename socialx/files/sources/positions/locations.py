@@ -1,4 +1,4 @@
-"""Sensors by their ids: how ids are spelt, tables of positions, lists of ids, and positions joined to data by id."""
+"""Sensors by id: location tables, id lists, and locations joined to data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DROPPED = 5  # columns that an error advises to leave out
 
 @dataclass(frozen=True)
 class Location:
-    """Where one sensor stands; NaN or an empty direction where the file does not say."""
+    """A sensor's location and attributes; NaN or an empty direction where unknown."""
 
     sensor_id: str
     latitude: float
@@ -48,19 +48,19 @@ class Location:
 def match_case(
     ids: Iterable[str], locations: Mapping[int | str, Location]
 ) -> tuple[dict[int | str, Location], tuple[str, ...]]:
-    """The locations with those of sensors that are ``case_variants``, and the ids of these."""
+    """Return the locations with keys added for ids in another letter case, and the affected ids."""
     variants = case_variants(ids, locations)
     return {**locations, **{match_key(vdid): locations[key] for vdid, key in variants.items()}}, tuple(variants)
 
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
-    """The middle of those sensors [N] that have a position; None where none has."""
+    """Return the median location, latitude and longitude; None where every sensor [N] lacks a location."""
     located = on_earth(latitude, longitude)
     return (float(np.median(latitude[located])), float(np.median(longitude[located]))) if located.any() else None
 
 
 def format_position(position: tuple[float, float]) -> str:
-    """A place as people write it: ``near 48.1 N, 11.5 E``."""
+    """Format a location as text: ``near 48.1 N, 11.5 E``."""
     latitude, longitude = position
     return f"near {abs(latitude):.1f} {'NS'[latitude < 0]}, {abs(longitude):.1f} {'EW'[longitude < 0]}"
 
@@ -74,10 +74,10 @@ def join(
     allow_missing: bool = False,
     droppable: bool = False,
 ) -> Sensors:
-    """The sensors of the data in the data's order; ``static`` adds lanes, length and direction, unknown as NaN.
+    """Return the sensors in data order; ``static`` adds lanes, length and direction, NaN where unknown.
 
-    allow_missing: a sensor without a location has NaN, and no direction, instead of a refusal.  droppable: the refusal
-    says how to leave a column of the data out.
+    allow_missing: give unlocated sensors NaN in place of a SocialxError. droppable: let the error suggest leaving
+    columns out.
     """
     unknown = [vdid for vdid in ids if match_key(vdid) not in locations]
     if unknown and not allow_missing:
@@ -103,14 +103,13 @@ def join(
 def read_locations(
     path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
 ) -> dict[int | str, Location]:
-    """Locations by ``match_key``, of a small table of any form, GeoJSON or DATEX II; headerless it is id,lat,lon.
+    """Return locations by ``match_key`` from a small table, GeoJSON or DATEX II; headerless rows are id,lat,lon.
 
-    For example PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv.  A sensor may be listed
-    twice only with one position; one at 0, 0, or without both numbers, counts as not listed.  ids: of the sensors that
-    are looked for; the column with most of them names the sensors, else its name must say so.  city: of a file that
-    names the city of each sensor, as detectors_public.csv of UTD19 does, only those of this one.  notes: get a line on
-    columns with other names than sensor_id, latitude and longitude.  Raises SocialxError where two columns may be
-    meant, and for what are no degrees.
+    Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv. Repeated sensors need
+    equal locations; a location at 0, 0 or with an empty number counts as absent. ids: the wanted sensor ids; the column
+    with the most matches names the sensors, else the column name decides. city: keep a single city's sensors, as in
+    UTD19's detectors_public.csv. notes: receives a line about unusual column names. Raises SocialxError for ambiguous
+    columns and for numbers outside degrees.
     """
     locations: dict[int | str, Location] = {}
     for table in _tables(path, ids, city, notes):
@@ -132,7 +131,7 @@ def read_locations(
 
 
 def index_ids(path: Path) -> dict[int, str]:
-    """Index -> sensor id, of a locations file with a column ``index``; empty for any other file."""
+    """Return sensor id by index from a column ``index``; empty for any other file."""
     try:
         table = _tables(path)[0]
     except SocialxError:
@@ -149,7 +148,7 @@ def index_ids(path: Path) -> dict[int, str]:
 
 
 def read_ids(path: Path) -> tuple[str, ...]:
-    """Sensor ids in column order: one per line (PEMS03.txt), or all in one line (DCRNN's graph_sensor_ids.txt)."""
+    """Return sensor ids in column order: a line each (PEMS03.txt), or all in a line (DCRNN's graph_sensor_ids.txt)."""
     ids, several_ids = list[str](), ""
     for line, cells in read_rows(path, IDS_ADVICE):
         line_ids = [text for cell in cells for text in cell.split()]
@@ -169,10 +168,10 @@ _Row = tuple[str, list[str], tuple[float, float] | None]  # where it stands, its
 
 @dataclass(frozen=True)
 class _Positions:
-    """The rows of a table of positions, and what its columns hold.
+    """The rows and column roles in a locations table.
 
-    columns: those of the positions.  others: those with these names.  sensors: that of the ids.  known: how many of the
-    ids that are looked for it has.  told: a note on its columns.
+    columns: location columns. others: columns with known names. sensors: the id column. matched: the number of wanted
+    ids present. told: a note about the columns.
     """
 
     rows: list[_Row]
@@ -186,7 +185,7 @@ class _Positions:
 def _tables(
     path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
 ) -> list[_Positions]:
-    """The tables of a file with positions, as ``read_locations`` describes them; those with some of the ids, if any."""
+    """Return the location tables in a file, as in ``read_locations``; prefer tables with wanted ids."""
     tables, refused, told = list[_Positions](), list[SocialxError](), list[str]()
     wanted = set(map(casefolded_key, ids))
     for rows in filter(None, map(list, read_tables(path, ADVICE, told))):
@@ -203,7 +202,7 @@ def _tables(
 
 
 def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Positions:
-    """The table whose first row is its header."""
+    """Return the table; the first row is the header."""
     line, names = rows[0]
     width = len(names)
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
@@ -233,7 +232,7 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
 
 
 def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_Row]:
-    """The rows of a city, which UTD19 writes in several ways."""
+    """Return a city's rows, allowing UTD19's spellings."""
 
     def plain(name: str) -> str:
         return CITIES.get(name.strip().lower(), name.strip().lower())
@@ -249,10 +248,7 @@ def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_
 
 @dataclass(frozen=True)
 class _Places:
-    """Columns that may hold positions; those of the lowest rank are meant.
-
-    degrees: latitude and longitude, float64 [rows, 2], NaN where a row has none.  names: of the columns, for a user.
-    """
+    """Candidate location columns, the lowest rank first; degrees: latitude, longitude float64 [rows, 2], NaN if absent."""
 
     columns: tuple[int, ...]
     rank: int
@@ -260,7 +256,7 @@ class _Places:
     names: str
 
     def order(self) -> tuple[bool, int]:
-        """Columns of degrees come first, whatever their names are."""
+        """Return the sort key: columns with valid degrees first, then rank."""
         fit = np.count_nonzero(within_degrees(*self.degrees.T))
         return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
 
@@ -301,10 +297,10 @@ def _point_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]
 
 
 def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
-    """Whether the first of the two numbers of points [rows, 2] is the latitude.
+    """Return whether the first number in points [rows, 2] is the latitude.
 
-    Where two numbers alone stand there, the name may say it; else degrees may allow one order only; else two with a
-    comma are latitude, longitude, as people write them, and two with a space longitude, latitude, as in WKT.
+    For bare number pairs the column name decides, then the only valid order in degrees; else a comma means latitude
+    first, as people write, and a space longitude first, as in WKT.
     """
     if way not in (",", " "):
         return way == "angles"
@@ -317,7 +313,7 @@ def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
 
 
 def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
-    """The best of some columns; refuses two that are as good, and x and y that are far apart."""
+    """Return the best candidate. Raises SocialxError for a tie, and for x and y that lie far apart."""
     best = min(choices, key=_Places.order)
     for rival in choices:
         same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)
@@ -335,11 +331,11 @@ _PlacedRows = list[tuple[list[str], tuple[float, float]]]  # cells and degrees o
 
 
 def _sensors(path: Path, names: list[str], free: list[int], rows: _PlacedRows, wanted: set[str]) -> tuple[int, int]:
-    """The column, of those that are free, that names the sensors, and how many of the ids it has.
+    """Return the id column among the free columns, and the number of wanted ids present.
 
-    It is the one with most of those that are wanted, as ``casefolded_key``.  A column with a name that says nothing must have
-    half of them, and may not count the rows.  Of two with other positions and nearly as many none is taken, unless it
-    is ``sensor_id``.  Without ids, or where none is known, the name decides.
+    The column with the most wanted ids wins, compared by ``casefolded_key``. A column with an uninformative name needs
+    half the ids, and must differ from row numbers. A tie between differing columns raises SocialxError, unless a column
+    is ``sensor_id``. Where every column lacks wanted ids, the name decides.
     """
     ranks = {column: _rank(names[column]) for column in free}
     matches: dict[int, dict[str, tuple[float, float]]] = {}
@@ -374,7 +370,7 @@ def _counts_rows(cells: list[str]) -> bool:
 
 
 def _matching_positions(cells: list[str], rows: _PlacedRows, wanted: set[str]) -> dict[str, tuple[float, float]]:
-    """Of the sensors that these cells of a column name, those that are wanted and have one position."""
+    """Return the location by wanted id in a column, for ids with a unique location."""
     positions: dict[str, set[tuple[float, float]]] = {}
     for cell, (_, at) in zip(cells, rows, strict=True):
         if (key := casefolded_key(cell)) in wanted:
@@ -383,7 +379,7 @@ def _matching_positions(cells: list[str], rows: _PlacedRows, wanted: set[str]) -
 
 
 def _rank(name: str) -> int:
-    """How well the name of a column says that it names sensors, 0 best; UNNAMED: it does not."""
+    """Return how well a column name denotes sensors, 0 best; UNNAMED for other names."""
     lower, words = name.lower(), {word for word in split_words(name) if not word.isdigit()}
     if lower in IDS:
         return IDS.index(lower)

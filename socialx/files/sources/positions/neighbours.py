@@ -1,6 +1,6 @@
-"""The neighbours of the sensors of a file: by their positions, or by a list of road distances.
+"""Sensor neighbours in a file: by location, or by a list of road distances.
 
-Road distances are published beside the data: a CSV of from, to, cost, or a square matrix.  N sensors.
+Road distances are published beside the data: a CSV with from, to, cost, or a square matrix. N sensors.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SMALLEST_MEDIAN_METRES = 20.0
 def find_neighbours(
     store: Store, count: int | None, max_distance_km: float | None, distances: Path | None, require_locations: bool
 ) -> geo.Neighbours:
-    """The neighbours of every sensor, found once, in float64.
+    """Return the neighbours of every sensor, computed once in float64.
 
-    count: the nearest so many, None: all; max_distance_km: none farther away, None: no limit; distances: a list of
-    roads in place of straight lines.  Raises SocialxError where a position is unknown and ``require_locations``.
+    count: number of nearest sensors, None for all. max_distance_km: the largest distance, None for any. distances: road
+    distances in place of straight lines. Raises SocialxError where a location is missing and ``require_locations``.
     """
     path, ids, sensors = store.path, store.sensors.ids, store.sensors
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
@@ -59,7 +59,7 @@ def find_neighbours(
 
 
 def distances_checksum(path: Path) -> str:
-    """12 hex digits that tell this file from others.  Raises SocialxError where it cannot be read."""
+    """Return 12 hex digits that identify the file. Raises SocialxError for an unreadable file."""
     try:
         check_regular(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
@@ -68,14 +68,14 @@ def distances_checksum(path: Path) -> str:
 
 
 def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The listed pairs of these sensors: start, end int64 [pairs] as places in ids, and km float64 [pairs].
+    """Return the listed sensor pairs: start, end int64 [pairs] as indices into ids, and km float64 [pairs].
 
-    Three columns are a list, any other rows of numbers are a matrix N x N in the order of the sensors: STGCN's
-    ``W_228.csv``, with metres from the sensor of the row to that of the column.
+    Three columns are a list; any other number rows are a matrix N x N in sensor order, such as STGCN's ``W_228.csv``,
+    in metres from row sensor to column sensor.
 
-    DCRNN's ``distances_la_2012.csv``: a header from,to,cost, costs in metres, and many sensors that are not in the
-    data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
-    the columns, the unit or every sensor are others.
+    DCRNN's ``distances_la_2012.csv`` has a header from,to,cost, metres, and many foreign sensors, which are skipped;
+    ``distances_bay_2017.csv`` lacks the header. Raises SocialxError for other columns, another unit, or only foreign
+    sensors.
     """
     lines = read_rows(path, ADVICE, long=True)
     line, first = next(lines, ("", []))
@@ -91,7 +91,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
 
 
 def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
-    """Metres float64 [pairs] -> km; refuses what is in another unit."""
+    """Convert metres float64 [pairs] to km. Raises SocialxError for another unit."""
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
         raise SocialxError(
             path,
@@ -112,10 +112,7 @@ def _is_number(cell: str) -> bool:
 def _read_list(
     path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of a list with these columns, as ``read_distances`` gives them.
-
-    Every cost is checked, also of pairs that are not of these sensors.
-    """
+    """Return the pairs of a list, as in ``read_distances``; costs are checked for foreign sensors too."""
     index_by_key = {match_key(vdid): number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
@@ -139,10 +136,10 @@ def _read_list(
 
 
 def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of a matrix [N,N] of metres without a header, as ``read_distances`` gives them.
+    """Return the pairs from a headerless matrix [N,N] in metres, as in ``read_distances``.
 
-    Its diagonal is not read.  inf is no road.  So is 0 elsewhere, with a warning: it stands for "not connected" more
-    often than for two sensors at one place, and then all unconnected sensors would be the nearest ones.
+    The diagonal is ignored, and inf means unconnected. So does 0 elsewhere, with a warning: 0 stands for "not
+    connected" more often than for two sensors at the same location, and would make unconnected sensors the nearest.
     """
     sensors, rows = len(ids), 0
     metres = np.empty((sensors, sensors))

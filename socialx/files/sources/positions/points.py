@@ -1,4 +1,4 @@
-"""Positions in cells: degrees as numbers or with minutes, and points; and the locations of DATEX II as rows.
+"""Locations in cells: degrees as numbers or with minutes, and points; DATEX II locations as rows.
 
 A point is WKT, JSON, or two numbers.
 """
@@ -41,13 +41,12 @@ Row = tuple[str, list[str]]  # where it stands, such as "line 3"; and its cells 
 
 
 def split_words(name: str) -> list[str]:
-    """The words of a name in lower case: those of ``PositionLat`` and ``position_lat`` are position and lat."""
+    """Return the lower-case words in a name: position and lat for ``PositionLat`` and ``position_lat``."""
     return [word.lower() for word in BORDERS.split(name) if word]
 
 
 def parse_axis(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
-    """Of a name of degrees: latitude or longitude, the place of its word in the list, its other words, and whether
-    coordinates of any plane are named so."""
+    """Return axis, spelling rank and other words of a degree column name, and whether planar names match."""
     words = split_words(name)
     matches = [
         (axis, listed.index(spelling), index)
@@ -63,12 +62,12 @@ def parse_axis(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
 
 
 def rank_words(words: tuple[str, ...]) -> int:
-    """How well these words beside that of an axis name the place of a sensor: 0 best, of an end of a road 3."""
+    """Return how well the words beside an axis denote a sensor location: 0 best, 3 for a road end."""
     return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS_OF_ROADS & {*words} else 2
 
 
 def number(cell: str) -> float:
-    """A finite number, or NaN for everything else."""
+    """Return a finite number, else NaN."""
     try:
         value = float(cell)
     except ValueError:
@@ -77,9 +76,9 @@ def number(cell: str) -> float:
 
 
 def degrees(cell: str, letters: str) -> float:
-    """The degrees in a cell, whose letter is one of these, as NS; NaN for everything else.
+    """Return the degrees in a cell with an optional letter from ``letters``, such as NS; else NaN.
 
-    Minutes need the sign of degrees or a letter: else two numbers would be taken for one.
+    Minutes need a degree sign or a letter: two plain numbers stay ambiguous.
     """
     match = ONE.fullmatch(cell.strip())
     if not match or not math.isnan(number(cell)):
@@ -94,10 +93,10 @@ def degrees(cell: str, letters: str) -> float:
 
 
 def point(cell: str) -> tuple[str, float, float] | None:
-    """How a cell writes a point, and its numbers in their order; None for no point.
+    """Return a point's notation and two numbers in order; None for any other cell.
 
-    The ways: ``point`` and ``line``, longitude first, of a line its first point; ``angles``, latitude first; and
-    ``,`` or a space where two numbers do not say which is which.
+    Notations: ``point`` and ``line``, longitude first, with a line's first point; ``angles``, latitude first; ``,`` or
+    a space where the order is open.
     """
     if cell.startswith(("{", "[")):
         try:
@@ -115,10 +114,10 @@ def point(cell: str) -> tuple[str, float, float] | None:
 
 
 def as_wkt(value: Any) -> str:
-    """A point of JSON as WKT, of a line its first one; empty for anything else.
+    """Return a JSON point, or a line's first point, as WKT; empty for anything else.
 
-    It is an object with type and coordinates, or with a latitude and a longitude, or a list of longitude and latitude
-    with decimals.
+    A point is an object with type and coordinates, an object with latitude and longitude, or a decimal list [longitude,
+    latitude].
     """
     kind = "POINT"
     if isinstance(value, dict) and "coordinates" in value:
@@ -137,11 +136,10 @@ def as_wkt(value: Any) -> str:
 
 
 def datex(head: FileHead) -> Iterator[Row]:
-    """The locations and measurement sites of a DATEX II publication: id, name and degrees of each.
+    """Yield id, name and degrees for each location and measurement site in a DATEX II publication.
 
-    A position belongs to the innermost element around it that has an id, and to those around it that have none of their
-    own.  A position that is only for display counts where there is no other.  Refuses a document type, which
-    alone can define entities.
+    A location belongs to the innermost enclosing element with an id, and to enclosing elements that lack a location.
+    Display locations are the last choice. Raises SocialxError for a document type, which could define entities.
     """
     yield "its header", ["id", "name", *DEGREES]
     parents: list[str] = []
