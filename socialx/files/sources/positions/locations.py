@@ -248,7 +248,7 @@ def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_
 
 @dataclass(frozen=True)
 class _Places:
-    """Candidate location columns, the lowest rank first; degrees: latitude, longitude float64 [rows, 2], NaN if absent."""
+    """Candidate location columns, lowest rank first; degrees: latitude, longitude float64 [rows, 2], NaN if absent."""
 
     columns: tuple[int, ...]
     rank: int
