@@ -168,7 +168,7 @@ def test_an_id_in_another_case_is_no_new_sensor(
     frame = FRAME.set_axis(ids, axis=1)
     path = file_of(frame[:30], tmp_path)
     done = append(
-        path, table(frame[30:].rename(columns=str.swapcase)), **{"meta": tmp_path / "places.csv"} if meta else {}
+        path, table(frame[30:].rename(columns=str.swapcase)), **{"meta_csv": tmp_path / "places.csv"} if meta else {}
     )
     assert (done.rows, done.new, done.absent) == (30, (), ())
     np.testing.assert_array_equal(open_store(path).values, open_store(file_of(frame, tmp_path, "whole")).values)

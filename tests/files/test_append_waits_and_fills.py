@@ -151,7 +151,7 @@ def test_a_file_that_somebody_replaces_meanwhile_stays_theirs(
 
     spoil_copies(monkeypatch, replace)
     works = {"append": lambda: append(path, FRAME[25:]), "backfill": lambda: socialx.backfill(path, timezone="UTC")}
-    refusal(works[task], "it was changed meanwhile", "run the command again", task=task)
+    refusal(works[task], "the file was changed by another process", "run the command again", task=task)
     assert path.read_bytes() == theirs
     assert not list(path.parent.glob("*.tmp"))
 

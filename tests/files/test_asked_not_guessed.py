@@ -235,7 +235,7 @@ def test_a_reading_that_is_one_cell_over_several_rows_is_refused(tmp_path: Path,
     for first in range(2, 62, rows):
         book.active.merge_cells(f"C{first}:C{first + rows - 1}")
     book.save(tmp_path / "a.xlsx")
-    refusal(lambda: converted(tmp_path / "a.xlsx"), "have one cell for all of them", "split it")
+    refusal(lambda: converted(tmp_path / "a.xlsx"), "have one cell for all of them", "split the cell")
 
 
 @pytest.mark.parametrize("number", [True, False])

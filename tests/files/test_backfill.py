@@ -355,7 +355,7 @@ def test_a_dry_run_says_that_a_rewrite_must_be_asked_for(tmp_path: Path) -> None
     path = OLDER["V0"](tmp_path / "old.h5")
     planned, real = socialx("backfill", path, "--dry-run"), socialx("backfill", path)
     assert (planned.exit_code, planned.stderr) == (1, real.stderr)
-    assert "written anew" in planned.stdout
+    assert "rewritten" in planned.stdout
     assert "needs --rewrite" in planned.stdout
     assert socialx("backfill", path, "--dry-run", "--rewrite").exit_code == 0
 

@@ -20,7 +20,7 @@ from tests.older_files import OLDER, meta
 def file_of(folder: Path, **options: Any) -> Path:
     """What convert writes without a unit and a zone."""
     frames.network().to_csv(folder / "city.csv")
-    told = {"meta": frames.places_of(frames.IDS, folder / "places.csv")} | options
+    told = {"meta_csv": frames.places_of(frames.IDS, folder / "places.csv")} | options
     socialx.convert("csv", folder / "city.csv", folder / "city.h5", overwrite=True, **told)
     return folder / "city.h5"
 
@@ -61,7 +61,7 @@ def test_a_wrong_unit_or_zone_is_an_error_of_usage(tmp_path: Path) -> None:
     path = file_of(tmp_path)
     with unchanged(path):
         assert "choose mph, km/h or m/s" in refused("backfill", path, "--units", "knots", code=2)
-        assert "no such zone" in refused("backfill", path, "--timezone", "Europe/Berln", code=2)
+        assert "is an unknown zone" in refused("backfill", path, "--timezone", "Europe/Berln", code=2)
         with pytest.raises(SettingsError):
             socialx.backfill(path, units="")
 

@@ -89,7 +89,7 @@ def test_three_gigabytes_without_a_line_end_take_little_memory(tmp_path: Path, c
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "no line ends in its first 16 MiB" in line
+    assert "the first 16 MiB hold no end of a line" in line
     assert int(done.stdout.rpartition("VmHWM:")[2].split()[0]) / 1024 < 200
 
 

@@ -68,7 +68,7 @@ def test_the_unit_of_a_column_is_that_of_the_file(way: str, tmp_path: Path) -> N
     frames.same(frames.converted(path), frame)
     assert open_store(tmp_path / "out.h5").unit == "km/h"
     done = run("convert", "auto", path, "--without-positions", "--output-h5", tmp_path / "a.h5")
-    assert "the unit is not said" not in done.stderr
+    assert "the unit is unknown" not in done.stderr
     assert "left out beside the header" not in done.stderr
     frames.converted(path, units="km/h")
     refusal(lambda: frames.converted(path, units="mph"), "is in km/h: drop it")
@@ -110,7 +110,7 @@ def test_the_advice_on_units_fits_the_quantity(quantity: str, unit: str, tmp_pat
     path = written(frames.network().to_csv(), tmp_path)
     words = ("--quantity", quantity, "--without-positions", "--output-h5", tmp_path / "out.h5")
     done = run("convert", "auto", path, *words)
-    (line,) = [line for line in done.stderr.splitlines() if "the unit is not said" in line]
+    (line,) = [line for line in done.stderr.splitlines() if "the unit is unknown" in line]
     assert f"--units {unit} or --units " in line
 
 
@@ -233,7 +233,7 @@ def test_columns_of_lanes_and_append(tmp_path: Path) -> None:
     valid = frame.where(frame != 0)
     wanted = pd.DataFrame({"S1": valid[["S1_L1", "S1_L2"]].mean(axis=1), "S2": valid[["S2_L1", "S2_L2"]].mean(axis=1)})
     old, new = (written(part.to_csv(), tmp_path, name) for part, name in ((frame[:60], "a.csv"), (frame[60:], "b.csv")))
-    options = {"missing": None, "meta": frames.places_of(["S1", "S2"], tmp_path / "at.csv")}
+    options = {"missing": None, "meta_csv": frames.places_of(["S1", "S2"], tmp_path / "at.csv")}
     close(frames.converted(old, **options), wanted[:60])
     socialx.append(tmp_path / "out.h5", new)
     store = open_store(tmp_path / "out.h5")

@@ -212,8 +212,8 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
     data = write_csv(tmp_path / "My City.csv", TIMES, VALUES)
     arguments = ["convert", "csv", data, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
     done = socialx(*arguments, tmp_path / "out.h5")
-    assert "the unit is not said in it: --units mph or --units km/h" in done.stderr
-    assert "0 counts as no reading" in done.stderr
+    assert "the unit is unknown: name it with --units mph or --units km/h" in done.stderr
+    assert "0 counts as missing" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
     choices = ["--name", "lyon", "--units", "km/h", "--missing", "none", "--timezone", "America/Los_Angeles"]
@@ -311,7 +311,7 @@ def test_what_nobody_knows_is_listed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     refusal(lambda: recognise(read_head(tmp_path / "folder")), "an empty folder")
     (tmp_path / "folder" / "d.bin").write_bytes(b"\x00\x01")
-    refusal(lambda: recognise(read_head(tmp_path / "folder")), "nothing in this folder is known")
+    refusal(lambda: recognise(read_head(tmp_path / "folder")), "socialx knows nothing in this folder")
     refusal(lambda: recognise(read_head(tmp_path / "gone")), "no such file")
     refusal(lambda: find("libcty"), "did you mean libcity?")
     assert find("export") is FORMATS["csv"]  # an older name

@@ -373,7 +373,7 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     )
     assert found.missing == missing
     if "missing" not in said:
-        told = "0 is a reading, as of all counts: --missing 0 if it stands for none"
+        told = "0 is a reading, as of all counts: use --missing 0 if 0 means missing"
         if missing == 0:
-            told = "0 counts as no reading, as in the published data sets: --missing none if 0 is one"
+            told = "0 counts as missing, as in the published data sets: use --missing none to keep zeros"
         assert told in shown(found.notes)

@@ -107,7 +107,7 @@ def test_hours_that_do_not_exist_in_the_zone_are_remarked(tmp_path: Path, first:
     done = run(*arguments, "--timezone", BERLIN)
     line = (
         f"12 rows with readings are at times that daylight saving time skips in {BERLIN}, such as 2024-03-31 02:00:00: "
-        "their clock seems to have no daylight saving time: convert again with --timezone Etc/GMT-1"
+        "the clock seems to have no daylight saving time: convert again with --timezone Etc/GMT-1"
     )
     assert done.exit_code == 0
     assert line in done.stderr
@@ -206,7 +206,8 @@ def test_append_says_which_file_keeps_an_hour_that_comes_twice(tmp_path: Path, s
     texts = wall(times, BERLIN)
     store, _ = converted(table(tmp_path / "old.csv", texts[:10], values[:10]), timezone=BERLIN)
     new = table(tmp_path / "new.csv", texts[10:], values[10:])
-    remedy = "a new file of all rows keeps both hours: socialx convert auto OLD NEW --meta-csv LOCATIONS.csv --timezone"
+    command = "socialx convert auto OLD NEW --meta-csv LOCATIONS.csv --timezone"
+    remedy = f"convert all rows into a new file, which keeps both hours: {command}"
     refusal(lambda: socialx.append(store.path, new), "the hour that comes twice", remedy, task="append")
     offsets = table(tmp_path / "new.csv", FORMS["offset"](times[10:], BERLIN), values[10:])
     refusal(lambda: socialx.append(store.path, offsets), "the hour that comes twice", remedy, task="append")

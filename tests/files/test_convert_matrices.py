@@ -216,7 +216,7 @@ def test_zeros_and_infinities_of_a_matrix_are_no_roads(tmp_path: Path) -> None:
     metres[1, 2] = np.inf
     path = w_228(tmp_path / "W.csv", metres)
     with pytest.warns(
-        FallbackWarning, match="2 of its distances between two sensors are 0: these pairs are no neighbours"
+        FallbackWarning, match="2 of the distances between two sensors are 0: these pairs are no neighbours"
     ):
         start, end, km = read_distances(path, "abcd")
     pairs = set(zip(start.tolist(), end.tolist(), strict=True))

@@ -61,8 +61,8 @@ def test_the_arguments_are_those_of_the_commands() -> None:
 
 def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9))
-    refusal(lambda: socialx.convert("csv", data, tmp_path / "out.h5", unit="mph"), "no such argument", "units?")
-    with pytest.raises(SettingsError, match="append has no such argument"):
+    refusal(lambda: socialx.convert("csv", data, tmp_path / "out.h5", unit="mph"), "convert has no argument", "units?")
+    with pytest.raises(SettingsError, match="append has no argument"):
         socialx.append(tmp_path / "out.h5", data, ids="ids.txt")
     with pytest.raises(SettingsError, match="name one or several files"):
         socialx.convert("csv", [], tmp_path / "out.h5")
@@ -72,7 +72,7 @@ def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path
     ("argument", "value", "words"),
     [
         ("freq", "5 parsecs", "whole minutes"),
-        ("time_format", "today", "not a format of times"),
+        ("time_format", "today", "is not a format of times"),
         ("quantity", "colour", "choose speed, flow, occupancy"),
         ("units", " ", "not a unit"),
         ("missing", "inf", "neither a number nor none"),
@@ -90,7 +90,14 @@ def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: s
 
 
 def test_values_are_read_by_their_option() -> None:
-    given = {"freq": "5min", "channel": 2, "quantity": "Speed", "missing": "-1,none,0", "drop": "a", "meta": "at.csv"}
+    given = {
+        "freq": "5min",
+        "channel": 2,
+        "quantity": "Speed",
+        "missing": "-1,none,0",
+        "drop": "a",
+        "meta_csv": "at.csv",
+    }
     request = ConvertOptions.from_call("convert", ["a.csv", "b.csv"], given | {"units": None})
     assert (request.data, request.more, request.meta_csv) == (Path("a.csv"), (Path("b.csv"),), Path("at.csv"))
     assert (request.step_s, request.channel, request.quantity) == (300, "2", "avg_speed")

@@ -153,7 +153,7 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
     )
     asked = socialx(*arguments, "--timezone", PARIS).stderr.splitlines()[-1]
     assert "have no row" in asked
-    assert asked.endswith("check its dates; --freq 5min writes them as rows without readings")
+    assert asked.endswith("check the dates, or write such rows without readings with --freq 5min")
     done = socialx(*arguments, "--timezone", PARIS, "--freq", "5min")
     assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "UTC" in line]

@@ -144,12 +144,12 @@ def test_cells_of_several_types_are_texts(roads: Path) -> None:
         ("sqlite:///at.csv", "file is not a database"),
         ("sqlite:///", "no path behind three slashes"),
         ("sqlite://roads.db", "no path behind three slashes"),
-        (f"mysql://me:{WORD}@host/db", "no database that is read"),
-        (f"postgresql://me:{WORD}/x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}@x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}#x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}@[host/db", "a URL of which the host cannot be told"),
+        (f"mysql://me:{WORD}@host/db", "this kind of database is not supported"),
+        (f"postgresql://me:{WORD}/x@host/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}@x@host/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}#x@host/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}@[host/db", "the host in the URL is ambiguous"),
     ],
 )
 def test_a_url_that_cannot_be_read(roads: Path, url: str, words: str) -> None:

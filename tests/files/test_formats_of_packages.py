@@ -85,7 +85,7 @@ def test_a_package_that_cannot_be_used_is_one_line(site: Path) -> None:
     assert done.returncode == 0, done.stderr
     for name, (_, reason) in UNUSABLE.items():
         (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"package {name}: ")]
-        assert line.startswith(f"package {name}: its formats are left out, because ")
+        assert line.startswith(f"package {name}: the formats are left out, because ")
         assert reason in line
 
 

@@ -65,7 +65,7 @@ def test_a_file_is_written_as_tables_are(tmp_path: Path) -> None:
         (b"2012-05-28,S\xfcnday\n", "line 1", "'S\u00fcnday' is no weekday"),
         (b"date\n28.05.2012\n", "line 2", "'28.05.2012' is no date"),
         (b"2012-05-28\n2012-02-30\n", "line 2", "'2012-02-30' is no date"),
-        (b"2012-05-28\n2012-07-04\n2012-05-28,Saturday\n", "line 3", "2012-05-28 is there twice"),
+        (b"2012-05-28\n2012-07-04\n2012-05-28,Saturday\n", "line 3", "2012-05-28 appears twice"),
         (b"date,like\n", "days.csv", "no date in it"),
         (b"", "days.csv", "the file is empty"),
         (None, "days.csv", "no such file"),

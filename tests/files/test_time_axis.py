@@ -37,7 +37,7 @@ def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
         assert done.summary is not None
         report = inspect(out)
         assert done.summary.gaps == report.gaps == report.irregular_steps == 0  # one definition
-        assert any(f"{lacking} rows that it lacks are written without readings" in str(note) for note in done.notes)
+        assert any(f"{lacking} missing rows are written without readings" in str(note) for note in done.notes)
 
 
 def test_a_gap_of_an_older_file_is_told(tmp_path: Path) -> None:

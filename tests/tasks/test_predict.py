@@ -201,7 +201,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
             {"start": "2012-05-04 00:00", "every": "7min"},
             "every='7min': not a multiple of the 5 minutes between two rows",
         ),
-        ({"start": "2012-05-04 00:00", "every": "often"}, "every='often': not a time between rows"),
+        ({"start": "2012-05-04 00:00", "every": "often"}, "every='often' is not a time in whole minutes"),
         ({"start": "2012-05-04 00:02"}, "has no row at 2012-05-04 00:02:00 or any issue time after it"),
         ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "end='2013-01-01 00:00:00'"),
         ({"sensors": ""}, "sensors: no sensor is named: it has "),

@@ -197,7 +197,7 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
     lines = [line for line in of_convert if line.startswith("export.csv: ")]
     assert any("weekday" in line for line in lines), of_convert
     assert all(line in said for line in lines)
-    again = re.search(r"as in the published data sets: (socialx .*--missing none.*) if 0 is one", said)[1]
+    again = re.search(r"as in the published data sets: use (socialx .*--missing none.*) to keep zeros", said)[1]
     works(*shlex.split(again)[1:])
     assert Path("export.h5").exists()
 
@@ -293,7 +293,7 @@ def test_a_table_without_positions_is_refused_with_the_flag(here: Path) -> None:
     (here / "places.csv").rename(here.parent / "places.csv")  # which convert would find beside the table
     error = command("predict", "zero-shot", "--data", "export.csv", "--units", "km/h").stderr.splitlines()[-1]
     other = "socialx convert auto export.csv --units km/h --without-positions --output-h5 export.h5"
-    assert error.endswith(f"it holds no positions of its sensors: add --meta-csv LOCATIONS.csv, or {other} and "
+    assert error.endswith(f"the file holds no positions of its sensors: add --meta-csv LOCATIONS.csv, or {other} and "
                           "backfill later")  # fmt: skip
     with pytest.raises(SocialxError, match=r"add meta_csv='LOCATIONS\.csv', or socialx\.convert"):
         socialx.predict("zero-shot", "export.csv", units="km/h")
@@ -324,7 +324,7 @@ def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
 def test_a_wrong_value_of_a_flag_is_one_line(here: Path) -> None:
     for flag, value, says in (
         ("--units", "furlongs", "not a unit of speeds"),
-        ("--timezone", "Europe/Atlantis", "no such zone"),
+        ("--timezone", "Europe/Atlantis", "is an unknown zone"),
         ("--meta-csv", "none.csv", "no such file"),
     ):
         result = command("predict", "zero-shot", "--data", "export.csv", "--meta-csv", "places.csv", flag, value)
@@ -373,7 +373,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr("socialx.files.sources.frames.TemporaryDirectory", fails)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID)
-    assert "TMPDIR: no folder for a temporary file can be written (No usable temporary directory found)" in error
+    assert "TMPDIR: the folder for a temporary file cannot be written (No usable temporary directory found)" in error
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")

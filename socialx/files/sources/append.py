@@ -204,7 +204,7 @@ def append(path: Path, request: ConvertOptions) -> AppendResult:
     if len(change.target_rows):
         with file_lock(path, WAIT_S):
             if file_signature(path) != store.version:
-                raise SocialxError(path, "it was changed while it was read", "run the command again")
+                raise SocialxError(path, "the file was changed while it was read", "run the command again")
             amend(path, partial(_extend, change), partial(_is_extended, change))
     return done
 
@@ -219,7 +219,7 @@ def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
         lanes, rows = read_lanes(path, file, len(store.sensors.ids)), len(features)
         fixed = features.chunks is None or features.maxshape[0] is not None
     if fixed:
-        raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
+        raise SocialxError(path, "the file is an older one with a fixed number of rows", ADVICE)
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
     return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
@@ -236,11 +236,11 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
     if request.meta_csv is None or not ids:
         return NO_SENSORS
     if grid.lanes is not None:
-        raise SocialxError(path, "its sensors are made of lanes, and such a file takes no new ones", ANEW)
+        raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", ANEW)
     locations, _ = match_case(ids, read_locations(request.meta_csv, ids, request.city))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
-        problem = f"no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
-        raise SocialxError(request.meta_csv, problem, "add them, or leave these sensors out of the tables")
+        problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
+        raise SocialxError(request.meta_csv, problem, "add the positions, or leave these sensors out of the tables")
     return join(ids, locations, request.meta_csv, static=True)
 
 
@@ -259,10 +259,10 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
     try:
         contents = FORMATS[CSV].read(asked)
     except SettingsError as error:
-        lacking = [name for name in features if error.args[0] == str(Argument("channel", name))]
+        lacking = [name for name in features if str(Argument("channel", name)) in "".join(error.args[:2])]
         if request.channel or not lacking:
             raise
-        problem = f"it has no column of {lacking[0]}, and {store.path} holds {' and '.join(features)}"
+        problem = f"the table has no column of {lacking[0]}, and {store.path} holds {' and '.join(features)}"
         raise SocialxError(request.data, problem, f"write a column of each, or {ANEW}") from None
     spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: spelling[key] for vdid, key in case_variants(contents.ids or (), spelling).items()}
@@ -276,11 +276,11 @@ def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Ta
     store, features = grid.store, grid.features
     units = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(units) != features:
-        problem = f"its readings are {', '.join(units)}, and those of {store.path} {', '.join(features)}"
+        problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
         raise SocialxError(request.data, problem, ANEW)
     for other in grid.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
-            problem = f"its {other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
+            problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
             raise SocialxError(request.data, problem, "write it in the unit of the file")
     with closing(contents.blocks):
         readings = _readings(store, request, contents)
@@ -299,16 +299,18 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
     where, zone = request.data, request.timezone
     wall = bool(contents.timezone) and store.timezone != contents.timezone
     if wall and known_zone(store.timezone) is None:
-        problem = f"its times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
+        problem = f"the times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
         raise SocialxError(where, problem, "write them as wall times of that zone")
     if zone not in (None, store.timezone) and (contents.timezone or store.timezone != "UTC"):
         whose = where if contents.timezone else store.path
-        raise SettingsError(Argument("timezone", zone), f"{whose} has times of {store.timezone}", "drop it")
+        raise SettingsError(
+            "", f"{Argument('timezone', zone)} contradicts {whose} with times of {store.timezone}", "drop it"
+        )
     for message in contents.notes:
         note(message if isinstance(message, Message) else Message("", message))
     if store.timezone == "UTC" and not contents.timezone and zone is None:
-        problem = f"its times do not say their zone, and {store.path} is in UTC"
-        either = f"{Argument('timezone', store.local_zone or 'ZONE')} says it, or {Argument('timezone', 'UTC')}"
+        problem = f"the times do not say their zone, and {store.path} is in UTC"
+        either = f"add {Argument('timezone', store.local_zone or 'ZONE')}, or {Argument('timezone', 'UTC')}"
         raise SocialxError(where, problem, either)
     facts = (store.unit, store.missing, store.timezone, str(where), "")
     sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
@@ -316,10 +318,12 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
     zoned_request = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
     arguments = {"meta_csv": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
     anew = Command("convert", "auto", "OLD", "NEW", **arguments, output="OUT.h5")
-    remedy = f"a new file of all rows keeps both hours: {anew}"
+    remedy = f"convert all rows into a new file, which keeps both hours: {anew}"
     ordered, _, _ = order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)
     if wall and ordered.timezone != store.timezone:
-        problem = f"it has the hour that comes twice in {store.timezone}, of which a file of wall times keeps one"
+        problem = (
+            f"the table has the hour that comes twice in {store.timezone}, of which a file of wall times keeps one"
+        )
         raise SocialxError(where, problem, remedy)
     return ordered
 
@@ -328,12 +332,12 @@ def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
     """Return the file column of each table sensor, int64. Raises SocialxError where lanes differ."""
     ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
     if twice := find_repeated(ids):
-        raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
+        raise SocialxError(where, f"sensors appear twice ({sample(twice)})", "remove one of them")
     column_by_key = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in column_by_key]:
-        problem = f"{path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
+        problem = f"{path} lacks {len(foreign)} of {counted(len(ids), 'sensor')} in the table ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
-        remedy = f"{Argument('meta_csv', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
+        remedy = f"add them with {Argument('meta_csv', 'LOCATIONS.csv')}, or leave them out{drop}"
         raise SocialxError(where, problem, remedy)
     columns = np.array([column_by_key[match_key(vdid)] for vdid in ids])
     if lanes is None:
@@ -393,15 +397,15 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
     odd = odd_rows(np.concatenate([[last], seconds]), step)
     if len(odd) or common > step + JITTER_S:
         times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
-        problem = f"its rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
-        raise SocialxError(where, problem, "give it the same step")
+        problem = f"the rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
+        raise SocialxError(where, problem, "give the table the same step")
     gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
         begins = as_text(int(seconds[0]))
         problem = (
-            f"its first new row is at {begins}, and {len(gap):,} steps after the last one of {store.path} have none"
+            f"the first new row is at {begins}, and {len(gap):,} steps after the last one of {store.path} have none"
         )
-        raise SocialxError(where, problem, f"check its dates, or say how they are written: {Argument('time_format')}")
+        raise SocialxError(where, problem, f"check the dates, or say how they are written: {Argument('time_format')}")
     return gap
 
 
@@ -413,26 +417,27 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
     grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
     store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:
-        note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already", "left out"))
+        note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already and were left out"))
     if done.absent:
-        problem = f"it lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
-        note(Message(where, problem, "their readings are missing", done.absent))
+        problem = f"the table lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
+        note(Message(where, problem, "", done.absent))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
-        problem = f"{counted(len(gap), 'row is', 'rows are')} neither in it nor in {where} ({ends})"
-        note(Message(store.path, problem, "filled with missing readings"))
+        rows = counted(len(gap), "row is", "rows are")
+        problem = f"{rows} neither here nor in {where} ({ends}): filled with missing readings"
+        note(Message(store.path, problem))
     zeros = int((values == 0).sum())
     if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
         problem = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
-        note(Message(where, problem, f"{Argument('missing', 0)} if they stand for none"))
+        note(Message(where, problem, f"use {Argument('missing', 0)} if zeros stand for missing values"))
     week, valid = store.read(slice(max(0, len(store.rows) - WEEK_S // (60 * store.step_minutes)), len(store.rows)))
     readings = values[store.is_reading(values)]
     if store.feature != SPEED or not len(readings) or not valid.any():
         return
     old_median, median = float(np.median(week[valid])), float(np.median(readings))
     if median > UNIT_RATIO * old_median or old_median > UNIT_RATIO * median:
-        problem = f"half of its readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
-        note(Message(where, problem, f"check that they are in {store.unit}, as in the file"))
+        problem = f"half of the readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
+        note(Message(where, problem, f"check that the readings are in {store.unit}, as in the file"))
 
 
 def _extend(change: _Change, file: h5py.File) -> None:

@@ -98,7 +98,7 @@ class Array:
 def open_array(path: Path, member: str | None = None) -> Array:
     """Open an .npy file, or ``member`` in an .npz or zip. Raises SocialxError for anything but plain numbers."""
     if not first_bytes(path, ADVICE).startswith(ZIP if member else NPY):
-        raise SocialxError(path, f"not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
+        raise SocialxError(path, f"the file is not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
     array, size = _read_header(path, member and f"{member.removesuffix('.npy')}.npy")
     member, shape, dtype = array.member, array.shape, array.dtype
     expected = array.offset + math.prod(shape) * dtype.itemsize
@@ -132,9 +132,9 @@ def only_array(path: Path) -> Array:
     names = [name for name, array in numbers.items() if len(array.shape) in (2, 3)]
     if len(names) == 1:
         return open_array(path, names[0])
-    problem = f"{len(names)} arrays of numbers with 2 or 3 dimensions" if names else "no array of 2 or 3 dimensions"
+    kinds = f"{len(names)} arrays of numbers with 2 or 3 dimensions" if names else "no array of 2 or 3 dimensions"
     shapes = sample([f"{name} {array.shape}" for name, array in arrays.items()], NAMED)
-    raise SocialxError(path, f"{problem} in it ({ascii(shapes)[1:-1]})", ALONE)
+    raise SocialxError(path, f"the file has {kinds} in it ({ascii(shapes)[1:-1]})", ALONE)
 
 
 def refuse_arrays(path: Path) -> NoReturn:
@@ -142,12 +142,14 @@ def refuse_arrays(path: Path) -> NoReturn:
     with suppress(*FAULTS), zipfile.ZipFile(path) as archive:
         names = member_names(archive)
         if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
-            raise SocialxError(path, f"{len(names)} tables in it ({sample(names)})", "unpack it, and name the folder")
+            raise SocialxError(
+                path, f"there are {len(names)} tables in it ({sample(names)})", "unpack it, and name the folder"
+            )
     if not array_names(path):
         open_array(path, DATA if first_bytes(path, ADVICE).startswith(ZIP) else None)  # says what is wrong
     array = series(only_array(path))
-    problem = f"no known format, although it holds an array of shape {array.shape}"
-    raise SocialxError(path, problem, "name the format npy if those are readings and not z-scores or distances")
+    problem = f"the file has no known format, although it holds an array of shape {array.shape}"
+    raise SocialxError(path, problem, "name the format npy if the numbers are readings and not z-scores or distances")
 
 
 def read_small(path: Path, member: str) -> np.ndarray:
@@ -194,7 +196,7 @@ def float32(values: np.ndarray) -> np.ndarray:
 
 
 def _refusal(path: Path, member: str | None, problem: str, advice: str) -> SocialxError:
-    return SocialxError(path, f"{f'{member!a} in it' if member else 'it'} {problem}", advice)
+    return SocialxError(path, f"{f'{member!a} in it' if member else 'the file'} {problem}", advice)
 
 
 @contextmanager
@@ -208,7 +210,7 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
         with zipfile.ZipFile(path) as archive:
             if member not in archive.namelist():
                 members = sample(archive.namelist()) or "empty"
-                raise SocialxError(path, f"no {member!a} in it ({members[:160]!a})", "name another file")
+                raise SocialxError(path, f"there is no {member!a} in it ({members[:160]!a})", "name another file")
             info = archive.getinfo(member)
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise _refusal(path, member, "is packed in a way that NumPy does not use", PLAIN)
@@ -216,7 +218,7 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
                 yield packed, info.file_size
     except FAULTS as error:
         reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise SocialxError(path, f"truncated or damaged ({reason!a})", ADVICE) from error
+        raise SocialxError(path, f"the file is truncated or damaged ({reason!a})", ADVICE) from error
 
 
 def _read_header(path: Path, member: str | None) -> tuple[Array, int]:

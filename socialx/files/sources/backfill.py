@@ -107,10 +107,10 @@ class Completion:
         if self.unplaced and not self.without_positions:
             unlocated = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta_csv="LOCATIONS.csv")
-            without = f"{Argument('without_positions', True)} leaves them without one, and this gives them one: "
-            return Message(self.path, f"no position in range for {unlocated}", f"{without}{command}")
+            without = f"accept that with {Argument('without_positions', True)}, or give positions: "
+            return Message(self.path, f"there is no position in range for {unlocated}", f"{without}{command}")
         if self.variant.rewrite and not self.rewrite:
-            problem = f"{self.variant.name}, {self.variant.description}: it must be written anew"
+            problem = f"a file of kind {self.variant.name} ({self.variant.description}) must be rewritten"
             return Message(self.path, problem, Command("backfill", self.path, rewrite=rewrite, meta_csv=self.meta_csv))
         return None
 
@@ -192,8 +192,8 @@ def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Loc
     lacks, unplaced = _locate(ids, locations, described, dict if variant.rewrite else columns)
     if variant.rewrite:
         _check_given(path, {"timezone": BAY.timezone}, SPEED, BAY.units, given)
-        anew = "written anew in the canonical layout: float32, directions in degrees"
-        lacks.insert(0, MissingPart(anew, {}))
+        rewritten = "rewritten in the canonical layout: float32, directions in degrees"
+        lacks.insert(0, MissingPart(rewritten, {}))
     else:
         lacks += _crs(file) + _seconds(path, file, timestamps) + _rules(file, variant)
         lacks += _units_and_zones(path, file, names, given)
@@ -259,17 +259,17 @@ def _check_given(
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.values()
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
-        clock = f"{Argument('local_zone', timezone)} says that people live by that clock"
-        raise SocialxError(path, f"its times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
+        clock = f"name the clock that people live by with {Argument('local_zone', timezone)}"
+        raise SocialxError(path, f"the times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
     if local_zone is not None and not is_utc(zone or timezone):
-        problem = f"its times are of {zone or 'an unknown zone'}, and a local zone stands beside times in UTC"
+        problem = f"the times are of {zone or 'an unknown zone'}, and a local zone needs times in UTC"
         raise SocialxError(path, problem, f"drop {Argument('local_zone')}, or {ADVICE}")
     units = None if units is None else stored_unit(feature, units)
     unit = "" if unit == UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
     changes = {}
     for name, subject, word, old, value, action in (
-        ("timezone", "its times are", "of", zone, timezone, "time zone"),
-        (LOCAL_ZONE_ATTR, "its days are", "of", local, local_zone, "local zone"),
+        ("timezone", "the times are", "of", zone, timezone, "time zone"),
+        (LOCAL_ZONE_ATTR, "the days are", "of", local, local_zone, "local zone"),
         ("units", f"{feature} is", "in", unit, units, f"unit of {feature}:"),
     ):
         if value is not None and old not in ("", value):
@@ -313,7 +313,7 @@ def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
     crs = read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
         remedy = f"drop vd_info and give {Argument('meta_csv', 'LOCATIONS.csv')}"
-        raise SocialxError(path, f"its positions are in {crs}, not degrees", remedy)
+        raise SocialxError(path, f"the positions are in {crs}, not degrees", remedy)
     return described
 
 
@@ -467,5 +467,5 @@ def expand(path: Path) -> list[Path]:
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in (".h5", ".hdf5") and file.name[0] != ".")
     if not files:
-        raise SocialxError(path, "no .h5 or .hdf5 file in this folder", "name the files")
+        raise SocialxError(path, "there is no .h5 or .hdf5 file in this folder", "name the files")
     return files

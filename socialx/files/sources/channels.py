@@ -107,7 +107,7 @@ class ChannelLayout:
         if self.names:
             name, order = self.names[channel], ", ".join(self.names)
             return {QUANTITIES[name]: channel}, UNITS, f"{taken}, {name} ({order} in this order)"
-        either = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it"
+        either = f"name it with {Argument('channel', 'flow')} or {Argument('channel', 'occupancy')}"
         problem = f"{taken}, named {SPEED}, as the file does not say what it is"
         return {SPEED: channel}, {}, Message(request.data, problem, either if self.count == 1 else "")
 
@@ -118,8 +118,10 @@ class ChannelLayout:
             name, _, number = (part.strip() for part in item.lower().partition("="))
             quantity = QUANTITIES.get(name)
             if quantity is None or quantity in numbers or not (self.names or number):
-                example = f"for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
-                raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
+                example = f"write for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
+                raise SettingsError(
+                    "", f"{Argument('channel', request.channel)} does not name a quantity for each channel", example
+                )
             numbers[quantity] = self._number(request, number or name)
         return numbers
 
@@ -129,12 +131,14 @@ class ChannelLayout:
         numbering = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
         if request.channel is None:
             if self.default is None:
-                unnamed = f"{self.count} channels without names"
+                unnamed = f"the array has {self.count} channels without names"
                 raise SettingsError(request.data, unnamed, f"add {Argument('channel')} with {numbers}")
             return self.default
         if choice not in numbering:
             there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
-            raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
+            raise SettingsError(
+                "", f"{Argument('channel', request.channel[:40])} is not in {request.data}", f"choose {there}"
+            )
         return numbering[choice]
 
 
@@ -163,7 +167,7 @@ def _node_values(path: Path) -> Array:
     for name in array_names(path):
         if f"{PurePosixPath(name).name}.npy" in NODE_VALUES:
             return series(open_array(path, name))
-    problem = f"no {' or '.join(NODE_VALUES)} in it"
+    problem = f"there is no {' or '.join(NODE_VALUES)} in it"
     raise SocialxError(path, problem, "name the .npy file, its folder or its zip")
 
 
@@ -230,7 +234,9 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
     array, time = layout.array, layout.time
     if time is not None and array.channels < 2:
         both = f"{Argument('first_time')} and {Argument('freq')}"
-        raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {both}")
+        raise SocialxError(
+            array.path, "the array has 1 channel and no time of day", f"name the format pems-npz and say {both}"
+        )
     day = 2 if time is not None and shape.day and array.channels > 2 else None
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
     quantities, units, note = layout.quantities(request)
@@ -305,8 +311,8 @@ class ChannelClock(Clock):
         start_day = int(_weekdays_at(np.array([date], "datetime64[s]").astype(np.int64))[0])
         if weekday not in (0, start_day):
             start = f"{request.first_time_name}, {date}, is a {WEEKDAYS[start_day]}"
-            problem = f"its first row is on a {WEEKDAYS[weekday]}, and {start}"
-            raise SocialxError(request.data, problem, f"say the right {Argument('first_time')}")
+            problem = f"the first row is on a {WEEKDAYS[weekday]}, and {start}"
+            raise SocialxError(request.data, problem, f"correct {Argument('first_time')}")
         if start_day != weekday:
             counted = f"its days of week count from 0 in the first row, which {request.first_time_name} makes a"
             self.notes = (f"{counted} {WEEKDAYS[start_day]}",)
@@ -323,7 +329,7 @@ class ChannelClock(Clock):
             if wrong.any():
                 row = int(wrong.argmax())
                 problem = f"row {before + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
-                raise SocialxError(self.where, problem, "whole days are missing, so use a source with dates")
+                raise SocialxError(self.where, problem, "use a source with dates, since whole days are missing")
         return seconds
 
     def _day_seconds(self, cells: np.ndarray, where: Path) -> np.ndarray:
@@ -333,7 +339,7 @@ class ChannelClock(Clock):
         if not right.all():
             row = int(right.argmin())
             problem = f"row {self.row + row + 1} has {column[row, 0]} in channel {self._time}"
-            raise SocialxError(where, f"{problem}, no time of day in whole minutes for all sensors", "correct it")
+            raise SocialxError(where, f"{problem}, no time of day in whole minutes for all sensors", "correct the row")
         return minutes.astype(np.int64) * 60
 
 

@@ -22,6 +22,7 @@ from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.time_axis import as_text
 
+EXAMPLE = "write for example 2012-03-01 00:00:00"
 START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 
 
@@ -77,14 +78,13 @@ class Clock:
     def __init__(self, request: ConvertOptions, step_s: int | None = None) -> None:
         """Start the clock; ``step_s``: seconds between rows if the source says so, else from ``request``."""
         if step_s and request.step_s:
-            raise SettingsError(
-                Argument("freq"), f"{request.data} says itself that its rows are {step_s} s apart", "drop it"
-            )
+            problem = f"{request.data} says itself that its rows are {step_s} s apart"
+            raise SettingsError("", problem, f"drop {Argument('freq')}")
         step_s = step_s or request.step_s
         if request.first_time is None or step_s is None:
             freq = "" if step_s else f" {Argument('freq', '5min')}"
             start = Argument("first_time", "YYYY-MM-DD HH:MM:SS")
-            raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
+            raise SocialxError(request.data, "the rows have no dates", f"add {start}{freq}")
         self._start, self._step = start_seconds(request), step_s
         self._last = self._start - DAY_S  # the time of the row before the next
         self.where, self._said = request.data, request.first_time_name
@@ -104,8 +104,8 @@ class Clock:
         steps %= DAY_S
         if self.row == 0 and steps[:1].any():
             shown, expected = (as_text(int(moment))[11:] for moment in (seconds[0], self._start))
-            problem = f"its first row is at {shown}, not {expected} as {self._said}"
-            raise SocialxError(self.where, problem, f"say the right {Argument('first_time')}")
+            problem = f"the first row is at {shown}, not {expected} as {self._said}"
+            raise SocialxError(self.where, problem, f"correct {Argument('first_time')}")
         times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
         self.row, self._last = self.row + len(seconds), int(times[-1]) if len(times) else self._last
         return times
@@ -115,8 +115,8 @@ def start_seconds(request: ConvertOptions) -> int:
     """Return the start time in seconds since 1970, read as UTC. Raises SettingsError for a malformed time."""
     start = Argument("first_time", request.first_time)
     if not START.fullmatch(request.first_time or ""):
-        raise SettingsError(start, "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00")
+        raise SettingsError("", f"{start} is not YYYY-MM-DD HH:MM:SS", EXAMPLE)
     try:
         return int(np.datetime64(request.first_time or "", "s").astype(np.int64))
     except ValueError:
-        raise SettingsError(start, "no such time", "for example 2012-03-01 00:00:00") from None
+        raise SettingsError("", f"{start} does not exist", EXAMPLE) from None

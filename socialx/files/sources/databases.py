@@ -65,10 +65,14 @@ def database(url: str) -> Database:
         path = rest.removeprefix("///")
         if path == rest or not path:
             three = f"{SQLITE}:///roads.db, or {SQLITE}:////data/roads.db"
-            raise SettingsError(f"{SQLITE}:{rest}", "no path behind three slashes", f"for example {three}")
+            raise SettingsError(
+                f"{SQLITE}:{rest}", "the URL has no path behind three slashes", f"write for example {three}"
+            )
         return Database(url, f"{SQLITE}:///{path}", Path(path).stem or "database", Path(path))
     if kind not in KNOWN:
-        raise SettingsError(f"{kind}://", "no database that is read", f"name {SQLITE}:///FILE or {POSTGRES}://")
+        raise SettingsError(
+            f"{kind}://", "this kind of database is not supported", f"name {SQLITE}:///FILE or {POSTGRES}://"
+        )
     try:
         parts = urlsplit(f"{POSTGRES}:{rest}")
         odd = rest.count("@") > 1 or parts.fragment or parts.port == 0
@@ -76,7 +80,7 @@ def database(url: str) -> Database:
         odd = True
     if odd:
         remedy = "write @ / ? # and : of a password as %40 %2F %3F %23 and %3A"
-        raise SettingsError(f"{POSTGRES}://", "a URL of which the host cannot be told", remedy)
+        raise SettingsError(f"{POSTGRES}://", "the host in the URL is ambiguous", remedy)
     hidden = [parts.password or "", *re.findall(r"pass\w*=([^&]*)", parts.query)]
     wait = "" if "connect_timeout" in parts.query else f"{'&' if parts.query else '?'}connect_timeout={CONNECT_S}"
     name = re.sub(r"\W+", "_", unquote(parts.path).strip("/")) or "database"
@@ -91,13 +95,13 @@ def query_table(base: Database, query: str | None) -> pa.Table:
     bare = QUOTED.sub(" ", query).rstrip("; \n")
     if ";" in bare or not SELECT.match(bare):
         argument = Argument("query", shortened(query, QUERY))
-        raise SettingsError(argument, "not a single SELECT or WITH", f"for example {Argument('query', EXAMPLE)}")
+        raise SettingsError("", f"{argument} is not a single SELECT or WITH", f"write {Argument('query', EXAMPLE)}")
     table = _query_postgres(base, query) if base.path is None else _query_sqlite(base, base.path, query)
     names = table.column_names
     if twice := sample([name for name in dict.fromkeys(names) if names.count(name) > 1]):
         raise SocialxError(base.shown, f"the query gives columns more than once ({twice})", "name each with AS")
     if not table.num_rows:
-        raise SocialxError(base.shown, f"the query gives no rows ({shortened(query, QUERY)})", "ask for others")
+        raise SocialxError(base.shown, f"the query gives no rows ({shortened(query, QUERY)})", "change the query")
     return table
 
 
@@ -105,7 +109,7 @@ def _query_sqlite(base: Database, path: Path, query: str) -> pa.Table:
     import pyarrow as pa
 
     if not path.is_file():
-        raise SocialxError(base.shown, "no such file", "check the path; behind four slashes it is absolute")
+        raise SocialxError(base.shown, "there is no such file", "check the path; behind four slashes it is absolute")
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -130,7 +134,7 @@ def _query_postgres(base: Database, query: str) -> pa.Table:
     try:
         from adbc_driver_postgresql import dbapi
     except ImportError:
-        needs = "it needs the package adbc-driver-postgresql"
+        needs = "PostgreSQL needs the package adbc-driver-postgresql"
         raise SocialxError(base.shown, needs, "pip install 'socialx[database]'") from None
     try:
         with dbapi.connect(base.url) as connection, connection.cursor() as cursor:

@@ -29,7 +29,7 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
     """Return the files of a data set with their addresses; ``mirror``: a folder URL that holds all files."""
     facts = published.dataset(dataset)
     if facts is None:
-        raise SettingsError(dataset, "no data set that can be downloaded", f"choose {' or '.join(published.DATASETS)}")
+        raise SettingsError(dataset, "this data set cannot be downloaded", f"choose {' or '.join(published.DATASETS)}")
     if mirror is not None:
         is_address = False
         with suppress(ValueError):  # a broken host or port
@@ -38,7 +38,7 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
             is_address = bool(reachable and re.fullmatch(r"[!-~]+", mirror))
         if not is_address:
             example = "give one like https://example.org/folder"
-            raise SettingsError(f"{mirror[:200]!a}", "not an http or https address", example)
+            raise SettingsError(f"{mirror[:200]!a}", "this is not an http or https address", example)
     return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in facts.files]
 
 
@@ -59,7 +59,7 @@ def fetch(
     try:
         if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
             state = "with the published md5" if published.md5 else "a table of positions"
-            note(Message(target, f"there already, {state}", "kept"))
+            note(Message(target, f"the file is there already, {state}, and was kept"))
             return target
         check_output(target, overwrite)
         with atomic_write(target) as temporary:
@@ -68,9 +68,11 @@ def fetch(
                 with temporary.open("rb") as file:
                     head = file.read(256).lstrip().lower()
                 impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
-                raise SocialxError(url, f"sends {next(impostors, 'another file')} ({fault})", MIRROR)
+                raise SocialxError(url, f"the server sends {next(impostors, 'another file')} ({fault})", MIRROR)
     except OSError as error:  # the network's own errors never come this far
-        raise SocialxError(target, f"cannot be written ({error.strerror})", "check the folder and its space") from error
+        raise SocialxError(
+            target, f"the file cannot be written ({error.strerror})", "check the folder and its space"
+        ) from error
     return target
 
 
@@ -96,7 +98,7 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
         if failures <= len(WAITS_S):
             wait_s = WAITS_S[failures - 1]
             with work("waiting to try again", None, "B"):
-                note(Message(url, state, f"trying again in {wait_s:g} s"))
+                note(Message(url, f"{state}: trying again in {wait_s:g} s"))
                 time.sleep(wait_s)
     raise SocialxError(url, state, f"run the same command again, or {MIRROR}")
 
@@ -110,14 +112,14 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
         response = requests.get(url, headers=headers, stream=True, timeout=timeout_s)
     except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address at all
         cause = _cause(error)
-        answer = f"no answer ({str(cause)[:160]!a})"
+        answer = f"the server gave no answer ({str(cause)[:160]!a})"
         reached = again or isinstance(cause, ConnectionResetError)
         if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
         raise SocialxError(url, answer, f"check the connection and the address, or {MIRROR}") from None
     with response:
         if response.status_code != 200:
-            answer = f"HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
+            answer = f"the server answered HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
             if response.status_code in MAY_PASS:
                 raise ConnectionError(answer)
             raise SocialxError(url, answer, f"check the address, or {MIRROR}")
@@ -129,7 +131,7 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
                     file.write(block)
                     bar.advance(len(block))
                     if file.tell() > MOST_BYTES:
-                        raise SocialxError(url, f"sends more than {MOST_BYTES:,} bytes", MIRROR)
+                        raise SocialxError(url, f"the server sends more than {MOST_BYTES:,} bytes", MIRROR)
             except requests.RequestException as error:
                 raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None
 

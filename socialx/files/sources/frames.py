@@ -48,7 +48,7 @@ def write_table(path: Path, frame: Frame | Table) -> str | None:
     table = frame if isinstance(frame, pa.Table) else _as_arrow(frame)
     _refuse_repeated(table.column_names)
     if not table.num_rows or not table.num_columns:
-        problem = f"{table.num_rows} rows and {table.num_columns} columns"
+        problem = f"the frame has {table.num_rows} rows and {table.num_columns} columns"
         raise SocialxError(FRAME, problem, "give readings: wall times x sensors, or a row per reading")
     write_parquet(table, path, compression="none", use_dictionary=False)
     zones = {kind.tz for kind in table.schema.types if pa.types.is_timestamp(kind)} - {None, "UTC"}
@@ -65,7 +65,7 @@ def _refuse_other(data: object) -> None:
 
 def _refuse_repeated(names: Sequence[str]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise SocialxError(FRAME, f"{len(twice)} of its columns repeat", "keep one of each", sample=twice)
+        raise SocialxError(FRAME, f"{len(twice)} of the columns repeat", "keep one of each", sample=twice)
 
 
 def _as_arrow(frame: Frame) -> Table:
@@ -76,7 +76,7 @@ def _as_arrow(frame: Frame) -> Table:
     _refuse_other(frame)
     if frame.columns.nlevels > 1:
         remedy = "name each by its sensor: frame.columns = frame.columns.map('_'.join)"
-        raise SocialxError(FRAME, f"its columns have {frame.columns.nlevels} names each", remedy)
+        raise SocialxError(FRAME, f"the columns have {frame.columns.nlevels} names each", remedy)
     frame = frame.set_axis(frame.columns.map(str), axis=1)
     _refuse_repeated(list(frame.columns))
     if isinstance(frame.index, pd.PeriodIndex):
@@ -85,12 +85,12 @@ def _as_arrow(frame: Frame) -> Table:
     if frame.index.nlevels > 1 and not set(levels) & set(frame.columns):
         frame = frame.set_axis(frame.index.set_names(levels)).reset_index()
     elif frame.index.name is not None and str(frame.index.name) in frame.columns:
-        raise SocialxError(FRAME, f"its index and a column are both {frame.index.name!r}", "rename one of them")
+        raise SocialxError(FRAME, f"the index and a column are both {frame.index.name!r}", "rename one of them")
     try:
         return pa.Table.from_pandas(frame)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         problem = (
-            f"cells that are no numbers, texts or times, or of several kinds ({in_short(Exception(*error.args[-1:]))})"
+            f"some cells are no numbers, texts or times, or of several kinds ({in_short(Exception(*error.args[-1:]))})"
         )
         raise SocialxError(FRAME, problem, "give numbers, and NaN where nothing was read") from None
 
@@ -101,8 +101,8 @@ def temporary_folder(task: str) -> Iterator[Path]:
     try:
         folder = TemporaryDirectory(prefix=f"socialx-{task}-")
     except OSError as error:
-        problem = f"no folder for a temporary file can be written ({error.strerror})"
-        raise SocialxError("TMPDIR", problem, "set it to a folder with space") from None
+        problem = f"the folder for a temporary file cannot be written ({error.strerror})"
+        raise SocialxError("TMPDIR", problem, "set TMPDIR to a folder with space") from None
     with folder as name:
         yield Path(name)
 
@@ -155,7 +155,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     if times.tz is not None:
         if like.timezone is None:
             remedy = "give wall times without a zone: frame.tz_localize(None)"
-            raise SocialxError(WHERE, f"times of {times.tz}, and {like.path} does not say its zone", remedy)
+            raise SocialxError(WHERE, f"the times are of {times.tz}, and {like.path} does not say its zone", remedy)
         times = times.tz_convert(like.timezone).tz_localize(None)
     repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in columns if ids.count(vdid) > 1]
     if repeated:
@@ -163,7 +163,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     try:
         numbers = frame.to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise SocialxError(WHERE, f"not all cells are numbers ({error})", "give NaN where nothing was read") from None
+        raise SocialxError(WHERE, f"some cells are not numbers ({error})", "give NaN where nothing was read") from None
     like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
     values = np.full((len(times), len(columns)), np.nan, np.float32)

@@ -84,7 +84,7 @@ def _open(path: Path) -> Frame:
         key = _find_key(path, file)
         ids = _ids(path, file[key], "axis0")
         if twice := find_repeated(ids):
-            raise SocialxError(path, f"sensors named more than once ({sample(twice)})", ADVICE)
+            raise SocialxError(path, f"sensors are named more than once ({sample(twice)})", ADVICE)
         times = _times(path, file[key])
         return Frame(path, key, ids, times, _block_columns(path, file[key], ids, len(times)))
 
@@ -96,13 +96,15 @@ def _find_key(path: Path, file: h5py.File) -> str:
         return (preferred or frames)[0]
     if frames:
         wanted = " or ".join(map(repr, SPEED_KEYS))
-        raise SocialxError(path, f"{len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE)
+        raise SocialxError(
+            path, f"the file has {len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE
+        )
     if _groups(file, "table"):
         remedy = "write it with DataFrame.to_hdf(..., format='fixed')"
-        raise SocialxError(path, "an HDFStore in format='table', which is not read", remedy)
+        raise SocialxError(path, "the HDFStore is in format='table', which is not read", remedy)
     if "data/features" in file:
-        raise SocialxError(path, "already a socialx file, nothing to convert", Command("inspect", path))
-    raise SocialxError(path, f"an HDF5 file without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
+        raise SocialxError(path, "this is already a socialx file", Command("inspect", path))
+    raise SocialxError(path, f"the HDF5 file has no pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
 
 
 def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.Dataset:

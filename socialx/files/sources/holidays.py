@@ -44,15 +44,17 @@ def _holiday_in_country(country: str, region: str | None, day: int) -> int | Non
 
 @lru_cache(maxsize=256)
 def _country_holidays(country: str, region: str | None, year: int) -> frozenset[date]:
-    where = Argument("data.holidays", "-".join(filter(None, (country, region))))
+    argument = Argument("data.holidays", "-".join(filter(None, (country, region))))
     try:
         import holidays
     except ModuleNotFoundError:
-        raise SettingsError(where, "it needs the package holidays", "pip install 'socialx[holidays]'") from None
+        raise SettingsError("", f"{argument} needs the package holidays", "pip install 'socialx[holidays]'") from None
     try:
         return frozenset(holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=year))
     except NotImplementedError as error:  # the package's own words name the regions that it knows
-        raise SettingsError(where, shortened(str(error), 300), "name another one, or a CSV file of dates") from None
+        raise SettingsError(
+            "", f"{argument} is unknown: {shortened(str(error), 300)}", "name another one, or a CSV file of dates"
+        ) from None
 
 
 def _read_holidays(path: Path) -> dict[int, int]:
@@ -69,10 +71,10 @@ def _read_holidays(path: Path) -> dict[int, int]:
         if like.title() not in WEEKDAYS:
             raise SocialxError(where, f"{shortened(like, 40)!r} is no weekday", f"name one of {', '.join(WEEKDAYS)}")
         if day in weekdays:
-            raise SocialxError(where, f"{cells[0]} is there twice", "leave one of the two lines out")
+            raise SocialxError(where, f"{cells[0]} appears twice", "leave one of the two lines out")
         weekdays[day] = WEEKDAYS.index(like.title())
     if not weekdays:
-        raise SocialxError(path, "no date in it", ADVICE)
+        raise SocialxError(path, "the file has no date in it", ADVICE)
     return weekdays
 
 

@@ -65,7 +65,7 @@ def recognise(path: Path, file: h5py.File) -> Variant:
     if "data/vd_ids" in file or "data/timestamps" in file:
         raise SocialxError(
             path,
-            "its times and ids are in data/, a layout that only old documentation describes",
+            "the times and ids are in data/, a layout that only old documentation describes",
             "convert its source",
         )
     features, _, names, _ = read_layout(path, file)

@@ -59,8 +59,8 @@ def read(kind: str, request: ConvertOptions) -> Readings:
         read_head(request.meta_csv, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
     if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
-        problem = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
-        raise SettingsError(Argument("timezone", request.timezone), problem, "drop it")
+        problem = f"the times say themselves how far they are from UTC, and are written in {contents.timezone}"
+        raise SettingsError(request.data, problem, f"drop {Argument('timezone', request.timezone)}")
     ids, numbered = _ids(request, contents)
     dataset, published = _find_published(dataset, request, ids)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
@@ -77,7 +77,7 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     if dataset is None:
         readings, lacking = fill_gaps(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
-        raise SettingsError(Argument("freq"), f"{dataset.name} keeps the rows that it has as published", "drop it")
+        raise SettingsError("", f"{dataset.name} keeps the rows that it has as published", f"drop {Argument('freq')}")
     files = (request.data, *request.more, request.meta_csv, request.ids, *contents.paths)
     index_by_key = {match_key(contents.stored(vdid)): index for index, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[index_by_key[match_key(vdid)]] for vdid in sensors.ids)
@@ -105,13 +105,13 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     """Raise SettingsError for several files, or for an option that this format ignores but another format reads."""
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
-        raise SettingsError(Argument("data"), f"{title} has one file", "drop the others")
+        raise SettingsError("", f"{title} has one file, and {Argument('data')} names several", "drop the others")
     read_fields = frozenset().union(*(known_format.takes for known_format in FORMATS.values()))
     clock_fields = {"step_s"} if format.has_clock else set()  # the step of the axis
     for field, option in options().items():
         is_given = getattr(request, field) not in (None, (), False)
         if is_given and field in read_fields - format.takes - clock_fields:
-            raise SettingsError(Argument(option.name), f"{title} says that itself", "drop it")
+            raise SettingsError("", f"{title} says that itself", f"drop {Argument(option.name)}")
 
 
 def _find_published(
@@ -132,9 +132,9 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
     if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
         others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
         other = next((other.name for other in others if other is not dataset), None)
-        problem = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
+        problem = f"the {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
-        likely = f"{Command('convert', other, path, **written)}, whose ids they look like"
+        likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
         raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
@@ -169,16 +169,18 @@ def order_times(
             times, moved = rounded(times, path, request.step_s)
             notes += [] if contents.rounded else [moved]
         if not zone and not zoned:
-            helps = remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
+            helps = remedy or f"keep both hours with {Argument('timezone', readings.timezone or 'ZONE')}"
             refused = repeated_hour(times, path, helps)
         elif zone and zoned and not goes_back(times):
             wall = in_zone(times, zone)
             if goes_back(wall):
-                twice = f"times that come twice at the end of daylight saving time in {zone}"
-                notes += [Message(path, twice, "all times are written in UTC")]
+                twice = (
+                    f"some times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
+                )
+                notes += [Message(path, twice)]
                 readings = replace(readings, timezone="UTC", local_zone=zone)
             else:
-                notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
+                notes += [Message(path, f"the times are written as wall times of {zone}")] if zone != "UTC" else []
                 readings, times = replace(readings, timezone=zone), wall
         elif zone and not zoned and (in_utc_always or goes_back(times)):
             times, told = in_utc(times, zone, path)
@@ -198,14 +200,14 @@ def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], 
     if request.ids is not None:
         ids = read_ids(request.ids)
         if len(ids) != count:
-            problem = f"{len(ids)} ids for the {count} sensors of {request.data}"
+            problem = f"the file has {len(ids)} ids for the {count} sensors of {request.data}"
             raise SocialxError(request.ids, problem, "name the ids of this data set")
         return ids, ()
     indexed = index_ids(meta) if meta else {}
     if sorted(indexed) == list(range(count)):
         return tuple(indexed[index] for index in range(count)), (f"{meta}: ids from its column index",)
-    numbered = f"it has no sensor ids, so they are 0 to {count - 1}"
-    return tuple(map(str, range(count))), (Message(request.data, numbered, f"{Argument('ids', 'FILE')} gives them"),)
+    numbered = f"the file has no sensor ids, so the sensors are 0 to {count - 1}"
+    return tuple(map(str, range(count))), (Message(request.data, numbered, f"name ids with {Argument('ids', 'FILE')}"),)
 
 
 def mask_codes(
@@ -239,7 +241,7 @@ def _sensors(
         helps = (
             f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         )
-        raise SocialxError(request.data, "it holds no positions of its sensors", helps)
+        raise SocialxError(request.data, "the file holds no positions of its sensors", helps)
     locations, cased = match_case(ids, locations)
     if cased:
         notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")
@@ -260,12 +262,14 @@ def stored_unit(feature: str, text: str) -> str:
     """Return a unit as stored. Raises SettingsError for an unknown speed unit, and a speed unit on other features."""
     if feature != SPEED:
         if (measured := unit_of(text)) and measured[0] == SPEED:
-            like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
-            raise SettingsError(Argument("units", text), f"a unit of speeds, and the file holds {feature}", like)
+            like = f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}"
+            raise SettingsError(
+                "", f"{Argument('units', text)} is a unit of speeds, and the file holds {feature}", like
+            )
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):
         return unit
-    raise SettingsError(Argument("units", text), "not a unit of speeds", "choose mph, km/h or m/s")
+    raise SettingsError("", f"{Argument('units', text)} is not a unit of speeds", "choose mph, km/h or m/s")
 
 
 def _readings(
@@ -278,23 +282,23 @@ def _readings(
     if not request.name and not dataset:
         published = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
         if any(match_key(vdid) not in dataset.ids for dataset in published for vdid in sensors.ids):
-            problem = f"its ids are not those of {name}, so it is named {MINE}"
-            notes.append(Message(request.data, problem, f"{Argument('name', 'NAME')} names it otherwise"))
+            problem = f"the ids are not those of {name}, so the data set is named {MINE}"
+            notes.append(Message(request.data, problem, f"choose another name with {Argument('name', 'NAME')}"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
     missing = None if contents.others else dataset.missing if dataset else contents.missing_number()
     if contents.others:
         if SPEED in units and request.missing is None:
-            zero = "a speed of 0 counts as no reading, 0 of another quantity is one"
-            notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is a speed"))
+            zero = "a speed of 0 counts as missing, and 0 of another quantity as a reading"
+            notes.append(Message("", zero, f"use {Argument('missing', 'none')} if 0 is a speed"))
     elif request.missing is not None:
         missing = request.missing[0] if request.missing else None
     elif missing is None:
         zero = "0 is a reading, as of all counts"
-        notes.append(Message("", zero, f"{Argument('missing', 0)} if it stands for none"))
+        notes.append(Message("", zero, f"use {Argument('missing', 0)} if 0 means missing"))
     elif dataset is None:
-        zero = "0 counts as no reading, as in the published data sets"
-        notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is one"))
+        zero = "0 counts as missing, as in the published data sets"
+        notes.append(Message("", zero, f"use {Argument('missing', 'none')} to keep zeros"))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
         dataset_name=name,
@@ -325,9 +329,9 @@ def _units(
         units[feature] = stored_unit(feature, request.units)
     unknown = [name for name, unit in units.items() if unit == "unknown"]
     if feature not in unknown:
-        problem = f"the unit of {' and '.join(unknown)} is not said in it"
+        problem = f"the unit of {' and '.join(unknown)} is unknown"
         return units, (Message(request.data, problem),) if unknown else ()
     one, other = UNITS_LIKE.get(feature, ("mph", "km/h"))
     which, later = "it" if len(units) == 1 else f"that of {feature}", Command("backfill", "OUT.h5", units="UNIT")
-    says = f"{Argument('units', one)} or {Argument('units', other)} says {which}, and {later} adds it"
-    return units, (Message(request.data, "the unit is not said in it", says),)
+    says = f"name {which} with {Argument('units', one)} or {Argument('units', other)}, or later with {later}"
+    return units, (Message(request.data, "the unit is unknown", says),)

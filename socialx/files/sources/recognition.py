@@ -30,10 +30,10 @@ from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.published import DATASETS, PublishedDataset, dataset
 
 EXPORT = "export"  # an older name of csv
-FORECAST = "name the file of readings that it was made from"
+FORECAST = "name the file of readings behind the forecast"
 # Files that are not read themselves, and the page whose recipes make frames of them.
 RECIPES = "docs/how-to/recipes.md"
-BY_RECIPE = f"the recipe in {RECIPES} makes a frame of it, which convert takes"
+BY_RECIPE = f"make a frame with the recipe in {RECIPES}, and convert that"
 DAT = "data.dat"  # numbers of BasicTS, in which no line ends
 BASICTS = (DAT, "desc.json"), ("train_data.npy", "train_timestamps.npy")
 OF_BASICTS = re.compile(r"data\.dat|desc\.json|meta\.json|(train|val|test)_(data|timestamps)\.npy")
@@ -74,10 +74,10 @@ def package_formats() -> tuple[Format, ...]:
         where = f"package {point.dist.name if point.dist else point.module}"
         formats, fault = _module_formats(point)
         if fault:
-            note(Message(where, f"its formats are left out, because {fault}", "update or remove the package"))
+            note(Message(where, f"the formats are left out, because {fault}", "update or remove the package"))
         for format in formats:
             if format.name in {AUTO, *FORMATS, *formats_by_name} or dataset(format.name):
-                problem = f"its format {format.name} is left out, because convert has another of that name"
+                problem = f"the format {format.name} is left out, because convert has another of that name"
                 note(Message(where, problem, "rename it in the package"))
             else:
                 formats_by_name[format.name] = format
@@ -123,7 +123,7 @@ def recognise_kind(head: FileHead, request: ConvertOptions | None = None) -> Fil
 def refuse_socialx_file(head: FileHead) -> None:
     """Raise SocialxError where the file already is a socialx file."""
     if kind := socialx_kind(head):
-        problem = f"a socialx file ({kind.name}: {kind.why}), nothing to convert"
+        problem = f"this is already a socialx file ({kind.name}: {kind.why})"
         raise SocialxError(head.path, problem, kind.next or Command("inspect", head.path))
 
 
@@ -138,9 +138,11 @@ def socialx_kind(head: FileHead) -> FileKind | None:
         return None
     with open_hdf5(head.path, "convert its source again") as file:
         if not len(file):
-            raise SocialxError(head.path, "an HDF5 file that holds nothing", "download it again, or write it again")
+            raise SocialxError(
+                head.path, "this is an HDF5 file that holds nothing", "download it again, or write it again"
+            )
         if {"forecast", "origin", "times", "sensors"} <= set(file):
-            raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
+            raise SocialxError(head.path, "the file is a forecast that predict wrote, not readings", FORECAST)
         mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
         if frames or not mine:
@@ -162,11 +164,11 @@ def find(kind: str) -> PublishedDataset | Format | None:
     if name in more:
         return more[name]
     if name in FORMER:
-        raise SettingsError(kind, f"no format, but {FORMER[name]}", BY_RECIPE)
+        raise SettingsError(kind, f"this names {FORMER[name]}, which convert does not read", BY_RECIPE)
     names = [AUTO, *DATASETS, *FORMATS, *more]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
-    raise SettingsError(kind, "unknown data set or format", hint)
+    raise SettingsError(kind, "this is an unknown data set or format", hint)
 
 
 def _refuse_recipe(path: Path) -> None:
@@ -176,10 +178,10 @@ def _refuse_recipe(path: Path) -> None:
         if folder == path or OF_BASICTS.fullmatch(path.name):
             for names in BASICTS:
                 if all((folder / name).is_file() for name in names):
-                    raise SocialxError(path, f"a folder of BasicTS ({', '.join(names)})", BY_RECIPE)
+                    raise SocialxError(path, f"this is a folder of BasicTS ({', '.join(names)})", BY_RECIPE)
         of_windows = next((folder / name for name in WINDOWS if (folder / name).is_file()), None)
         if of_windows and (folder == path or path.name in WINDOWS) and {"x", "y"} <= {*array_names(of_windows)}:
-            raise SocialxError(path, f"windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
+            raise SocialxError(path, f"the files are windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
 
 
 def recognise(head: FileHead) -> tuple[Format, str]:
@@ -209,13 +211,13 @@ def _recognise_format(head: FileHead) -> tuple[Format, str]:
     refuse_numbers(head)
     if are_locations(path):
         remedy = Command("convert", "auto", "READINGS", meta_csv=path, output="OUT.h5")
-        raise SocialxError(path, "a table of positions, not of readings", remedy)
+        raise SocialxError(path, "this is a table of positions, not of readings", remedy)
     refuse_untimed(head)
     check_text(path, head.first)
     text = head.first[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
     readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
-    problem = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
-    raise SocialxError(path, problem, f"the formats are {', '.join(format.name for format in every_format())}")
+    problem = f"the file has no known format, {f'it begins {text!a}' if readable else 'and no text'}"
+    raise SocialxError(path, problem, f"choose from the formats {', '.join(format.name for format in every_format())}")
 
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:

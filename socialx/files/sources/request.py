@@ -50,7 +50,7 @@ def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
-        raise SettingsError(Argument(argument, text), "not a time between rows in whole minutes", "for example 5min")
+        raise SettingsError("", f"{Argument(argument, text)} is not a time in whole minutes", "write for example 5min")
     return step
 
 
@@ -58,30 +58,31 @@ def _resample(given: str | timedelta) -> int:
     """Return the averaging step in seconds, a divisor of a day."""
     step = parse_freq(given, "resample")
     if 24 * UNITS_S["h"] % step:
-        raise SettingsError(Argument("resample", given), "no part of a day", "for example 5min")
+        raise SettingsError("", f"{Argument('resample', given)} does not divide a day", "write for example 5min")
     return step
 
 
 def _time_format(text: str) -> str:
     """Check a strptime format: a full date, and AM/PM for 12-hour clocks."""
+    argument = Argument("time_format", text)
     moment, read = datetime(2023, 3, 30, 13, 5, tzinfo=UTC), None
     with suppress(ValueError):
         read = datetime.strptime(moment.strftime(text), text) if "%" in text else None
     if read is None:
-        example = f"for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
-        raise SettingsError(Argument("time_format", text), "not a format of times", example)
+        example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
+        raise SettingsError("", f"{argument} is not a format of times", example)
     lacking = [part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part)]
     if lacking:
-        raise SettingsError(Argument("time_format", text), f"a format without {' and '.join(lacking)}", DATED)
+        raise SettingsError("", f"{argument} is a format without {' and '.join(lacking)}", DATED)
     if read.hour == moment.hour - 12:
-        raise SettingsError(Argument("time_format", text), "hours of 12 without AM or PM", "write %H, or %I with %p")
+        raise SettingsError("", f"{argument} has hours of 12 without AM or PM", "write %H, or %I with %p")
     return text
 
 
 def _decimal(text: str) -> str:
     """Return the decimal sign, a point or a comma."""
     if text.strip() not in (".", ","):
-        raise SettingsError(Argument("decimal", text), "no sign of decimals", "choose . or ,")
+        raise SettingsError("", f"{Argument('decimal', text)} must be . or ,", "choose . or ,")
     return text.strip()
 
 
@@ -89,13 +90,13 @@ def _quantity(text: str) -> str:
     """Return the feature name for a quantity."""
     if quantity := QUANTITIES.get(text.strip().lower()):
         return quantity
-    raise SettingsError(Argument("quantity", text), "no quantity", f"choose {', '.join(QUANTITIES)}")
+    raise SettingsError("", f"{Argument('quantity', text)} is unknown", f"choose {', '.join(QUANTITIES)}")
 
 
 def free_unit(text: str) -> str:
     """Return a storable unit for any quantity."""
     if not (text.strip() and text.isprintable()):
-        raise SettingsError(Argument("units", ascii(text)[1:-1]), "not a unit", "for example mph")
+        raise SettingsError("", f"{Argument('units', ascii(text)[1:-1])} is not a unit", "write for example mph")
     return text
 
 
@@ -111,8 +112,8 @@ def _codes(value: float | str | Sequence[float]) -> tuple[float, ...]:
         except ValueError:
             number = math.inf
         if math.isinf(number) or (isinstance(code, str) and math.isnan(number)):
-            example = f"for example {Argument('missing', 0)}"
-            raise SettingsError(Argument("missing", code), "neither a number nor none", example)
+            example = f"write for example {Argument('missing', 0)}"
+            raise SettingsError("", f"{Argument('missing', code)} is neither a number nor none", example)
         if not math.isnan(number):
             numbers.append(number)
     return tuple(numbers)
@@ -122,7 +123,7 @@ def zone_name(name: str, argument: str = "timezone") -> str:
     """Return a zone name, checked against the installed time zone data where present."""
     if (zones := available_timezones()) and name not in zones:
         near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
-        raise SettingsError(Argument(argument, name), "no such zone", f"for example {near[0]}")
+        raise SettingsError("", f"{Argument(argument, name)} is an unknown zone", f"write for example {near[0]}")
     return name
 
 
@@ -246,14 +247,14 @@ class ConvertOptions:
         """
         paths = files_in(data)
         if not paths:
-            raise SettingsError(Argument("data"), "no file in it", "name one or several files")
+            raise SettingsError("", f"{Argument('data')} has no file in it", "name one or several files")
         options_by_name = {option.name: (field, option) for field, option in options(task).items()}
         values: dict[str, Any] = {}
         for name, value in arguments.items():
             if name not in options_by_name:
                 near = difflib.get_close_matches(name, options_by_name, 1)
                 hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(options_by_name)}"
-                raise SettingsError(Argument(name), f"{task} has no such argument", hint)
+                raise SettingsError("", f"{task} has no argument {Argument(name)}", hint)
             field, option = options_by_name[name]
             if value is not None:
                 values[field] = bool(value) if getattr(cls, field) is False else option.parse(value)

@@ -68,7 +68,7 @@ def average_blocks(
     if values is not None and len(values):
         rows_per_step = rows_per_step or _estimate_rows_per_step(seconds, values, step_s, where)
         if not rows_per_step:
-            raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
+            raise SettingsError(where, "each sensor has fewer than two readings", f"drop {Argument('resample')}")
         yield _average_rows(seconds, values, step_s, features, rows_per_step, sums)
 
 
@@ -80,7 +80,9 @@ def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int
         steps += [float(np.median(intervals))] if len(intervals) else []
     step = float(np.median(steps)) if steps else 0.0
     if step >= step_s:
-        raise SettingsError(Argument("resample"), f"{where} has rows every {step / 60:g} min, no finer ones", "drop it")
+        raise SettingsError(
+            where, f"the rows are {step / 60:g} min apart, no finer ones", f"drop {Argument('resample')}"
+        )
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
@@ -128,18 +130,18 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
     freq = Argument("freq", f"{step // 60}min")
     if request.step_s and len(odd := odd_rows(seconds, step)):
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
-        remedy = f"drop it, or {Argument('resample', f'{step // 60}min')} averages finer rows"
-        raise SettingsError(freq, f"{where} has rows at {pair}, which are no multiple of it apart", remedy)
+        remedy = f"drop {freq}, or average finer rows with {Argument('resample', f'{step // 60}min')}"
+        raise SettingsError(where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy)
     lacking = lacking_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
     first, last = as_timestamps(lacking[[0, -1]]).astype(str)
     if len(lacking) > len(seconds) and not request.step_s:
-        every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from its first row to its last one"
-        remedy = f"check its dates; {freq} writes them as rows without readings"
+        every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from the first row to the last one"
+        remedy = f"check the dates, or write such rows without readings with {freq}"
         raise SocialxError(where, f"{len(lacking):,} of the {every} have no row, such as {first}", remedy)
     axis = np.sort(np.concatenate([seconds, lacking]))
-    told = f"{counted(len(lacking), 'row that it lacks is', 'rows that it lacks are')} written without readings"
+    told = f"{counted(len(lacking), 'missing row is', 'missing rows are')} written without readings"
     lacks = Message(where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")
     return replace(readings, blocks=_fill_rows(readings.blocks, axis)), (lacks,)
 

@@ -60,7 +60,7 @@ def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False
     if begin.startswith(("{", "[")):
         return [_read_json(head, advice, notes)]
     if head.kind in ("hdf5", "npy"):
-        raise SocialxError(path, f"no table, but {head.kind}", advice)
+        raise SocialxError(path, f"the file is no table, but {head.kind}", advice)
     if head.kind not in ("excel", "parquet"):
         return [_read_text(head, advice, float("inf") if long else TABLE_BYTES)]
     sheets = read_workbook(path) if head.kind == "excel" else {"": _parquet(path, advice)}
@@ -85,10 +85,12 @@ def _parquet(path: Path, advice: str) -> Rows:
         with open_path(path) as stream:
             file = parquet.ParquetFile(stream)
             if (cells := file.metadata.num_rows * file.metadata.num_columns) > CELLS:
-                raise SocialxError(path, f"{cells:,} cells, more than a table of positions has ({CELLS:,})", advice)
+                raise SocialxError(
+                    path, f"the table has {cells:,} cells, more than a table of positions has ({CELLS:,})", advice
+                )
             table = file.read()
     except (OSError, ValueError, ArrowException) as error:
-        raise SocialxError(path, f"no Parquet that can be read ({in_short(error, 80)})", advice) from None
+        raise SocialxError(path, f"the file is no Parquet that can be read ({in_short(error, 80)})", advice) from None
     return [table.column_names, *map(list, zip(*(column.to_pylist() for column in table.columns), strict=True))]
 
 
@@ -103,7 +105,9 @@ def _read_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
             if any(cells := [cell.strip() for cell in cells]):
                 yield f"line {rows.line_num}", [cell if mark == "," else DECIMAL.sub(r"\1.\2", cell) for cell in cells]
     except csv.Error as error:
-        raise SocialxError(head.path, f"no table that can be read ({in_short(error, 80)})", advice) from None
+        raise SocialxError(
+            head.path, f"the file is no table that can be read ({in_short(error, 80)})", advice
+        ) from None
 
 
 def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, None]:
@@ -116,18 +120,18 @@ def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, Non
             for _, piece in chunks:
                 size += len(piece)
                 if size > most:
-                    raise SocialxError(path, f"{size:,} bytes unpacked, no table", advice)
+                    raise SocialxError(path, f"the file has {size:,} bytes unpacked, no table", advice)
                 yield from (line.decode("utf-8", WINDOWS) for line in piece.splitlines(keepends=True))
     except UnicodeError:
         save = f"save it as UTF-8, for example with iconv -f cp932 -t utf-8; {advice}"
-        raise SocialxError(path, "no text in UTF-8, UTF-16 or Windows-1252", save) from None
+        raise SocialxError(path, "the file is no text in UTF-8, UTF-16 or Windows-1252", save) from None
 
 
 def _read_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
     """Return a header and a row per object, or per GeoJSON feature with properties and geometry."""
     system = SYSTEM.search("\n".join(line for _, line in head.lines))
     if system and not DEGREES_OF.search(system[1]):
-        problem = f"its coordinates are not degrees of WGS 84, but of {system[1][:80]}"
+        problem = f"the coordinates are not degrees of WGS 84, but of {system[1][:80]}"
         raise SocialxError(head.path, problem, "write them as EPSG:4326, longitude first")
     with closing(_lines(head, advice, JSON_BYTES)) as lines:
         filled = ((number, line.strip()) for number, line in enumerate(lines, 1) if not line.isspace())
@@ -172,7 +176,7 @@ def read_workbook(path: Path) -> dict[str, Rows]:
             with zipfile.ZipFile(file) as archive:
                 size = sum(part.file_size for part in archive.infolist())
             if size > UNPACKED_BYTES or size > max(SMALL_BYTES, PACKED_RATIO * file.seek(0, io.SEEK_END)):
-                raise SocialxError(path, f"a workbook of {size:,} bytes unpacked, too many to read", AS_CSV)
+                raise SocialxError(path, f"the workbook has {size:,} bytes unpacked, too many to read", AS_CSV)
             book = load_workbook(file, read_only=True, data_only=True, keep_links=False)
             try:
                 return {sheet.title: _read_sheet(path, sheet) for sheet in book.worksheets}
@@ -183,7 +187,7 @@ def read_workbook(path: Path) -> dict[str, Rows]:
     except SocialxError:
         raise
     except Exception as error:  # noqa: BLE001  of openpyxl, which has many kinds
-        problem = f"no workbook that can be read ({' '.join(str(error).split())[:120]})"
+        problem = f"the file is no workbook that can be read ({' '.join(str(error).split())[:120]})"
         raise SocialxError(path, problem, "write it again") from None
 
 
@@ -198,7 +202,7 @@ def _read_sheet(path: Path, sheet: object) -> Rows:
         rows.append(row)
         width = max(width, len(row))
         if len(rows) * width > SHEET_CELLS:
-            problem = f"a sheet of {len(rows):,} rows and {width:,} columns, too many cells to read"
+            problem = f"a sheet has {len(rows):,} rows and {width:,} columns, too many cells to read"
             raise SocialxError(path, problem, f"remove what stands far from the table, or {AS_CSV}")
     while rows and not rows[-1]:
         rows.pop()
@@ -213,7 +217,7 @@ def _read_sheet(path: Path, sheet: object) -> Rows:
         if timed and isinstance(value, int | float) and value == value:
             problem = f"rows {first} to {last} have one cell for all of them in column {column + 1}, which is {value}"
             raise SocialxError(
-                path, problem, "split it, or leave out its column, since it may be their sum or their mean"
+                path, problem, "split the cell, or leave out its column: the number may be a sum or a mean"
             )
         for row in cells[first:last] if last - first >= MERGED_ROWS else ():
             row[column] = value

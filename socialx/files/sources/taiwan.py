@@ -43,7 +43,7 @@ COLUMNS = ("VDID", "DataCollectTime", "Lane", "Speed [km/h]", "Occupancy [%]", "
 LISTS = {"VDLives", "VDs", "LinkFlows", "Lanes", "Vehicles"}  # elements of XML that are lists
 LIVE = re.compile(r"\s*[{\[<].*?(?:VDLive|LiveTrafficData|LinkFlows)", re.DOTALL)
 CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # of so many files of a folder one must be a snapshot
-ADVICE = "download it again, or remove this file"
+ADVICE = "download the file again, or remove it"
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -75,7 +75,7 @@ def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
                     raise ValueError(f"more than {CONTENT_BYTES >> 20} MiB")
                 yield path, content.decode("utf-8-sig")
             except UNREADABLE as error:
-                raise SocialxError(path, f"cannot be read ({in_short(error, 80)})", ADVICE) from None
+                raise SocialxError(path, f"the file cannot be read ({in_short(error, 80)})", ADVICE) from None
 
 
 def _read(request: ConvertOptions) -> Contents:
@@ -98,7 +98,7 @@ def _read(request: ConvertOptions) -> Contents:
             bar.advance()
     if not frames:
         raise SocialxError(
-            request.data, "no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
+            request.data, "there are no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
         )
     frame, step = _select_near(pd.concat(frames), request, notes)
     roles = ColumnRoles((1,), (0,), lanes=2, values=(3, 4, 5))
@@ -125,7 +125,7 @@ def _select_near(frame: Any, request: ConvertOptions, notes: list[str]) -> tuple
     notes += [f"{request.data}: {out}"] if far else []
     if not request.round_times and (np.diff(np.unique(seconds[near])) < step - 2 * JITTER_S).any():
         problem = f"detectors have times that are closer than the {step // 60} min between snapshots"
-        raise SocialxError(request.data, problem, f"{Argument('round_times', True)} moves each to a whole step")
+        raise SocialxError(request.data, problem, f"move each to a whole step with {Argument('round_times', True)}")
     return frame[near].reset_index(drop=True), step
 
 
@@ -137,9 +137,11 @@ def _entries(path: Path, text: str) -> list[dict[str, Any]]:
         root = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
         lists = [part for part in (root.values() if isinstance(root, dict) else [root]) if isinstance(part, list)]
     except (ET.ParseError, ValueError, RecursionError) as error:
-        raise SocialxError(path, f"no JSON or XML that can be read ({in_short(error, 140)})", ADVICE) from None
+        raise SocialxError(
+            path, f"the file is no JSON or XML that can be read ({in_short(error, 140)})", ADVICE
+        ) from None
     if len(lists) != 1 or not all(isinstance(part, dict) for part in lists[0]):
-        raise SocialxError(path, "no list VDLives or VDs in it", ADVICE)
+        raise SocialxError(path, "there is no list VDLives or VDs in it", ADVICE)
     return lists[0]
 
 

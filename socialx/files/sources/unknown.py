@@ -55,38 +55,42 @@ def refuse_bytes(head: FileHead) -> None:
     path, first = head.path, head.first
     name = shlex.quote(str(path))
     kinds = {
-        b"MATLAB 5.0": ("a file of MATLAB", "scipy.io.loadmat reads it, and socialx.convert takes a frame"),
+        b"MATLAB 5.0": ("a file of MATLAB", "read it with scipy.io.loadmat, and convert a frame with socialx.convert"),
         b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx"),
-        b"\x28\xb5\x2f\xfd": ("packed by zstd", f"unpack it with unzstd {name}"),
-        b"7z\xbc\xaf": ("packed by 7-Zip", f"unpack it with 7z x {name}"),
-        b"Rar!": ("packed by RAR", f"unpack it with unrar x {name}"),
+        b"\x28\xb5\x2f\xfd": ("a file packed by zstd", f"unpack it with unzstd {name}"),
+        b"7z\xbc\xaf": ("a file packed by 7-Zip", f"unpack it with 7z x {name}"),
+        b"Rar!": ("a file packed by RAR", f"unpack it with unrar x {name}"),
         b"%PDF": ("a PDF", "save its table as CSV, or ask for the data that it was made from"),
-        b"ARROW1": ("a Feather file", "pandas.read_feather(FILE).to_csv(FILE.csv) in Python makes a table of it"),
+        b"ARROW1": ("a Feather file", "make a table in Python: pandas.read_feather(FILE).to_csv(FILE.csv)"),
     }
-    for magic, (problem, remedy) in kinds.items():
+    for magic, (kind, remedy) in kinds.items():
         if first.startswith(magic):
-            raise SocialxError(path, problem, remedy)
+            raise SocialxError(path, f"this is {kind}", remedy)
     if first.startswith(b"SQLite format 3"):
         base = database(f"sqlite:///{path}")
         has, query = suggest_query(base)
-        raise SocialxError(path, f"a database of SQLite{has}", f"name it {base.shown} {Argument('query', query)}")
+        raise SocialxError(
+            path, f"this is a database of SQLite{has}", f"name it {base.shown} {Argument('query', query)}"
+        )
     if first.startswith((b"PRAGMA ", b"BEGIN TRANSACTION")):
         code = f'import sqlite3; sqlite3.connect("dump.db").executescript(open({json.dumps(str(path))}).read())'
-        loads = f"python -c {shlex.quote(code)} loads it into dump.db, of which sqlite:///dump.db then names the tables"
-        raise SocialxError(path, "a dump of SQLite", loads)
+        loads = f"load it into dump.db with python -c {shlex.quote(code)}, and name sqlite:///dump.db"
+        raise SocialxError(path, "this is a dump of SQLite", loads)
     if any(line.startswith(("CREATE TABLE", "INSERT INTO")) for _, line in head.lines):
-        raise SocialxError(path, "a dump of a database", "load it there, and name the database, or save a query as CSV")
+        raise SocialxError(
+            path, "this is a dump of a database", "load it there, and name the database, or save a query as CSV"
+        )
     for member in member_paths(path)[:1] if first.startswith(ZIP) else ():
         refuse_bytes(read_head(member))
     if PICKLE.match(first):
-        trusted = "pandas.read_pickle(FILE).to_csv(FILE.csv) in Python makes a table of it, if you trust its source"
-        raise SocialxError(path, "a pickle, which can run programs and is never opened", trusted)
+        trusted = "make a table in Python if you trust the source: pandas.read_pickle(FILE).to_csv(FILE.csv)"
+        raise SocialxError(path, "this is a pickle, which can run programs and is never opened", trusted)
     if head.kind == "text" and _is_tar(path):
         packed = "xzf" if first.startswith(GZIP) else "xf"
-        raise SocialxError(path, "a tar archive", f"unpack it with tar {packed} {name}, and name its files")
+        raise SocialxError(path, "this is a tar archive", f"unpack it with tar {packed} {name}, and name its files")
     if first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"<?xml", b"<")):
-        helps = "pandas.read_xml(FILE).to_csv(FILE.csv) in Python makes a table of it"
-        raise SocialxError(path, "XML, or a page of the web", f"{helps}; a page was downloaded in place of the data")
+        helps = "make a table in Python: pandas.read_xml(FILE).to_csv(FILE.csv)"
+        raise SocialxError(path, "this is XML, or a page of the web downloaded in place of the data", helps)
     refuse_encoding(head)
 
 
@@ -121,8 +125,8 @@ def refuse_encoding(head: FileHead) -> None:
                     may_be.append((encoding, language))
         if may_be:
             listed = ", ".join(f"{encoding}, {language}" for encoding, language in may_be)
-            rewrite = f"iconv -f {may_be[0][0]} -t utf-8 {shlex.quote(str(head.path))} > UTF8.csv rewrites it"
-            raise SocialxError(head.path, f"a text in another encoding than UTF-8 (perhaps {listed})", rewrite)
+            rewrite = f"rewrite it: iconv -f {may_be[0][0]} -t utf-8 {shlex.quote(str(head.path))} > UTF8.csv"
+            raise SocialxError(head.path, f"this is a text in another encoding than UTF-8 (perhaps {listed})", rewrite)
 
 
 def refuse_headless(head: FileHead) -> None:
@@ -134,7 +138,7 @@ def refuse_headless(head: FileHead) -> None:
         kinds = [next((kind for kind in called if all(map(called[kind].fullmatch, column))), "") for column in columns]
         kinds[0] = "time" if all(map(EPOCH.fullmatch, columns[0])) else kinds[0]
         if {"time", "date"} & {*kinds}:
-            problem = f"rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
+            problem = f"the file has rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
             named = [kind or f"NAME{number}" for number, kind in enumerate(kinds, 1)]
             raise SocialxError(head.path, problem, f"write one in front of them: {','.join(named)}")
 
@@ -167,13 +171,15 @@ def refuse_table(head: FileHead) -> NoReturn:
         separator = find_separator(lines[0])
         for number, line in head.lines[1:]:
             if (count := len(cells_of(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
-                raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
+                raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct the line")
     if len(lines) == 1:
-        raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
+        raise SocialxError(
+            path, f"there is no row after the header ({shortened(lines[0], 60)})", "use a file with rows"
+        )
     refuse_undated(path, row)
     _refuse_digits(path, header, row)
     begin = f"; line 1 is {lines[0][:60]!a}, line 2 {lines[1][:60]!a}" if lines else ""
-    raise SocialxError(path, f"no table with a column of times{begin}", WANTED)
+    raise SocialxError(path, f"the file is no table with a column of times{begin}", WANTED)
 
 
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
@@ -184,21 +190,19 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
         forms = [form for form, digits in DIGITS.items() if digits.fullmatch(cell) and Times.of(form).are([cell])]
         if DAY.fullmatch(name) and forms:
             either = " or ".join(str(Argument("time_format", f"{form}{' %H' if hours else ''}")) for form in forms)
-            problem = f"a column of dates without signs ({name!r} is {cell})"
+            problem = f"there is a column of dates without signs ({name!r} is {cell})"
             raise SocialxError(path, problem, f"say how they are written: {either}")
     for name, cell in pairs:
         if (SINCE_1970.fullmatch(name) or "begin" in name.lower()) and NUMBER.fullmatch(cell) and float(cell) < 1e8:
-            problem = f"its column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
-            start = (
-                f"{Argument('time_column', name)} {Argument('first_time', 'YYYY-MM-DD HH:MM')} counts them from a time"
-            )
+            problem = f"the column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
+            start = f"count from a time: {Argument('time_column', name)} {Argument('first_time', 'YYYY-MM-DD HH:MM')}"
             raise SocialxError(path, problem, start)
 
 
 def refuse_undated(where: object, cells: list[str]) -> None:
     """Raise SocialxError where a cell is a time of day; the first row's times lack a date."""
     if clock := next(filter(ONLY_CLOCK.fullmatch, cells), None):
-        raise SocialxError(where, f"a time of day without a date ({clock})", DATED)
+        raise SocialxError(where, f"there is a time of day without a date ({clock})", DATED)
 
 
 def refuse_untimed(head: FileHead) -> None:
@@ -209,7 +213,7 @@ def refuse_untimed(head: FileHead) -> None:
     refuse_headless(head)
     refuse_undated(head.path, cells_of(lines[-1], find_separator(lines[-1])) if lines else [])
     if lines and lines[0].lstrip().startswith("["):
-        raise SocialxError(head.path, "an array of JSON that holds no objects", "write an object for each row")
+        raise SocialxError(head.path, "this is an array of JSON that holds no objects", "write an object for each row")
     _refuse_digits(head.path, *two_lines(head))
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
     counts = {len(cells_of(line, find_separator(lines[0]))) for line in lines}
@@ -220,13 +224,13 @@ def refuse_untimed(head: FileHead) -> None:
 def refuse_folder(head: FileHead) -> NoReturn:
     """Raise SocialxError for an unknown folder; a fault in the first file takes precedence."""
     if not (members := sorted(member for member in head.path.iterdir())):
-        raise SocialxError(head.path, "an empty folder", "name a folder of tables, or a file")
+        raise SocialxError(head.path, "this is an empty folder", "name a folder of tables, or a file")
     for path in [member for member in members if member.is_file()][:1]:
         first = read_head(path)
         refuse_bytes(first)
         refuse_headless(first)
     listed = sample([member.name for member in members])
-    raise SocialxError(head.path, f"nothing in this folder is known ({listed})", "name the file itself")
+    raise SocialxError(head.path, f"socialx knows nothing in this folder ({listed})", "name the file itself")
 
 
 def refuse_transposed(head: FileHead) -> None:

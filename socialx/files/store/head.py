@@ -134,17 +134,17 @@ def first_bytes(path: Path, advice: str) -> bytes:
 def check_first_line(head: FileHead, advice: str) -> None:
     """Raise SocialxError for a folder, and for a text with an endless first line: a download full of zeros."""
     if head.kind == "folder":
-        raise SocialxError(head.path, "a folder", "name a file in it")
+        raise SocialxError(head.path, "this is a folder", "name a file in it")
     if not head.ends:
-        problem = f"no line ends in its first {LINE_BYTES >> 20} MiB, so it is no table"
+        problem = f"the first {LINE_BYTES >> 20} MiB hold no end of a line, so the file is no table"
         raise SocialxError(head.path, problem, advice)
 
 
 def check_text(path: Path, first: bytes) -> None:
     """Raise SocialxError for packed or UTF-16 content where only plain text is read."""
-    for magic, (problem, remedy) in PACKED.items():
+    for magic, (kind, remedy) in PACKED.items():
         if first.startswith(magic):
-            raise SocialxError(path, problem, remedy)
+            raise SocialxError(path, f"the file is {kind}", remedy)
 
 
 @contextmanager
@@ -156,18 +156,24 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
         first = file.read(FIRST_BYTES)
     except FileNotFoundError:
         remedy = f"check the path{'' if advice == AGAIN else f', or {advice}'}"
-        raise SocialxError(path, "no such file", remedy) from None
+        raise SocialxError(path, "there is no such file", remedy) from None
     except IsADirectoryError:
-        raise SocialxError(path, "a folder", "name a file in it") from None
+        raise SocialxError(path, "this is a folder", "name a file in it") from None
     except OSError as error:
-        raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+        raise SocialxError(
+            path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
+        ) from None
     except (*UNREADABLE, KeyError) as error:  # of a zip around it
-        raise SocialxError(path, f"cannot be unpacked ({error})", "unpack the zip, and name its folder") from None
+        raise SocialxError(
+            path, f"the file cannot be unpacked ({error})", "unpack the zip, and name its folder"
+        ) from None
     with file:
         if not first:
             raise SocialxError(path, "the file is empty", advice)
         if first.startswith(b"version https://git-lfs"):
-            raise SocialxError(path, "a Git-LFS pointer, not the data", "git lfs pull, or download it again")
+            raise SocialxError(
+                path, "this is a Git-LFS pointer, not the data", "run git lfs pull, or download it again"
+            )
         file.seek(0)
         yield file, first
 
@@ -185,7 +191,7 @@ def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
         with zipfile.ZipFile(file) as archive:
             members = member_names(archive)
             if len(members) != 1:
-                problem = f"{len(members)} files in the zip ({sample(members)})"
+                problem = f"there are {len(members)} files in the zip ({sample(members)})"
                 raise SocialxError(path, problem, "unpack it and name the file")
             with archive.open(members[0]) as stream:
                 yield stream

@@ -125,16 +125,16 @@ def read_layout(
         if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
             raise SocialxError(
                 path,
-                "a pandas HDFStore, not a socialx file",
+                "this is a pandas HDFStore, not a socialx file",
                 Command("convert", "auto", path, meta_csv="LOCATIONS.csv", output="OUT.h5"),
             )
     check_parts(path, file)
     if set(FLAT) <= set(file) and not flat:
-        raise SocialxError(path, "an older flat file", Command("backfill", path, rewrite=True))
+        raise SocialxError(path, "this is an older flat file", Command("backfill", path, rewrite=True))
     whole = FLAT[0] if flat else FEATURES
     axes = {FLAT[1]: 0, FLAT[2]: 1} if flat else {VDIDS: 1, FEATURE_NAMES: 2, TIMESTAMPS: 0}
     if lacking := [name for name in (whole, *axes) if not isinstance(file.get(name), h5py.Dataset)]:
-        raise SocialxError(path, f"it lacks {', '.join(lacking)}", "convert its source again")
+        raise SocialxError(path, f"the file lacks {', '.join(lacking)}", "convert its source again")
     features, shape = file[whole], file[whole].shape
     right = len(shape) == 3 and features.dtype.kind == "f" and (not flat or shape[2] == len(FLAT_NAMES))
     for name, axis in axes.items():
@@ -150,7 +150,7 @@ def read_layout(
     timestamps, ids, names = texts[0], texts[1], texts.get(2, FLAT_NAMES)
     repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
     if repeated or 0 in shape:
-        problem = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
+        problem = f"sensors appear twice ({sample(repeated)})" if repeated else f"the file holds nothing {shape}"
         raise SocialxError(path, problem, "convert it again")
     # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
     wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
@@ -192,7 +192,7 @@ def read_codes(path: Path, file: h5py.File) -> list[float]:
     """Return the further numbers that meant a missing observation at conversion."""
     codes = np.asarray(file["metadata"].attrs.get(CODES_ATTR, ())).ravel()
     if codes.dtype.kind not in "iuf":
-        raise SocialxError(path, f"its attribute {CODES_ATTR} holds no numbers", "convert its source again")
+        raise SocialxError(path, f"the attribute {CODES_ATTR} holds no numbers", "convert its source again")
     return [float(code) for code in codes]
 
 

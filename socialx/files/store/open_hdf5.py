@@ -34,20 +34,20 @@ def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[
     three are bugs and keep their traceback.
     """
     if not first_bytes(path, advice).startswith(HDF5):
-        raise SocialxError(path, "not an HDF5 file", advice)
+        raise SocialxError(path, "this is not an HDF5 file", advice)
     try:
         with h5py.File(path, "r", locking=locking) as file:
             yield file
     except BlockingIOError:
         raise SocialxError(path, "another process is writing it", "wait until it is done") from None
     except MemoryError as error:
-        raise SocialxError(path, f"more than fits into memory ({_words(error)})", advice) from error
+        raise SocialxError(path, f"the file has more than fits into memory ({_words(error)})", advice) from error
     except (OSError, RuntimeError, KeyError, ValueError, OverflowError) as error:
-        raise SocialxError(path, f"truncated or damaged HDF5 ({_words(error)})", advice) from error
+        raise SocialxError(path, f"this is truncated or damaged HDF5 ({_words(error)})", advice) from error
     except (TypeError, AttributeError, IndexError) as error:
         if not _raised_by_h5py(error):
             raise
-        raise SocialxError(path, f"HDF5 that cannot be read ({_words(error)})", advice) from error
+        raise SocialxError(path, f"this is HDF5 that cannot be read ({_words(error)})", advice) from error
 
 
 @contextmanager

@@ -88,7 +88,7 @@ class Store(ResultRepr):
         """Return the local zone where times are in UTC; None where times already are local."""
         zone = known_zone(self.local_zone)
         if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
-            problem = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"
+            problem = f"the local zone {shortened(self.local_zone, ITEM)!a} is not known, or the times are not in UTC"
             raise SocialxError(self.path, problem, f"install the package tzdata, or {AGAIN}")
         return zone
 
@@ -184,9 +184,9 @@ class Store(ResultRepr):
             return self
         column_by_id = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
         if foreign := [vdid for vdid in ids if vdid not in column_by_id]:
-            problem = f"it lacks {len(foreign)} of {len(ids)} sensors of the run ({sample(foreign, 10)})"
+            problem = f"the file lacks {len(foreign)} of {len(ids)} sensors of the run ({sample(foreign, 10)})"
             free = Argument("model.zero_shot", True)
-            remedy = f"name the data of that network; a run for any is trained with {free}"
+            remedy = f"name the data of that network, or train a zero-shot run with {free}"
             raise SocialxError(self.path, f"{problem}; it has {sample(list(self.sensors.ids))}", remedy)
         columns = np.array([column_by_id[vdid] for vdid in ids])
         return replace(self, sensors=self.sensors.select(columns), columns=columns)
@@ -195,7 +195,7 @@ class Store(ResultRepr):
         chosen = self.rows[rows]
         with open_hdf5(self.path, AGAIN) as file:
             if file_signature(self.path) != self.version:
-                raise SocialxError(self.path, "it was changed while it was read", "run the command again")
+                raise SocialxError(self.path, "the file was changed while it was read", "run the command again")
             values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index].astype(np.float32, copy=False)
         if len(values) != len(chosen):
             values = values[chosen - chosen[0]]
@@ -220,13 +220,13 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         rules = file["metadata"].attrs
         if MISSING_ATTR not in rules:
             raise SocialxError(
-                path, "an older file: it does not say what a missing reading is", Command("backfill", path)
+                path, "this is an older file, which does not say what a missing reading is", Command("backfill", path)
             )
         feature = names[0] if feature is None else feature
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else f"forecast it with {Argument('data.targets', names[0])}"
-            raise SocialxError(path, f"no feature {feature!r}, it has {', '.join(names)}", hint)
+            raise SocialxError(path, f"there is no feature {feature!r}, the file has {', '.join(names)}", hint)
         timed = timestamps != b""
         rows = np.flatnonzero(timed) if timed.any() else np.arange(len(timestamps))
         seconds = timestamp_seconds(timestamps[rows], str(path))

@@ -62,7 +62,7 @@ def whole_minutes(seconds: np.ndarray, where: str) -> int:
     step = common_step(seconds)
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
-        problem = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
+        problem = f"the rows are {step} s apart, not whole minutes" if step else "all rows have one time"
         raise SocialxError(where, problem, "convert a file with such rows")
     return minutes
 
@@ -76,7 +76,7 @@ def refuse_jitter(seconds: np.ndarray, where: str) -> None:
     if len(rows) > JITTERED_SHARE * len(steps) and 2 * alike < len(steps):
         texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
         problem = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
-        helps = f"{Argument('round_times', True)} moves each time to the nearest whole step"
+        helps = f"move each time to the nearest whole step with {Argument('round_times', True)}"
         raise SocialxError(where, f"{problem} ({sample([text.replace('T', ' ') for text in texts])})", helps)
 
 
@@ -125,7 +125,7 @@ def skipped_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
     offset = datetime.fromisoformat(first).replace(tzinfo=known_zone(timezone)).utcoffset() or timedelta()
     hours, rest = divmod(int(offset.total_seconds()), 3600)
     right = f"convert again with {Argument('timezone', f'Etc/GMT{-hours:+d}' if hours else 'UTC')}"
-    return problem, f"their clock seems to have no daylight saving time: {'write its times in UTC' if rest else right}"
+    return f"{problem}: the clock seems to have no daylight saving time", "write the times in UTC" if rest else right
 
 
 def known_zone(name: str | None) -> ZoneInfo | None:
@@ -185,10 +185,12 @@ def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
         if moment.tzinfo is not None and zone is not None:
             moment = moment.astimezone(zone).replace(tzinfo=None)
     except (ValueError, OverflowError):  # in the first or the last hours that a date can have
-        raise SettingsError(Argument(argument, str(time)), "not a time", "for example 2012-06-27 17:00") from None
+        raise SettingsError(
+            "", f"{Argument(argument, str(time))} is not a time", "write for example 2012-06-27 17:00"
+        ) from None
     if moment.tzinfo is not None:
-        unknown = "a time with a zone, and the file does not say its zone"
-        raise SettingsError(Argument(argument, str(time)), unknown, "give the wall time without a zone")
+        unknown = f"{Argument(argument, str(time))} has a zone, and the file does not say its zone"
+        raise SettingsError("", unknown, "give the wall time without a zone")
     return int(moment.replace(tzinfo=UTC).timestamp())
 
 

@@ -143,7 +143,7 @@ def _write_features(
     seconds = np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
     if not head:
-        raise SocialxError(readings.source_data, "it has no rows", "download it again")
+        raise SocialxError(readings.source_data, "the file has no rows", "download it again")
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
     shard_bytes = packed_bytes(4 * rows * sensors)
@@ -275,7 +275,7 @@ def write_sensors(file: h5py.File, sensors: Sensors) -> None:
 def check_writable(path: Path) -> None:
     """Raise SocialxError for a read-only file."""
     if path.exists() and not os.access(path, os.W_OK):
-        raise SocialxError(path, "read-only", "make it writable, or work on a copy")
+        raise SocialxError(path, "the file is read-only", "make it writable, or work on a copy")
 
 
 def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.File, h5py.File], bool]) -> None:
@@ -293,10 +293,10 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
                 check_parts(path, file)  # of the very file that is written
                 patch(file)
         except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
-            raise SocialxError(path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
+            raise SocialxError(path, f"this is damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
         with open_hdf5(path, ADVICE, locking=False) as old, open_hdf5(temporary, ADVICE) as new:
             same = check(old, new)
         if file_signature(path) != before:  # by somebody who takes no lock
-            raise SocialxError(path, "it was changed meanwhile", "run the command again")
+            raise SocialxError(path, "the file was changed by another process", "run the command again")
         if not same:
             raise SocialxError(path, "the disk does not give back what was written", "check the disk")

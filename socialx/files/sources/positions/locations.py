@@ -86,7 +86,7 @@ def join(
         leaves_out = f", leave out what is no sensor: {drop}" if few else ""
         raise SocialxError(
             path,
-            f"no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
+            f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
             f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
         )
     nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
@@ -126,7 +126,7 @@ def read_locations(
                     "remove one",
                 )
     if not locations:
-        raise SocialxError(path, "it has no sensors", ADVICE)
+        raise SocialxError(path, "the file has no sensors", ADVICE)
     return locations
 
 
@@ -143,7 +143,7 @@ def index_ids(path: Path) -> dict[int, str]:
         if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
             raise SocialxError(path, f"{line} has the index {index[:40]!r}, not one integer per sensor", "correct it")
     if twice := find_repeated(ids.values()):
-        raise SocialxError(path, f"its column index gives sensors two places ({sample(twice)})", "correct it")
+        raise SocialxError(path, f"the column index gives sensors two places ({sample(twice)})", "correct it")
     return ids
 
 
@@ -157,9 +157,9 @@ def read_ids(path: Path) -> tuple[str, ...]:
             raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
         ids += line_ids
     if not ids or not all(map(str.isprintable, ids)):
-        raise SocialxError(path, "it has no sensor ids", IDS_ADVICE)
+        raise SocialxError(path, "the file has no sensor ids", IDS_ADVICE)
     if twice := find_repeated(ids):
-        raise SocialxError(path, f"it names sensors more than once ({sample(twice)})", "remove the repeated ones")
+        raise SocialxError(path, f"the file names sensors more than once ({sample(twice)})", "remove the repeated ones")
     return tuple(ids)
 
 
@@ -194,7 +194,7 @@ def _tables(
         except SocialxError as error:
             refused.append(error)
     if not tables:
-        raise refused[0] if refused else SocialxError(path, "it has no sensors", ADVICE)
+        raise refused[0] if refused else SocialxError(path, "the file has no sensors", ADVICE)
     tables = [table for table in tables if table.matched] or tables
     if notes is not None:
         notes += [*told, *(f"{path}: {table.told}" for table in tables if table.told)]
@@ -239,9 +239,8 @@ def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_
 
     selected = [row for row in rows if plain(row[1][column]) == plain(city)]
     if not selected:
-        problem = (
-            f"it has no sensors of {city}, but of {sample([*dict.fromkeys(cells[column] for _, cells, _ in rows)])}"
-        )
+        cities = sample([*dict.fromkeys(cells[column] for _, cells, _ in rows)])
+        problem = f"the file has no sensors of {city}, but of {cities}"
         raise SocialxError(path, problem, f"name another one with {Argument('city')}, or the positions of {city}")
     return selected
 
@@ -319,7 +318,7 @@ def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
         same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)
         if rival.order() == best.order() and not same:
             remedy = "rename those of the sensors to latitude and longitude"
-            raise SocialxError(path, f"positions in {best.names}, and others in {rival.names}", remedy)
+            raise SocialxError(path, f"there are positions in {best.names}, and others in {rival.names}", remedy)
     located = best.degrees[on_earth(*best.degrees.T)]
     if 4 <= best.rank < 8 and len(located) and (apart := np.ptp(located, axis=0).max()) > NEAR:
         problem = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"

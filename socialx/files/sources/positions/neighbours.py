@@ -23,7 +23,7 @@ from socialx.files.store.store import Store
 
 ALONE = "these sensors use no neighbours, and no other sensor uses them"
 COLUMNS = ("from", "to", "cost")
-ADVICE = "a CSV with the columns from,to,cost is needed"
+ADVICE = "name a CSV with the columns from,to,cost"
 OF_NETWORK = "name the distances of this network"
 OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
 # Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
@@ -54,7 +54,7 @@ def find_neighbours(
         if require_locations:
             without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
             raise SocialxError(path, problem, f"{command}, or train with {without}")
-        fall_back(path, f"{problem}; {ALONE}", f"{command} would give them one")
+        fall_back(path, f"{problem}; {ALONE}", f"add positions with {command}")
     return geo.nearest(xy, count, max_km)
 
 
@@ -86,7 +86,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     if len(first) > 1 and all(map(_is_number, first)):
         return _read_matrix(path, chain([(line, first)], lines), ids)
     if any(names.count(name) != 1 for name in COLUMNS):
-        raise SocialxError(path, f"its columns are {sample(names, 8)}", "from,to,cost are needed, cost in metres")
+        raise SocialxError(path, f"the columns are {sample(names, 8)}", "name them from,to,cost, with cost in metres")
     return _read_list(path, lines, names, ids)
 
 
@@ -95,7 +95,7 @@ def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
         raise SocialxError(
             path,
-            f"half of its {subject} are no more than {np.median(metres):.3g}, which are no metres",
+            f"half of the {subject} are no more than {np.median(metres):.3g}, which are no metres",
             "multiply kilometres by 1000",
         )
     return metres / 1000
@@ -121,7 +121,7 @@ def _read_list(
             raise SocialxError(path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
         start, end, cost = (cells[column] for column in columns)
         if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
-            raise SocialxError(path, f"{line}: cost {cost[:40]!r} is no distance", "correct it")
+            raise SocialxError(path, f"cost {cost[:40]!r} in {line} is no distance", "correct it")
         first, second = index_by_key.get(match_key(start)), index_by_key.get(match_key(end))
         if first is not None and second is not None and first != second:
             pairs.extend((first, second))
@@ -129,8 +129,8 @@ def _read_list(
         elif len(others) <= SAMPLE:
             others[start] = None
     if not costs:
-        problem = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
-        raise SocialxError(path, f"no pair of it is in the data ({problem})", OF_NETWORK)
+        listed = f"the list has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
+        raise SocialxError(path, f"there is no pair of it in the data ({listed})", OF_NETWORK)
     indices = np.array(pairs, np.int64).reshape(-1, 2)
     return indices[:, 0].copy(), indices[:, 1].copy(), _km(path, "costs", np.array(costs))
 
@@ -154,12 +154,12 @@ def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[
                 raise SocialxError(path, problem, "correct it")
             metres[rows - 1, column] = distance
     if rows < sensors:
-        raise SocialxError(path, f"{rows} rows of numbers, and the data has {sensors} sensors", OTHER)
+        raise SocialxError(path, f"the matrix has {rows} rows of numbers, and the data has {sensors} sensors", OTHER)
     off = ~np.eye(sensors, dtype=bool)
     listed = off & (metres > 0) & np.isfinite(metres)
     if not listed.any():
-        raise SocialxError(path, "no distance above 0 in it", OF_NETWORK)
+        raise SocialxError(path, "there is no distance above 0 in it", OF_NETWORK)
     if zeros := int((off & (metres == 0)).sum()):
-        fall_back(path, f"{zeros} of its distances between two sensors are 0", "these pairs are no neighbours")
+        fall_back(path, f"{zeros} of the distances between two sensors are 0: these pairs are no neighbours")
     start, end = np.nonzero(listed)
     return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])

@@ -175,4 +175,4 @@ def datex(head: FileHead) -> Iterator[Row]:
                             }
                         yield f"the location {site['id']}", [site["id"], site.get("name", ""), *degrees]
     except (ET.ParseError, ValueError, LookupError) as error:
-        raise SocialxError(head.path, f"no XML that can be read ({in_short(error, 80)})", FORMS) from None
+        raise SocialxError(head.path, f"the file is no XML that can be read ({in_short(error, 80)})", FORMS) from None
