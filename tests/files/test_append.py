@@ -298,7 +298,7 @@ def test_zones_that_contradict_are_refused(tmp_path: Path, path: Path) -> None:
     unsaid = file_of(FRAME[:30], tmp_path, "unsaid", timezone=None)
     words = ("does not say the zone of its wall times", "write them as wall times")
     refusal(lambda: append(unsaid, FRAME[30:].tz_localize("UTC")), *words, task="append")
-    refusal(lambda: append(path, FRAME[30:], timezone="Europe/Paris"), "with times of Europe/Berlin", task="append")
+    refusal(lambda: append(path, FRAME[30:], timezone="Europe/Paris"), "the times are of Europe/Berlin", task="append")
     with pytest.raises(SettingsError):
         append(path, FRAME[30:], timezone="Europe/Paris")
     assert append(path, FRAME[30:], timezone="Europe/Berlin").rows == 30

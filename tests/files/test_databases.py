@@ -144,7 +144,7 @@ def test_cells_of_several_types_are_texts(roads: Path) -> None:
         ("sqlite:///at.csv", "file is not a database"),
         ("sqlite:///", "no path behind three slashes"),
         ("sqlite://roads.db", "no path behind three slashes"),
-        (f"mysql://me:{WORD}@host/db", "this kind of database is not supported"),
+        (f"mysql://me:{WORD}@host/db", "this database is not supported"),
         (f"postgresql://me:{WORD}/x@host/db", "the host in the URL is ambiguous"),
         (f"postgresql://me:{WORD}@x@host/db", "the host in the URL is ambiguous"),
         (f"postgresql://me:{WORD}#x@host/db", "the host in the URL is ambiguous"),

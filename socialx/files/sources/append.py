@@ -162,8 +162,7 @@ class _Table:
 class _Change:
     """The planned write: observations float32 [w,N,F] for the rows ``target_rows`` int64 [w] in the extended file.
 
-    seconds: the times of the rows behind the stored rows, int64 [a]. gap: the added times that every table lacks, int64
-    [g].
+    seconds: times of the added rows, int64 [a]. gap: added times that every table lacks, int64 [g].
     """
 
     grid: _Grid
@@ -303,9 +302,7 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
         raise SocialxError(where, problem, "write them as wall times of that zone")
     if zone not in (None, store.timezone) and (contents.timezone or store.timezone != "UTC"):
         whose = where if contents.timezone else store.path
-        raise SettingsError(
-            "", f"{Argument('timezone', zone)} contradicts {whose} with times of {store.timezone}", "drop it"
-        )
+        raise SettingsError(whose, f"the times are of {store.timezone}", f"drop {Argument('timezone', zone)}")
     for message in contents.notes:
         note(message if isinstance(message, Message) else Message("", message))
     if store.timezone == "UTC" and not contents.timezone and zone is None:
@@ -321,9 +318,7 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
     remedy = f"convert all rows into a new file, which keeps both hours: {anew}"
     ordered, _, _ = order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)
     if wall and ordered.timezone != store.timezone:
-        problem = (
-            f"the table has the hour that comes twice in {store.timezone}, of which a file of wall times keeps one"
-        )
+        problem = f"the table has the hour that comes twice in {store.timezone}, and wall times keep one"
         raise SocialxError(where, problem, remedy)
     return ordered
 
@@ -402,9 +397,7 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
     gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
         begins = as_text(int(seconds[0]))
-        problem = (
-            f"the first new row is at {begins}, and {len(gap):,} steps after the last one of {store.path} have none"
-        )
+        problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"
         raise SocialxError(where, problem, f"check the dates, or say how they are written: {Argument('time_format')}")
     return gap
 
@@ -423,9 +416,8 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
         note(Message(where, problem, "", done.absent))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
-        rows = counted(len(gap), "row is", "rows are")
-        problem = f"{rows} neither here nor in {where} ({ends}): filled with missing readings"
-        note(Message(store.path, problem))
+        problem = f"{counted(len(gap), 'row is', 'rows are')} neither here nor in {where} ({ends})"
+        note(Message(store.path, f"{problem}: filled with missing readings"))
     zeros = int((values == 0).sum())
     if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
         problem = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"

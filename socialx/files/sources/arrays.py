@@ -143,7 +143,7 @@ def refuse_arrays(path: Path) -> NoReturn:
         names = member_names(archive)
         if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
             raise SocialxError(
-                path, f"there are {len(names)} tables in it ({sample(names)})", "unpack it, and name the folder"
+                path, f"the zip has {len(names)} tables ({sample(names)})", "unpack it, and name the folder"
             )
     if not array_names(path):
         open_array(path, DATA if first_bytes(path, ADVICE).startswith(ZIP) else None)  # says what is wrong

@@ -120,7 +120,7 @@ class ChannelLayout:
             if quantity is None or quantity in numbers or not (self.names or number):
                 example = f"write for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
                 raise SettingsError(
-                    "", f"{Argument('channel', request.channel)} does not name a quantity for each channel", example
+                    "", f"{Argument('channel', request.channel)} needs a quantity for each channel", example
                 )
             numbers[quantity] = self._number(request, number or name)
         return numbers
@@ -137,7 +137,7 @@ class ChannelLayout:
         if choice not in numbering:
             there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
             raise SettingsError(
-                "", f"{Argument('channel', request.channel[:40])} is not in {request.data}", f"choose {there}"
+                request.data, f"{Argument('channel', request.channel[:40])} is not there", f"choose {there}"
             )
         return numbering[choice]
 
@@ -234,9 +234,7 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
     array, time = layout.array, layout.time
     if time is not None and array.channels < 2:
         both = f"{Argument('first_time')} and {Argument('freq')}"
-        raise SocialxError(
-            array.path, "the array has 1 channel and no time of day", f"name the format pems-npz and say {both}"
-        )
+        raise SocialxError(array.path, "1 channel lacks a time of day", f"name the format pems-npz and say {both}")
     day = 2 if time is not None and shape.day and array.channels > 2 else None
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
     quantities, units, note = layout.quantities(request)

@@ -65,14 +65,10 @@ def database(url: str) -> Database:
         path = rest.removeprefix("///")
         if path == rest or not path:
             three = f"{SQLITE}:///roads.db, or {SQLITE}:////data/roads.db"
-            raise SettingsError(
-                f"{SQLITE}:{rest}", "the URL has no path behind three slashes", f"write for example {three}"
-            )
+            raise SettingsError(f"{SQLITE}:{rest}", "the URL has no path behind three slashes", f"write {three}")
         return Database(url, f"{SQLITE}:///{path}", Path(path).stem or "database", Path(path))
     if kind not in KNOWN:
-        raise SettingsError(
-            f"{kind}://", "this kind of database is not supported", f"name {SQLITE}:///FILE or {POSTGRES}://"
-        )
+        raise SettingsError(f"{kind}://", "this database is not supported", f"name {SQLITE}:///FILE or {POSTGRES}://")
     try:
         parts = urlsplit(f"{POSTGRES}:{rest}")
         odd = rest.count("@") > 1 or parts.fragment or parts.port == 0
@@ -152,9 +148,7 @@ def suggest_query(base: Database) -> tuple[str, str]:
     """Return a list of the SQLite tables as text, and a query for all rows of the likely table."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
-        for table, column in zip(
-            *(values.to_pylist() for values in _query_sqlite(base, base.path, TABLES)), strict=True
-        ):
+        for table, column in zip(*(part.to_pylist() for part in _query_sqlite(base, base.path, TABLES)), strict=True):
             tables.setdefault(table, []).append(column)
     listed = "; ".join(f"{name} ({sample(names, COLUMNS)})" for name, names in tables.items())
     has = f"; it has {counted(len(tables), 'table')}: {listed}" if base.path else ""

@@ -71,7 +71,7 @@ def fetch(
                 raise SocialxError(url, f"the server sends {next(impostors, 'another file')} ({fault})", MIRROR)
     except OSError as error:  # the network's own errors never come this far
         raise SocialxError(
-            target, f"the file cannot be written ({error.strerror})", "check the folder and its space"
+            target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
         ) from error
     return target
 

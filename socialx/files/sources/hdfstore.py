@@ -96,9 +96,7 @@ def _find_key(path: Path, file: h5py.File) -> str:
         return (preferred or frames)[0]
     if frames:
         wanted = " or ".join(map(repr, SPEED_KEYS))
-        raise SocialxError(
-            path, f"the file has {len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE
-        )
+        raise SocialxError(path, f"there are {len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE)
     if _groups(file, "table"):
         remedy = "write it with DataFrame.to_hdf(..., format='fixed')"
         raise SocialxError(path, "the HDFStore is in format='table', which is not read", remedy)

@@ -53,7 +53,7 @@ def _country_holidays(country: str, region: str | None, year: int) -> frozenset[
         return frozenset(holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=year))
     except NotImplementedError as error:  # the package's own words name the regions that it knows
         raise SettingsError(
-            "", f"{argument} is unknown: {shortened(str(error), 300)}", "name another one, or a CSV file of dates"
+            "", f"{argument}: {shortened(str(error), 300)}", "name another one, or a CSV file of dates"
         ) from None
 
 

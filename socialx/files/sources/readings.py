@@ -174,9 +174,7 @@ def order_times(
         elif zone and zoned and not goes_back(times):
             wall = in_zone(times, zone)
             if goes_back(wall):
-                twice = (
-                    f"some times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
-                )
+                twice = f"some times come twice at the end of daylight saving time in {zone}: all are written in UTC"
                 notes += [Message(path, twice)]
                 readings = replace(readings, timezone="UTC", local_zone=zone)
             else:
@@ -262,10 +260,8 @@ def stored_unit(feature: str, text: str) -> str:
     """Return a unit as stored. Raises SettingsError for an unknown speed unit, and a speed unit on other features."""
     if feature != SPEED:
         if (measured := unit_of(text)) and measured[0] == SPEED:
-            like = f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}"
-            raise SettingsError(
-                "", f"{Argument('units', text)} is a unit of speeds, and the file holds {feature}", like
-            )
+            problem = f"{Argument('units', text)} is a unit of speeds, and the file holds {feature}"
+            raise SettingsError("", problem, f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}")
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):
         return unit

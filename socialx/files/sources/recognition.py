@@ -138,9 +138,7 @@ def socialx_kind(head: FileHead) -> FileKind | None:
         return None
     with open_hdf5(head.path, "convert its source again") as file:
         if not len(file):
-            raise SocialxError(
-                head.path, "this is an HDF5 file that holds nothing", "download it again, or write it again"
-            )
+            raise SocialxError(head.path, "this is an HDF5 file that holds nothing", "download or write it again")
         if {"forecast", "origin", "times", "sensors"} <= set(file):
             raise SocialxError(head.path, "the file is a forecast that predict wrote, not readings", FORECAST)
         mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)

@@ -80,9 +80,7 @@ def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int
         steps += [float(np.median(intervals))] if len(intervals) else []
     step = float(np.median(steps)) if steps else 0.0
     if step >= step_s:
-        raise SettingsError(
-            where, f"the rows are {step / 60:g} min apart, no finer ones", f"drop {Argument('resample')}"
-        )
+        raise SettingsError(where, f"rows are {step / 60:g} min apart, no finer ones", f"drop {Argument('resample')}")
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"

@@ -16,16 +16,7 @@ from socialx.core.errors import SocialxError, in_short, sample
 from socialx.files.sources.positions.points import Row, as_wkt, datex, parse_axis
 from socialx.files.sources.tables.json_rows import objects_in
 from socialx.files.sources.tables.text_cells import pieces
-from socialx.files.store.head import (
-    GZIP,
-    SEPARATORS,
-    UTF16,
-    FileHead,
-    check_first_line,
-    check_text,
-    open_path,
-    read_head,
-)
+from socialx.files.store.head import GZIP, SEPARATORS, UTF16, FileHead, check_first_line, check_text, open_io, read_head
 
 TABLE_BYTES, JSON_BYTES = 1 << 27, 1 << 25  # 100,000 sensors of 1.3 kB, or points of 300 bytes
 CELLS = 1 << 22  # of Parquet: 100,000 rows of 40 columns
@@ -82,12 +73,10 @@ def _parquet(path: Path, advice: str) -> Rows:
     from pyarrow import ArrowException, parquet
 
     try:
-        with open_path(path) as stream:
+        with open_io(path) as stream:
             file = parquet.ParquetFile(stream)
             if (cells := file.metadata.num_rows * file.metadata.num_columns) > CELLS:
-                raise SocialxError(
-                    path, f"the table has {cells:,} cells, more than a table of positions has ({CELLS:,})", advice
-                )
+                raise SocialxError(path, f"{cells:,} cells are more than a table of positions has ({CELLS:,})", advice)
             table = file.read()
     except (OSError, ValueError, ArrowException) as error:
         raise SocialxError(path, f"the file is no Parquet that can be read ({in_short(error, 80)})", advice) from None
@@ -105,9 +94,7 @@ def _read_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
             if any(cells := [cell.strip() for cell in cells]):
                 yield f"line {rows.line_num}", [cell if mark == "," else DECIMAL.sub(r"\1.\2", cell) for cell in cells]
     except csv.Error as error:
-        raise SocialxError(
-            head.path, f"the file is no table that can be read ({in_short(error, 80)})", advice
-        ) from None
+        raise SocialxError(head.path, f"this is no table that can be read ({in_short(error, 80)})", advice) from None
 
 
 def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, None]:
@@ -172,7 +159,7 @@ def read_workbook(path: Path) -> dict[str, Rows]:
     try:
         from openpyxl import load_workbook  # type: ignore[import-untyped]
 
-        with open_path(path) as file:
+        with open_io(path) as file:
             with zipfile.ZipFile(file) as archive:
                 size = sum(part.file_size for part in archive.infolist())
             if size > UNPACKED_BYTES or size > max(SMALL_BYTES, PACKED_RATIO * file.seek(0, io.SEEK_END)):
@@ -216,9 +203,7 @@ def _read_sheet(path: Path, sheet: object) -> Rows:
         timed = column > times and cells[last - 1][times] == cells[last - 1][times]  # no NaN
         if timed and isinstance(value, int | float) and value == value:
             problem = f"rows {first} to {last} have one cell for all of them in column {column + 1}, which is {value}"
-            raise SocialxError(
-                path, problem, "split the cell, or leave out its column: the number may be a sum or a mean"
-            )
+            raise SocialxError(path, problem, "split the cell or leave out its column, perhaps a sum or a mean")
         for row in cells[first:last] if last - first >= MERGED_ROWS else ():
             row[column] = value
     return cells

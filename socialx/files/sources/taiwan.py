@@ -137,9 +137,7 @@ def _entries(path: Path, text: str) -> list[dict[str, Any]]:
         root = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
         lists = [part for part in (root.values() if isinstance(root, dict) else [root]) if isinstance(part, list)]
     except (ET.ParseError, ValueError, RecursionError) as error:
-        raise SocialxError(
-            path, f"the file is no JSON or XML that can be read ({in_short(error, 140)})", ADVICE
-        ) from None
+        raise SocialxError(path, f"this is no JSON or XML that can be read ({in_short(error, 140)})", ADVICE) from None
     if len(lists) != 1 or not all(isinstance(part, dict) for part in lists[0]):
         raise SocialxError(path, "there is no list VDLives or VDs in it", ADVICE)
     return lists[0]
@@ -172,9 +170,7 @@ def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
                 lane_name = sys.intern(f"{link} {lane['LaneID']}")
                 rows.append((vdid, wall, lane_name, _number(lane, "Speed"), _number(lane, "Occupancy"), volume))
         except (ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
-            problem = (
-                f"the detector {vdid[:40]!r} at {time[:40]!r} is not as the standard has it ({in_short(error, 80)})"
-            )
+            problem = f"the detector {vdid[:40]!r} at {time[:40]!r} breaks the standard ({in_short(error, 80)})"
             raise SocialxError(path, problem, ADVICE) from None
     return rows
 

@@ -33,7 +33,7 @@ from socialx.files.store.head import (
     check_text,
     find_separator,
     member_paths,
-    open_path,
+    open_io,
     read_head,
 )
 
@@ -69,16 +69,14 @@ def refuse_bytes(head: FileHead) -> None:
     if first.startswith(b"SQLite format 3"):
         base = database(f"sqlite:///{path}")
         has, query = suggest_query(base)
-        raise SocialxError(
-            path, f"this is a database of SQLite{has}", f"name it {base.shown} {Argument('query', query)}"
-        )
+        raise SocialxError(path, f"this is a database of SQLite{has}", f"name {base.shown} {Argument('query', query)}")
     if first.startswith((b"PRAGMA ", b"BEGIN TRANSACTION")):
         code = f'import sqlite3; sqlite3.connect("dump.db").executescript(open({json.dumps(str(path))}).read())'
         loads = f"load it into dump.db with python -c {shlex.quote(code)}, and name sqlite:///dump.db"
         raise SocialxError(path, "this is a dump of SQLite", loads)
     if any(line.startswith(("CREATE TABLE", "INSERT INTO")) for _, line in head.lines):
         raise SocialxError(
-            path, "this is a dump of a database", "load it there, and name the database, or save a query as CSV"
+            path, "this is a dump of a database", "load it, and name the database, or save a query as CSV"
         )
     for member in member_paths(path)[:1] if first.startswith(ZIP) else ():
         refuse_bytes(read_head(member))
@@ -96,7 +94,7 @@ def refuse_bytes(head: FileHead) -> None:
 
 def _is_tar(path: Path) -> bool:
     """Return whether a file, plain or gzipped, is a tar archive."""
-    with suppress(*UNREADABLE, tarfile.TarError), open_path(path) as file:
+    with suppress(*UNREADABLE, tarfile.TarError), open_io(path) as file:
         begin = file.read(TAR_BYTES)
         if begin.startswith(GZIP):
             file.seek(0)
@@ -108,7 +106,7 @@ def _is_tar(path: Path) -> bool:
 
 def refuse_encoding(head: FileHead) -> None:
     """Raise SocialxError for East Asian text encodings, and name the likely encodings."""
-    with suppress(*UNREADABLE), open_path(head.path) as file:
+    with suppress(*UNREADABLE), open_io(head.path) as file:
         raw = file.read(TAR_BYTES).rpartition(b"\n")[0]
         packed = head.kind != "text" or head.first.startswith((GZIP, *UTF16))
         if packed or CONTROLS.search(raw) or not RUN.search(raw):
@@ -173,9 +171,7 @@ def refuse_table(head: FileHead) -> NoReturn:
             if (count := len(cells_of(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
                 raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct the line")
     if len(lines) == 1:
-        raise SocialxError(
-            path, f"there is no row after the header ({shortened(lines[0], 60)})", "use a file with rows"
-        )
+        raise SocialxError(path, f"there is no row after the header ({shortened(lines[0], 60)})", "add rows")
     refuse_undated(path, row)
     _refuse_digits(path, header, row)
     begin = f"; line 1 is {lines[0][:60]!a}, line 2 {lines[1][:60]!a}" if lines else ""

@@ -117,7 +117,7 @@ def member_paths(archive: Path) -> list[Path]:
     return []
 
 
-def open_path(path: Path) -> IO[bytes]:
+def open_io(path: Path) -> IO[bytes]:
     """Open a file or zip member for reading."""
     archive = container(path)
     if archive == path:
@@ -152,7 +152,7 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
     """Yield a user file and its first bytes."""
     try:
         check_regular(container(path))
-        file = open_path(path)
+        file = open_io(path)
         first = file.read(FIRST_BYTES)
     except FileNotFoundError:
         remedy = f"check the path{'' if advice == AGAIN else f', or {advice}'}"
@@ -160,20 +160,14 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
     except IsADirectoryError:
         raise SocialxError(path, "this is a folder", "name a file in it") from None
     except OSError as error:
-        raise SocialxError(
-            path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
-        ) from None
+        raise SocialxError(path, f"the file cannot be read ({error.strerror})", "check path and permissions") from None
     except (*UNREADABLE, KeyError) as error:  # of a zip around it
-        raise SocialxError(
-            path, f"the file cannot be unpacked ({error})", "unpack the zip, and name its folder"
-        ) from None
+        raise SocialxError(path, f"the file cannot be unpacked ({error})", "unpack the zip and name a folder") from None
     with file:
         if not first:
             raise SocialxError(path, "the file is empty", advice)
         if first.startswith(b"version https://git-lfs"):
-            raise SocialxError(
-                path, "this is a Git-LFS pointer, not the data", "run git lfs pull, or download it again"
-            )
+            raise SocialxError(path, "this is a Git-LFS pointer, not the data", "run git lfs pull, or download it")
         file.seek(0)
         yield file, first
 
@@ -182,7 +176,7 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
 def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
     """Yield the bytes of a text, unpacked from gzip or a one-member zip. file: ``path`` if already open."""
     if file is None:
-        with open_path(path) as file, unpack(path, file) as stream:
+        with open_io(path) as file, unpack(path, file) as stream:
             yield stream
         return
     magic = file.read(len(ZIP))

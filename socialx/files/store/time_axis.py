@@ -185,9 +185,7 @@ def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
         if moment.tzinfo is not None and zone is not None:
             moment = moment.astimezone(zone).replace(tzinfo=None)
     except (ValueError, OverflowError):  # in the first or the last hours that a date can have
-        raise SettingsError(
-            "", f"{Argument(argument, str(time))} is not a time", "write for example 2012-06-27 17:00"
-        ) from None
+        raise SettingsError("", f"{Argument(argument, str(time))} is not a time", "write 2012-06-27 17:00") from None
     if moment.tzinfo is not None:
         unknown = f"{Argument(argument, str(time))} has a zone, and the file does not say its zone"
         raise SettingsError("", unknown, "give the wall time without a zone")
