@@ -235,7 +235,7 @@ def test_times_may_be_those_of_numpy_and_pandas(run: Path) -> None:
     for wrong in (5, 15.5):
         with pytest.raises(SettingsError, match=r"every=.* is not a time in whole minutes"):
             socialx.predict(run, start="2012-05-04 08:00", every=wrong)
-        with pytest.raises(SettingsError, match=r"at=.*: not a time"):
+        with pytest.raises(SettingsError, match=r"at=.* is not a time"):
             socialx.predict(run, at=wrong)
 
 

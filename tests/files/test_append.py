@@ -142,7 +142,7 @@ def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path, path: Pat
 
 def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> None:
     done = told(path, FRAME[28:][["13", "12"]])
-    assert "it lacks 2 of 4 sensors of" in done.stderr
+    assert "the table lacks 2 of 4 sensors of" in done.stderr
     assert "(11, 14)" in done.stderr
     assert f"{path}: 30 rows added, now 60 rows x 4 sensors up to 2024-02-01 00:55:00" in done.stdout
     values = open_store(path).values
@@ -259,7 +259,7 @@ def test_nothing_new_leaves_the_file_alone(path: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
     "unknown ids": (
         lambda f: f.rename(columns={"12": "99"})[30:],
-        ("lacks 1 of its 4 sensors", "(99)", "add them with --meta-csv LOCATIONS.csv, or leave them out (--drop 99)"),
+        ("lacks 1 of the 4 sensors", "(99)", "add them with --meta-csv LOCATIONS.csv, or leave them out (--drop 99)"),
     ),
     "another reading": (
         lambda f: f.fillna(0.0).add(f.columns == "13")[20:],
@@ -270,7 +270,10 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]
     "off the step": (lambda f: f[30:].shift(freq="2min"), ("not 5 min apart", "2024-01-31 22:32:00")),
     "another step": (lambda f: f[30::3], ("not 5 min apart", "give the table the same step")),
     "back in time": (lambda f: f[30:][::-1], ("not in order of time",)),
-    "far away": (lambda f: f[30:].shift(freq="30D"), ("2024-03-01 22:30:00", "8,640 steps after", "check the dates")),
+    "far away": (
+        lambda f: f[30:].shift(freq="30D"),
+        ("2024-03-01 22:30:00", "8,640 empty steps after", "check the dates"),
+    ),
     "infinite": (lambda f: f.assign(**{"13": 1e39})[30:][IDS[::-1]], ("row 1 of sensor 13 is infinite or too large",)),
 }
 
@@ -285,7 +288,7 @@ def test_what_does_not_fit_is_refused_and_the_file_stays(tmp_path: Path, path: P
 
 def test_a_name_of_a_thousand_letters_stays_short(path: Path) -> None:
     frame = FRAME[30:].rename(columns={"14": "x" * 1000})
-    line = refusal(lambda: append(path, frame), "lacks 1 of its 4 sensors", "leave them out")
+    line = refusal(lambda: append(path, frame), "lacks 1 of the 4 sensors", "leave them out")
     assert len(line) < 700
 
 

@@ -366,7 +366,7 @@ def test_a_missing_locations_file_is_said_once(tmp_path: Path) -> None:
     done = socialx("backfill", tmp_path, "--meta-csv", tmp_path / "nope.csv")
     assert done.exit_code == 1
     assert len(done.stderr.splitlines()) == 1
-    assert "nope.csv: no such file" in done.stderr
+    assert "nope.csv: there is no such file" in done.stderr
 
 
 def test_a_link_stays_and_its_target_is_patched(tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
     refusal(lambda: backfill(tmp_path / "doc.h5"), "only old documentation describes")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    refusal(lambda: backfill(tmp_path / "other.h5"), "it lacks data/features")
+    refusal(lambda: backfill(tmp_path / "other.h5"), "the file lacks data/features")
     refusal(lambda: backfill(tmp_path / "gone.h5"), "no such file")
     (tmp_path / "text.h5").write_text("a,b\n")
     refusal(lambda: backfill(tmp_path / "text.h5"), "not an HDF5 file")

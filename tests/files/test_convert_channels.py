@@ -69,7 +69,9 @@ def test_pems_of_one_channel_is_flow(tmp_path: Path) -> None:
     check(contents("pems-npz", path, **clock), times, values[..., 0], "flow", "vehicles per step")
     np.savez(path, data=values[..., 0])
     check(contents("pems-npz", path, **clock), times, values[..., 0], "flow", "vehicles per step")
-    refusal(lambda: contents("pems-npz", path, **clock, channel="speed"), "--channel speed: not in", "choose flow or 0")
+    refusal(
+        lambda: contents("pems-npz", path, **clock, channel="speed"), "--channel speed is not there", "choose flow or 0"
+    )
 
 
 def test_other_numbers_of_channels_are_asked_for(tmp_path: Path) -> None:
@@ -273,7 +275,7 @@ def test_pyg_t(tmp_path: Path, prefix: str, where: str) -> None:
     ]
     check(found, times, values, "avg_speed", None)
     assert recognised(given) == ["pyg-t"]
-    refusal(lambda: contents("pyg-t", given, **METR_LA, channel="1"), "--channel 1: not in", "choose 0")
+    refusal(lambda: contents("pyg-t", given, **METR_LA, channel="1"), "--channel 1 is not there", "choose 0")
     assert why(FORMATS["pyg-t"], given) == f"{name}, 400 rows x 3 sensors x 2 channels"
     assert recognised(tmp_path / f"{prefix}adj_mat.npy") == []
 

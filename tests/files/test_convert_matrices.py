@@ -241,7 +241,7 @@ WRONG = {
     "long": ("0,90,80,70\n90,0,1,2,3\n", "line 2 is 5 numbers"),
     "a million numbers": ("1," * 10**6 + "1\n", "line 1 is 1000001 numbers, and the data has 4 sensors"),
     "too few rows": ("0,90,80,70\n" * 3, "3 rows of numbers, and the data has 4 sensors"),
-    "weights": ("0,1,1,0\n" * 2 + "1,0,1,0\n" * 2, "half of its distances are no more than 1, which are no metres"),
+    "weights": ("0,1,1,0\n" * 2 + "1,0,1,0\n" * 2, "half of the distances are no more than 1, which are no metres"),
     "zeros": ("0,0,0,0\n" * 4, "no distance above 0"),
 }
 

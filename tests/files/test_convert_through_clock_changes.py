@@ -185,7 +185,7 @@ def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
     data = csv_of(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
     found = read("metr-la", ConvertOptions(data, without_positions=True))
-    refusal(lambda: create(tmp_path / "out.h5", found), "--timezone America/Los_Angeles keeps both hours")
+    refusal(lambda: create(tmp_path / "out.h5", found), "keep both hours with --timezone America/Los_Angeles")
 
 
 FALL = texts(moments("2023-10-29T01:00", 5), PARIS)

@@ -62,7 +62,7 @@ def test_a_package_adds_a_format(kind: str, site: Path) -> None:
 def test_without_the_package_the_file_is_unknown(site: Path) -> None:
     done = convert(site, "json-lines", *WRITE)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "error: json-lines: unknown data set or format" in done.stderr
+    assert "error: json-lines: this is an unknown data set or format" in done.stderr
 
 
 UNUSABLE = {
@@ -98,7 +98,7 @@ def test_a_name_that_exists_is_not_replaced(site: Path) -> None:
     *warnings, _ = done.stderr.splitlines()
     for line, (package, name) in zip(sorted(warnings), taken.items(), strict=True):
         assert line.startswith(
-            f"package {package}: its format {name} is left out, because convert has another of that name"
+            f"package {package}: the format {name} is left out, because convert has another of that name"
         )
     assert "line 1, speeds holds an object" in done.stderr
 

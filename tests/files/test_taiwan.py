@@ -293,7 +293,7 @@ DAMAGED = {
     "odd time": (as_json("", "VDLives", [detector("A", "2024-02-31T00:00:00", lane(0, 1, 1, 1))]), "'A' at '2024-02"),
     "odd speed": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, "fast", 1, 1))]), "'fast'"),
     "a truth": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, True, 1, 1))]), "'True'"),
-    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "'A' at '' is not as the standard has it"),
+    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "'A' at '' breaks the standard"),
 }
 
 

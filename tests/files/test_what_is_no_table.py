@@ -106,7 +106,7 @@ def test_the_commands_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyP
     works("convert", "auto", "sqlite:///dump.db", *read[1:], "--meta-csv", at, "--output-h5", tmp_path / "b.h5")
     assert (open_store(tmp_path / "a.h5").values == open_store(tmp_path / "b.h5").values).all()
     dump.write_text("-- MySQL dump 10.13\nCREATE TABLE `r` (`time` datetime);\nINSERT INTO `r` VALUES (1);\n")
-    asked(dump, "a dump of a database: load it there")
+    asked(dump, "a dump of a database: load it")
 
 
 def runs(line: str) -> None:

@@ -114,7 +114,7 @@ def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path
         (("--end", "2012-05-04"), "no test window has its forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
         (("--start", TO, "--end", FROM, "--split", "all"), "are of 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
         (("--start", TO, "--end", FROM), f"no test window has its forecast within {TO}:00 .. {FROM}:00"),
-        (("--start", "yesterday"), "--start yesterday: not a time"),
+        (("--start", "yesterday"), "--start yesterday is not a time"),
         (("--start", FROM, "--days", "2"), "--start: the first days of the file are asked for too: leave out --days"),
         (("--end", TO, "--days", "2"), "--end: the first days of the file are asked for too"),
     ],

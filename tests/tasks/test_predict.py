@@ -176,7 +176,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
     fewer = reordered(data, tmp_path / "fewer.h5", [0, 2])
     error = refused("predict", run, "--data", fewer)
     lost = [api.predict(run).sensors[place] for place in (1, 3)]
-    assert f"it lacks 2 of 4 sensors of the run ({', '.join(lost)})" in error
+    assert f"the file lacks 2 of 4 sensors of the run ({', '.join(lost)})" in error
 
 
 # --- when -----------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
             {"at": "2012-05-03 00:10"},
             "fewer than 12 rows until then, and one history is 12: the first is at='2012-05-03 00:55",
         ),
-        ({"at": "soon"}, "at='soon': not a time: for example 2012-06-27 17:00"),
+        ({"at": "soon"}, "at='soon' is not a time: write 2012-06-27 17:00"),
         ({"at": LAST, "start": LAST}, "at: one issue time, and a span of them too"),
         ({"every": "15min"}, "every='15min': no span of issue times: add start"),
         (

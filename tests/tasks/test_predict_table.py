@@ -360,7 +360,7 @@ def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
 
 def test_what_is_no_run_or_no_file_is_told_before_a_table_is_read(here: Path) -> None:
     assert "not a run folder" in refused("predict", here, "--data", "export.csv", *SAID)
-    assert "none.csv: no such file" in refused("predict", "zero-shot", "--data", "none.csv", *SAID)
+    assert "none.csv: there is no such file" in refused("predict", "zero-shot", "--data", "none.csv", *SAID)
     forecast = here / "forecast.h5"
     works("predict", "zero-shot", "--data", "export.csv", *SAID, "--output", forecast)
     assert "a forecast that predict wrote, not readings" in refused("predict", "zero-shot", "--data", forecast)

@@ -217,7 +217,7 @@ def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
 FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
     "missing": (
         lambda data, folder: folder / "nowhere.csv",
-        ("nowhere.csv: no such file", "name a CSV with the columns from,to,cost"),
+        ("nowhere.csv: there is no such file", "name a CSV with the columns from,to,cost"),
     ),
     "a folder": (lambda data, folder: folder, ("a folder", "name a file in it")),
     "empty": (lambda data, folder: text(folder, ""), ("name a CSV with the columns from,to,cost",)),
@@ -234,7 +234,7 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
     ),
     "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("line 6: cost '-4'",)),
     "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("line 3: cost 'x'",)),
-    "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("line 5: cost '-4' is no distance",)),
+    "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("cost '-4' in line 5 is no distance",)),
     "infinite": (lambda data, folder: roads(data, folder, "7,8,inf"), ("line 5: cost 'inf' is no distance",)),
     "NaN": (lambda data, folder: roads(data, folder, "7,8,nan"), ("line 5: cost 'nan' is no distance",)),
     "too many cells": (
@@ -290,7 +290,7 @@ def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
     assert json.loads((run / "settings_sources.json").read_text())["pooling.distances"] == "--distances"
     assert f"distances: {path}" in (run / "settings.yaml").read_text()
     path.unlink()
-    assert f"error: {path}: no such file" in refused("evaluate", run)
+    assert f"error: {path}: there is no such file" in refused("evaluate", run)
 
 
 def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path: Path) -> None:

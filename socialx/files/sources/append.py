@@ -330,7 +330,7 @@ def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
         raise SocialxError(where, f"sensors appear twice ({sample(twice)})", "remove one of them")
     column_by_key = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in column_by_key]:
-        problem = f"{path} lacks {len(foreign)} of {counted(len(ids), 'sensor')} in the table ({sample(foreign, 10)})"
+        problem = f"{path} lacks {len(foreign)} of the {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
         remedy = f"add them with {Argument('meta_csv', 'LOCATIONS.csv')}, or leave them out{drop}"
         raise SocialxError(where, problem, remedy)

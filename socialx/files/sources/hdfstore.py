@@ -102,7 +102,7 @@ def _find_key(path: Path, file: h5py.File) -> str:
         raise SocialxError(path, "the HDFStore is in format='table', which is not read", remedy)
     if "data/features" in file:
         raise SocialxError(path, "this is already a socialx file", Command("inspect", path))
-    raise SocialxError(path, f"the HDF5 file has no pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
+    raise SocialxError(path, f"this is HDF5 without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
 
 
 def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.Dataset:
