@@ -212,7 +212,7 @@ def _stuck_at_the_end(scored: ScoredSplit) -> dict[str, float]:
     """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
     store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.places)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
-    return stuck_sensors(store.within(rows))
+    return stuck_sensors(store.select_rows(rows))
 
 
 def _start_among(scored: ScoredSplit) -> str:

@@ -136,7 +136,7 @@ def predict(
 def doubts_of(store: Store) -> list[Message]:
     """Messages on numbers of the last rows that may stand for no reading."""
     rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
-    return messages(examine(store.within(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
+    return messages(examine(store.select_rows(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ packages, then the wide ones.
 
 from __future__ import annotations
 
-AUTO = "auto"  # in place of the name of one
+AUTO = "auto"  # lets the content decide
 NARROW = {
     "hdfstore": ("hdfstore",),
     "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),

@@ -72,7 +72,7 @@ from socialx.files.store.writer import (
 )
 
 WEEK_S = 7 * DAY_S
-UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
+UNIT_RATIO = 1.4  # between two medians; a mile has 1.6 km
 NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
 WHOLE = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", output="OUT.h5")
 ANEW = f"convert all rows into a new file: {WHOLE}"
@@ -314,8 +314,8 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
     readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
     zoned_request = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
     arguments = {"meta_csv": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
-    anew = Command("convert", "auto", "OLD", "NEW", **arguments, output="OUT.h5")
-    remedy = f"convert all rows into a new file, which keeps both hours: {anew}"
+    command = Command("convert", "auto", "OLD", "NEW", **arguments, output="OUT.h5")
+    remedy = f"convert all rows into a new file, which keeps both hours: {command}"
     ordered, _, _ = order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)
     if wall and ordered.timezone != store.timezone:
         problem = f"the table has the hour that comes twice in {store.timezone}, and wall times keep one"
@@ -499,7 +499,7 @@ def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
     for begin in range(min(grid.rows - 1, change.target_rows[0]) // rows * rows, len(new_features), rows):
         written, part = new_features[begin : begin + rows], old_features[begin : begin + rows]
         touched = (change.target_rows >= begin) & (change.target_rows < begin + rows)
-        expected = written.copy()  # of the constant columns of new rows and sensors
+        expected = written.copy()  # for the constant columns in new rows and sensors
         expected[: len(part), : part.shape[1]] = part
         for feature, store in enumerate(grid.stores):
             expected[change.target_rows[touched] - begin, :, store.feature_index] = change.values[touched, :, feature]

@@ -54,10 +54,10 @@ from socialx.files.store.quantities import SPEED, SPEED_UNITS
 from socialx.files.store.time_axis import is_utc, timestamp_seconds
 from socialx.files.store.writer import ADVICE, ENTRIES, WAIT_S, amend, check_writable, write
 
-POSITION, MORE = ("position_lat", "position_lon"), ("lanes", "length")  # numbers that vd_info has of a sensor
-BAY = DATASETS["pems-bay"]  # which all files that are written anew are
+POSITION, MORE = ("position_lat", "position_lon"), ("lanes", "length")  # sensor numbers in vd_info
+BAY = DATASETS["pems-bay"]  # the data set in every file that needs a rewrite
 NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a time
-# What is said of zeros that had been replaced, or may have been: the attribute, and the action.
+# Attribute and action for zeros that were replaced, or may have been.
 IMPUTED: dict[bool | None, tuple[bool | str, str]] = {
     True: (True, "marked as imputed: its zeros had been replaced"),
     None: (UNKNOWN, "marked as perhaps imputed"),
@@ -67,7 +67,7 @@ LISTED, OWN, RESPELT = "the locations file", "its entry of vd_info", "another sp
 IN_COLUMNS, NOWHERE = "the file's columns", ""
 CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
 Given = Mapping[str, str | None]  # time zone, local zone and units as the caller gave them
-Facts = dict[str, Any]  # what is known of a sensor, by its attribute in vd_info: numbers, and the letter of a direction
+Facts = dict[str, Any]  # attributes in vd_info by name: numbers and a direction letter
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Completion:
     rows: int
     sensors: int
     parts: tuple[MissingPart, ...]
-    unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
-    meta_csv: Path | None = None  # the locations file, and the next two options, as the caller gave them
+    unplaced: tuple[str, ...]  # ids that lack a location in range and fail the command
+    meta_csv: Path | None = None  # as the caller gave it, like the next two options
     rewrite: bool = False
     without_positions: bool = False
 
@@ -354,7 +354,7 @@ def _locate(
     counts = dict.fromkeys(sources, 0)
     entries: dict[str, Facts] = {}
     unlocated, moved_km = [], 0.0
-    added: list[Facts] = []  # what else the locations file tells of a sensor, and vd_info does not
+    added: list[Facts] = []  # further attributes from the locations file that vd_info lacks
     for vdid in ids:
         stored = described.get(vdid, {})
         candidates = ((origin, source(vdid)) for origin, source in sources.items())
@@ -365,12 +365,12 @@ def _locate(
         new = {name: value for name, value in facts.items() if name not in (*POSITION, *stored)}
         if new and origin == LISTED:
             added.append(new)
-        old_place, new_place = _position(stored), _position(facts)
-        if old_place != new_place:
-            new |= dict(zip(POSITION, new_place, strict=True))
+        old_position, new_position = _position(stored), _position(facts)
+        if old_position != new_position:
+            new |= dict(zip(POSITION, new_position, strict=True))
             counts[origin] += 1
-            if on_earth(*old_place):
-                before, after = to_plane(*np.transpose([old_place, new_place]))
+            if on_earth(*old_position):
+                before, after = to_plane(*np.transpose([old_position, new_position]))
                 moved_km = max(moved_km, float(np.hypot(*(after - before))))
         if new:
             entries[f"{SENSOR_INFO}/{vdid}"] = new

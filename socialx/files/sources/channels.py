@@ -32,7 +32,7 @@ HEAD_ROWS = 288  # a day of 5-minute steps shows whether a channel is a time of 
 ALWAYS, PERHAPS, NEVER = "always", "perhaps", "never"  # whether channel 1 is the time of day
 UNITS = {"flow": "vehicles per step", "occupancy": "share", SPEED: "mph"}  # as published
 NODE_VALUES = ("node_values.npy", "pems_node_values.npy")
-# The graphs beside a series, and the split of one, which have the shape of a series.
+# Graphs and splits that accompany a series in equal shape.
 NOT_SERIES = {*NODE_VALUES, "adj_mat.npy", "pems_adj_mat.npy", "index.npz"}
 SCALE = {"mean", "std"}
 

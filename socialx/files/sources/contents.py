@@ -36,17 +36,17 @@ class Contents:
     feature: str = SPEED
     units: str | None = None
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
-    notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
-    paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
-    times: np.ndarray | None = None  # of all rows, int64 [T], where each has its own
-    timezone: str | None = None  # of the times, where the source says it; what is not UTC is that of wall times
-    rounded: bool = False  # whether its times are whole steps already
-    droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
-    lanes: tuple[str, ...] | None = None  # the names of those of each sensor, where readings of lanes are combined
+    notes: tuple[Message | str, ...] = ()  # assumptions and omissions, a line each
+    paths: tuple[Path, ...] = ()  # the files read, where other than the named path
+    times: np.ndarray | None = None  # row times, int64 [T], if rows have times
+    timezone: str | None = None  # stated time zone; UTC, or the zone of wall times
+    rounded: bool = False  # whether times already are whole steps
+    droppable: bool = False  # whether sensors are table columns, which drop can exclude
+    lanes: tuple[str, ...] | None = None  # lane names by sensor, where lanes are combined
     others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
-    city: str | None = None  # of the sensors, for a table of positions of several cities
-    stored: Callable[[str], str] = str  # an id as it is written, where its own spelling cannot be
-    missing: float | None = nan  # the number that stands for no reading, None: there is none; NaN: 0 of a speed alone
+    city: str | None = None  # selects sensors in a locations table with several cities
+    stored: Callable[[str], str] = str  # converts an id to a storable spelling
+    missing: float | None = nan  # the missing value; None: every number is observed; NaN: 0 for speed only
 
     def missing_number(self) -> float | None:
         """Return the number for a missing observation; None where every number is an observation."""
@@ -67,13 +67,13 @@ class Format:
     takes: frozenset[str] = frozenset(
         {"ids", "first_time", "step_s", "channel"}
     )  # what of a Request it does not ignore
-    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # what of a Request this file needs besides its clock
+    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
 
 
 class Clock:
     """Wall times for rows that lack dates."""
 
-    row = 0  # how many rows have their times
+    row = 0  # number of rows with assigned times
 
     def __init__(self, request: ConvertOptions, step_s: int | None = None) -> None:
         """Start the clock; ``step_s``: seconds between rows if the source says so, else from ``request``."""

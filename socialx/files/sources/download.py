@@ -20,9 +20,9 @@ from socialx.files.store.published import PublishedFile
 BLOCK_BYTES = 1 << 16
 MOST_BYTES = 4 << 30  # far above any published file: a server that sends without end must not fill the disk
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try
-MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # answers of a server in trouble
+MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # temporary server errors
 IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
-MIRROR = f"try another place with {Argument('mirror')}"
+MIRROR = f"try another server with {Argument('mirror')}"
 
 
 def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str]]:
@@ -110,7 +110,7 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
     headers = {"User-Agent": f"socialx/{__version__}", "Accept-Encoding": "identity"}
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=timeout_s)
-    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address at all
+    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to an invalid address
         cause = _cause(error)
         answer = f"the server gave no answer ({str(cause)[:160]!a})"
         reached = again or isinstance(cause, ConnectionResetError)

@@ -124,14 +124,14 @@ def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str)
 def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
     """Return a rewriter that writes ``name`` for the temporary ``file``, and ``kept`` in place of command arguments."""
 
-    def renamed(part: Argument | Command) -> str:
+    def rename_part(part: Argument | Command) -> str:
         if isinstance(part, Argument):
             return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
         part.arguments = tuple(kept.get(str(value), value) for value in part.arguments)
         part.options = {key: kept.get(str(value), value) for key, value in part.options.items()}
         return str(part)
 
-    return lambda text: render(text, renamed).replace(str(file), name)
+    return lambda text: render(text, rename_part).replace(str(file), name)
 
 
 def write_frame(path: Path, frame: Frame, like: Store) -> None:

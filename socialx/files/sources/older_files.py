@@ -21,7 +21,7 @@ class Variant:
 
     name: str
     description: str
-    rewrite: bool = False  # not the canonical layout: it must be written anew
+    rewrite: bool = False  # outside the canonical layout: needs a rewrite
     # Its zeros were replaced before it was written, so nobody can tell them from readings; None: that cannot be told.
     imputed: bool | None = False
 

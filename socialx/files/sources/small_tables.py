@@ -190,7 +190,7 @@ def _read_sheet(path: Path, sheet: object) -> Rows:
         width = max(width, len(row))
         if len(rows) * width > SHEET_CELLS:
             problem = f"a sheet has {len(rows):,} rows and {width:,} columns, too many cells to read"
-            raise SocialxError(path, problem, f"remove what stands far from the table, or {AS_CSV}")
+            raise SocialxError(path, problem, f"remove cells far from the table, or {AS_CSV}")
     while rows and not rows[-1]:
         rows.pop()
     cells = [row + [float("nan")] * (width - len(row)) for row in rows]

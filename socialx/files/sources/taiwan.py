@@ -42,7 +42,7 @@ ZONE, CLOCK = "Asia/Taipei", timezone(timedelta(hours=8))
 COLUMNS = ("VDID", "DataCollectTime", "Lane", "Speed [km/h]", "Occupancy [%]", "Volume")
 LISTS = {"VDLives", "VDs", "LinkFlows", "Lanes", "Vehicles"}  # elements of XML that are lists
 LIVE = re.compile(r"\s*[{\[<].*?(?:VDLive|LiveTrafficData|LinkFlows)", re.DOTALL)
-CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # of so many files of a folder one must be a snapshot
+CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # one of the first LOOKED files must be a snapshot
 ADVICE = "download the file again, or remove it"
 
 
@@ -103,7 +103,7 @@ def _read(request: ConvertOptions) -> Contents:
     frame, step = _select_near(pd.concat(frames), request, notes)
     roles = ColumnRoles((1,), (0,), lanes=2, values=(3, 4, 5))
     sheet = Sheet(**vars(roles), path=request.data, kind="parquet", names=COLUMNS, first=frame[1][0], frame=frame)
-    one = next(iter(frames))  # any file, as ``sheet`` stands for all
+    one = next(iter(frames))  # any file: ``sheet`` covers all
     table = replace(request, data=one, more=(), meta_csv=None, time_format=ISO, sensor_column=COLUMNS[:1], step_s=step)
     contents = read_tables(table, lambda *_: [sheet])
     notes += [f"{request.data}: left out, without readings of lanes: {sample(left)}"] if left else []

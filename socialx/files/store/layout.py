@@ -74,17 +74,17 @@ class Readings:
     sensors: Sensors
     blocks: Generator[Block, None, None]
     units: str
-    missing: float | None  # the speed that stands for "no reading"; NaN always does
+    missing: float | None  # the missing value; NaN always counts as missing
     timezone: str | None
     source_data: str
     source_meta: str
-    feature: str = SPEED  # what the blocks hold, if not speeds
-    others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
-    inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
-    lanes: tuple[str, ...] | None = None  # the names of those that are combined to each sensor
-    local_zone: str | None = None  # by whose clock people live, where the times are in UTC
-    codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
-    notes: tuple[Message | str, ...] = ()  # what was recognised and assumed on the way
+    feature: str = SPEED  # the feature in the blocks
+    others: Mapping[str, str] = field(default_factory=dict)  # further features in the blocks, with units
+    inputs: tuple[Path, ...] = ()  # every file read, to protect from overwriting
+    lanes: tuple[str, ...] | None = None  # lane names by combined sensor
+    local_zone: str | None = None  # local time zone for times in UTC
+    codes: tuple[float, ...] = ()  # further missing-value codes, NaN in the blocks
+    notes: tuple[Message | str, ...] = ()  # recognised facts and assumptions
 
 
 def is_reading(values: np.ndarray, missing: float | None) -> np.ndarray:

@@ -42,7 +42,7 @@ from socialx.files.store.time_axis import as_text, is_utc, known_zone, timestamp
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
 LARGEST = float(np.finfo(np.float32).max)
-CODES = 3  # different numbers that may all stand for no reading
+CODES = 3  # most distinct numbers that may mean a missing observation
 AGAIN = "make one with convert"
 
 
@@ -63,13 +63,13 @@ class Store(ResultRepr):
     step_minutes: int
     missing: float | None
     timezone: str | None
-    local_zone: str | None  # by whose clock people live, beside times in UTC
-    imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
-    failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
+    local_zone: str | None  # local time zone for times in UTC
+    imputed: bool | None  # whether zeros were replaced before writing; None = unknown
+    failed_rows: int  # dropped rows that lack a time, from failed crawler steps
     feature_index: int  # of the feature in the file
     rows: np.ndarray  # int64 [T], in the file
     columns: np.ndarray | None  # int64 [N], in the file; None = all of them
-    version: tuple[int, ...]  # of the file: another one may have replaced it before its readings are read
+    version: tuple[int, ...]  # file signature, to detect a replaced file
 
     def headline(self) -> str:
         """Return size, feature, unit and time span."""
@@ -174,7 +174,7 @@ class Store(ResultRepr):
         """Return the latest observation before a page, float32 [N]; NaN where a sensor has none yet."""
         return self._scan[1][page]
 
-    def within(self, rows: slice) -> Store:
+    def select_rows(self, rows: slice) -> Store:
         """Return the store restricted to ``rows``."""
         return replace(self, **{name: getattr(self, name)[rows] for name in ("timestamps", "seconds", "rows")})
 

@@ -193,13 +193,13 @@ def _prefetch(blocks: Iterator[Block]) -> Iterator[Block]:
     """Yield blocks, parsing ahead during compression: pandas parses outside the GIL, which saves a sixth."""
     context = copy_context()  # whose callback hears the notes of the reader
 
-    def following() -> Block | None:
+    def next_block() -> Block | None:
         return context.run(next, blocks, None)
 
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(following)
+        waiting = pool.submit(next_block)
         while (block := waiting.result()) is not None:
-            waiting = pool.submit(following)
+            waiting = pool.submit(next_block)
             yield block
 
 

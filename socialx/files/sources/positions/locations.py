@@ -21,11 +21,11 @@ from socialx.files.store.layout import DIRECTIONS, Sensors
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
 NOWHERE = NO_READING | {"POINT EMPTY"}
-TIMES = 10  # that a sensor stands in a table of positions, with a row for each lane
+TIMES = 10  # most rows per sensor in a locations table with lane rows
 SAME = 1e-4  # degrees, 11 m: between two columns with one position
 NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
 UNNAMED = 100  # the rank of a name that says nothing of sensors
-METRES = 360.0  # larger numbers are no degrees
+METRES = 360.0  # larger numbers cannot be degrees
 PLAIN = {"latitude", "lat", "longitude", "lon", "lng", "long", "geometry"}
 OTHERS = ("direction", "dir", "lanes", "length", "index", "citycode")
 CITIES = {"losanageles": "losangeles"}  # as detectors_public.csv of UTD19 writes one -> as its readings do
@@ -42,7 +42,7 @@ class Location:
     lanes: float
     length: float
     direction: str
-    other_direction: str = ""  # what stands there and is none of N, E, S, W
+    other_direction: str = ""  # another text than N, E, S, W
 
 
 def match_case(
@@ -163,7 +163,7 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return tuple(ids)
 
 
-_Row = tuple[str, list[str], tuple[float, float] | None]  # where it stands, its cells, and its degrees if it has any
+_Row = tuple[str, list[str], tuple[float, float] | None]  # row name, cells, and degrees if present
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ WKT = re.compile(
     rf"(?:SRID=[0-9]+;)?\s*(?:MULTI)?(POINT|LINESTRING)\s*(?:ZM|Z|M)?\s*\(+\s*({SIGNED})\s+({SIGNED})[\s,)]",
     re.IGNORECASE,
 )
-Row = tuple[str, list[str]]  # where it stands, such as "line 3"; and its cells without the spaces around them
+Row = tuple[str, list[str]]  # row name, such as "line 3", and stripped cells
 
 
 def split_words(name: str) -> list[str]:
