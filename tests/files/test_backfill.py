@@ -559,7 +559,7 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     done = socialx("backfill", folder)
     assert done.exit_code == 1
     assert done.stderr.count("error:") == 1
-    assert "M0.h5: no position in range for 4 of 4 sensors" in done.stderr
+    assert "M0.h5: there is no position in range for 4 of 4 sensors" in done.stderr
     assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
     assert socialx("backfill", folder, "--meta-csv", meta(tmp_path / "meta.csv")).exit_code == 0
     again = socialx("backfill", folder, "--meta-csv", tmp_path / "meta.csv")

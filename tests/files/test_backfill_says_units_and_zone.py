@@ -46,7 +46,7 @@ def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
         (["--units", "mph"], "avg_speed is in km/h, not in mph: drop --units, or convert its source again"),
         (
             ["--timezone", "Europe/Paris"],
-            "its times are of Europe/Berlin, not of Europe/Paris: drop --timezone, or convert its source again",
+            "the times are of Europe/Berlin, not of Europe/Paris: drop --timezone, or convert its source again",
         ),
     ],
 )

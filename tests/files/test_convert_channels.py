@@ -148,7 +148,7 @@ def test_a_missing_hour_is_found_again(tmp_path: Path) -> None:
 def test_a_wrong_start_is_noticed(tmp_path: Path) -> None:
     times, path = timestamps(600, "2012-03-01T06:30:00"), tmp_path / "data.npz"
     torch_mts(path, times, weekdays(times))
-    words = ("on a Thursday, and the given start, 2012-03-02, is a Friday", "say the right --first-time")
+    words = ("on a Thursday, and the given start, 2012-03-02, is a Friday", "correct --first-time")
     refusal(lambda: contents("torch-mts", path, start="2012-03-02 06:30:00"), *words)
     found = contents("torch-mts", path, start="2012-03-01 00:00:00")
     refusal(lambda: joined(found), "at 06:30:00, not 00:00:00")

@@ -114,10 +114,10 @@ def test_a_frame_of_a_published_data_set_has_its_facts(tmp_path: Path) -> None:
 
 
 ODD: dict[str, tuple[Any, str]] = {
-    "no times": (WIDE.reset_index(drop=True), "the frame: no table with a column of times"),
-    "durations": (WIDE.set_axis(WIDE.index - WIDE.index[0]), "the frame: no table with a column of times"),
+    "no times": (WIDE.reset_index(drop=True), "the frame: this is no table with a column of times"),
+    "durations": (WIDE.set_axis(WIDE.index - WIDE.index[0]), "the frame: this is no table with a column of times"),
     "no rows": (WIDE.iloc[:0], "the frame: 0 rows and 5 columns"),
-    "no columns": (WIDE[[]], "the frame: no table with a column of times"),
+    "no columns": (WIDE[[]], "the frame: this is no table with a column of times"),
     "columns twice": (WIDE.set_axis(["a", "b", "a", "c"], axis=1), "the frame: 1 of the columns repeat (a): keep one"),
     "pyarrow, columns twice": (pa.table([[1.0], [2.0]], ["a", "a"]), "1 of the columns repeat (a)"),
     "second columns": (WIDE.set_axis(["a", "a.1", "b", "c"], axis=1), "drop='a.1'"),
@@ -129,7 +129,7 @@ ODD: dict[str, tuple[Any, str]] = {
     "complex": (WIDE.astype(complex), "some cells are no numbers, texts or times"),
     "a word": (WIDE.astype(str).assign(**{"4001": ["61.5", "shut"] * 30}), "shut"),
     "out of order": (WIDE[::-1], "the frame: rows 1 and 2"),
-    "other sensors": (WIDE, "the frame: its 4 sensors (4001, 4002, 4003, ...) are not those of metr-la"),
+    "other sensors": (WIDE, "the frame: the 4 sensors (4001, 4002, 4003, ...) are not those of metr-la"),
 }
 
 

@@ -47,7 +47,7 @@ def torch_mts(folder: Path) -> Path:
 
 def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9), BAY_IDS)
-    others = "its 3 sensors (400001, 400017, 400030) are not those of metr-la"
+    others = "the 3 sensors (400001, 400017, 400030) are not those of metr-la"
     refusal(
         lambda: read("metr-la", data), others, f"socialx convert pems-bay {data} --meta-csv", "whose ids look alike"
     )
@@ -57,7 +57,7 @@ def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9), (*IDS[:2], "9"))
     assert shown(read("metr-la", data).notes) == [f"{data}: 1 of its 3 sensors (9) are not of metr-la"]
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9, 208), tuple(map(str, range(716_400, 716_608))))
-    refusal(lambda: read("metr-la", data), "its 208 sensors")
+    refusal(lambda: read("metr-la", data), "the 208 sensors")
 
 
 def test_numbered_sensors_may_be_any(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_numbered_sensors_may_be_any(tmp_path: Path) -> None:
 
 def test_an_assumed_start_is_not_called_said(tmp_path: Path) -> None:
     data = torch_mts(tmp_path)
-    words = ("the published start, 2017-01-01, is a Sunday", "say the right --first-time")
+    words = ("the published start, 2017-01-01, is a Sunday", "correct --first-time")
     refusal(lambda: read("pems-bay", data), *words)
 
 

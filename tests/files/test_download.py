@@ -285,7 +285,7 @@ def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(site: Site, tmp_path: Path, framing: str) -> None:
     site.framing = framing
     with room_for(10_000):
-        refusal(lambda: get(site, tmp_path), NAME, "cannot be written", "File too large", "its space")
+        refusal(lambda: get(site, tmp_path), NAME, "cannot be written", "File too large", "disk")
     assert names(tmp_path) == []
 
 

@@ -108,7 +108,7 @@ def test_two_packages_with_one_name(site: Path) -> None:
     install(site, "other", "other_formats", READER)
     done = convert(site, "auto", *WRITE)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("its format json-lines is left out") == 1
+    assert done.stderr.count("the format json-lines is left out") == 1
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["convert", "--help"], ["config"]])

@@ -175,7 +175,7 @@ def refuse_table(head: FileHead) -> NoReturn:
     refuse_undated(path, row)
     _refuse_digits(path, header, row)
     begin = f"; line 1 is {lines[0][:60]!a}, line 2 {lines[1][:60]!a}" if lines else ""
-    raise SocialxError(path, f"the file is no table with a column of times{begin}", WANTED)
+    raise SocialxError(path, f"this is no table with a column of times{begin}", WANTED)
 
 
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
