@@ -254,7 +254,9 @@ def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -
     found = read("npy", replace(request, meta_csv=numbered, ids=None))
     assert found.sensors.ids == ("0", "1", "2")
     assert found.sensors.latitude.tolist() == [34, 35, 36]
-    assert any("no sensor ids, so they are 0 to 2: --ids FILE gives them" in note for note in shown(found.notes))
+    assert any(
+        "no sensor ids, so the sensors are 0 to 2: name ids with --ids FILE" in note for note in shown(found.notes)
+    )
 
 
 def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:

@@ -74,7 +74,11 @@ def test_without_a_zone_it_is_never_dropped_in_silence(tmp_path: Path, zone: str
     times = moments(BACK[zone][0], step)
     values = np.zeros((40, 2)) if equal else speeds(40)
     data = table(tmp_path / "data.csv", wall(times, zone), values)
-    refusal(lambda: converted(data, quantity="flow"), "look like the hour that comes twice", "--timezone ZONE keeps")
+    refusal(
+        lambda: converted(data, quantity="flow"),
+        "look like the hour that comes twice",
+        "keep both hours with --timezone ZONE",
+    )
 
 
 def test_a_row_that_stands_twice_elsewhere_is_read_once(tmp_path: Path) -> None:
@@ -136,7 +140,7 @@ def test_a_zone_of_half_hours_has_no_plain_name(tmp_path: Path) -> None:
     assert told
     for line in told:  # of the table, and of the file that was written
         assert line.startswith("6 rows with readings") or ": 6 rows with readings" in line
-        assert "write its times in UTC" in line
+        assert "write the times in UTC" in line
 
 
 FORMS = {

@@ -116,7 +116,7 @@ def test_a_frame_of_a_published_data_set_has_its_facts(tmp_path: Path) -> None:
 ODD: dict[str, tuple[Any, str]] = {
     "no times": (WIDE.reset_index(drop=True), "the frame: this is no table with a column of times"),
     "durations": (WIDE.set_axis(WIDE.index - WIDE.index[0]), "the frame: this is no table with a column of times"),
-    "no rows": (WIDE.iloc[:0], "the frame: 0 rows and 5 columns"),
+    "no rows": (WIDE.iloc[:0], "the frame: there are 0 rows and 5 columns"),
     "no columns": (WIDE[[]], "the frame: this is no table with a column of times"),
     "columns twice": (WIDE.set_axis(["a", "b", "a", "c"], axis=1), "the frame: 1 of the columns repeat (a): keep one"),
     "pyarrow, columns twice": (pa.table([[1.0], [2.0]], ["a", "a"]), "1 of the columns repeat (a)"),

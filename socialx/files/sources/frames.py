@@ -48,7 +48,7 @@ def write_table(path: Path, frame: Frame | Table) -> str | None:
     table = frame if isinstance(frame, pa.Table) else _as_arrow(frame)
     _refuse_repeated(table.column_names)
     if not table.num_rows or not table.num_columns:
-        problem = f"the frame has {table.num_rows} rows and {table.num_columns} columns"
+        problem = f"there are {table.num_rows} rows and {table.num_columns} columns"
         raise SocialxError(FRAME, problem, "give readings: wall times x sensors, or a row per reading")
     write_parquet(table, path, compression="none", use_dictionary=False)
     zones = {kind.tz for kind in table.schema.types if pa.types.is_timestamp(kind)} - {None, "UTC"}

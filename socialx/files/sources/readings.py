@@ -174,7 +174,7 @@ def order_times(
         elif zone and zoned and not goes_back(times):
             wall = in_zone(times, zone)
             if goes_back(wall):
-                twice = f"some times come twice at the end of daylight saving time in {zone}: all are written in UTC"
+                twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
                 notes += [Message(path, twice)]
                 readings = replace(readings, timezone="UTC", local_zone=zone)
             else:
