@@ -21,7 +21,7 @@ import socialx
 from socialx.cli.progress_bars import Show
 from socialx.core.environment import cpu_field
 from socialx.dataset import Dataset, open_dataset
-from socialx.files.sources.holidays import holidays_of
+from socialx.files.sources.holidays import load_holidays
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
 from socialx.settings.layers import ARGUMENT, ConfigLayers, flat
@@ -146,7 +146,7 @@ def processes_in_turns(
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
     names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
-    holidays_in_it = holidays and holidays_of(holidays)
+    holidays_in_it = holidays and load_holidays(holidays)
     return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=holidays_in_it, **names)
 
 

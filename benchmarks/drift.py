@@ -87,14 +87,14 @@ def break_sensors(path: Path, date: str, chance: np.random.Generator) -> dict[st
     order = chance.permutation(len(store.sensors.ids))
     stuck, slow, fast, exchanged = order[:5], order[5:10], order[10:15], order[15:21]
     with h5py.File(path, "r+") as file:
-        values = file[FEATURES][:, :, store.place]
+        values = file[FEATURES][:, :, store.feature_index]
         before, after = values[:first], values[first:].copy()
         for sensor in stuck:
             after[:, sensor] = before[store.is_reading(before[:, sensor]), sensor][-1]
         after[:, slow] *= 0.8
         after[:, fast] *= 1.609
         after[:, exchanged] = after[:, exchanged[[1, 0, 3, 2, 5, 4]]]
-        file[FEATURES][first:, :, store.place] = after
+        file[FEATURES][first:, :, store.feature_index] = after
     named = {"repeats a reading": stuck, "0.8 times": slow, "1.609 times": fast, "exchanged ids": exchanged}
     return {kind: [store.sensors.ids[sensor] for sensor in sensors] for kind, sensors in named.items()}
 

@@ -86,7 +86,7 @@ class Columns:
     def latest_before(self, page: int) -> np.ndarray:
         """The latest valid reading before the first row of a page, float32 [N,C]."""
         parts = [store.latest_before(page) for store in self.stores]
-        if any(store.cannot_be(part).any() for store, part in zip(self.stores, parts, strict=True)):
+        if any(store.is_impossible(part).any() for store, part in zip(self.stores, parts, strict=True)):
             for rows in pages(0, page * PAGE_ROWS):
                 self.read(rows)  # which says where it stands
         return np.stack(parts, axis=-1)

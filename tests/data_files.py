@@ -22,7 +22,7 @@ from socialx.files.sources.readings import read
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import read_head
 from socialx.files.store.layout import Block, Readings, Sensors
-from socialx.files.store.open_hdf5 import writing
+from socialx.files.store.open_hdf5 import open_for_writing
 from socialx.files.store.writer import Summary, create
 from socialx.inspection.report import Report
 
@@ -178,11 +178,11 @@ def spoil_copies(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None])
 
     @contextmanager
     def badly(path: Path, *options: Any) -> Iterator[h5py.File]:
-        with writing(path, *options) as file:
+        with open_for_writing(path, *options) as file:
             yield file
         spoil(path)
 
-    monkeypatch.setattr("socialx.files.store.writer.writing", badly)
+    monkeypatch.setattr("socialx.files.store.writer.open_for_writing", badly)
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def with_word(frame: pd.DataFrame) -> pd.DataFrame:
         (lambda f: -f, "below 0"),
         (lambda f: f * 10, "above 124.3 mph"),
         (lambda f: f.to_numpy(), "ndarray is no file and no frame"),
-        (with_word, "not all cells are numbers"),
+        (with_word, "some cells are not numbers"),
         (lambda f: f * np.nan, "no sensor has a reading"),
     ],
 )
@@ -233,9 +233,9 @@ def test_times_may_be_those_of_numpy_and_pandas(run: Path) -> None:
     ):
         np.testing.assert_array_equal(socialx.predict(run, start=start, every=every).origin, usual.origin)
     for wrong in (5, 15.5):
-        with pytest.raises(SettingsError, match=r"every=.*: not a time between rows"):
+        with pytest.raises(SettingsError, match=r"every=.* is not a time in whole minutes"):
             socialx.predict(run, start="2012-05-04 08:00", every=wrong)
-        with pytest.raises(SettingsError, match=r"at=.*: not a time"):
+        with pytest.raises(SettingsError, match=r"at=.* is not a time"):
             socialx.predict(run, at=wrong)
 
 

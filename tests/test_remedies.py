@@ -353,20 +353,22 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.sources.unknown.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
     "files.store.layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
     "files.store.layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
-    "files.sources.positions.neighbours.neighbours_of#1": lambda w: w.says(
+    "files.sources.positions.neighbours.find_neighbours#1": lambda w: w.says(
         "train", "--data", w.unplaced(), "--max-epochs", "1"
     ),
-    "files.sources.backfill.Plan.refusal#1": lambda w: w.says("backfill", w.unplaced()),
-    "files.sources.backfill.Plan.refusal#2": lambda w: w.says("backfill", w.older(older_files.v0)),
-    "files.sources.readings._fits#1": lambda w: w.says("convert", "metr-la", others(w, BAY_IDS), *TO),
-    "files.sources.readings._fits#2": lambda w: w.says("convert", "metr-la", others(w, ("a", "b", "c")), *TO),
+    "files.sources.backfill.Completion.refusal#1": lambda w: w.says("backfill", w.unplaced()),
+    "files.sources.backfill.Completion.refusal#2": lambda w: w.says("backfill", w.older(older_files.v0)),
+    "files.sources.readings._check_published#1": lambda w: w.says("convert", "metr-la", others(w, BAY_IDS), *TO),
+    "files.sources.readings._check_published#2": lambda w: w.says(
+        "convert", "metr-la", others(w, ("a", "b", "c")), *TO
+    ),
     "files.sources.readings._units#1": lambda w: w.says(
         "convert", "csv", w.fill["FILE"], "--meta-csv", LOCATIONS, "--name", "city", *TO[:1], w.fill["OUT.h5"]
     ),
-    "files.sources.recognition.ours#1": lambda w: w.says("inspect", w.older(older_files.v0)),
+    "files.sources.recognition.socialx_kind#1": lambda w: w.says("inspect", w.older(older_files.v0)),
     "files.sources.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
-    "files.sources.recognition._recognised#1": lambda w: w.says("convert", "auto", LOCATIONS),
-    "files.sources.recognition.refuse_ours#1": lambda w: w.says("convert", "auto", w.data, *TO),
+    "files.sources.recognition._recognise_format#1": lambda w: w.says("convert", "auto", LOCATIONS),
+    "files.sources.recognition.refuse_socialx_file#1": lambda w: w.says("convert", "auto", w.data, *TO),
     "files.store.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
     "core.notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
     "core.precision.resolve_device#1": lambda w: beside_a_card(w, True),

@@ -48,7 +48,7 @@ def convert(
       socialx convert metr-la METR-LA.csv --meta-csv places.csv --output-h5 la.h5
     """
     import socialx
-    from socialx.files.sources.positions.locations import near
+    from socialx.files.sources.positions.locations import format_position
 
     if data and data_csv:
         raise SettingsError("", "FILE and --data-csv both name the data", "drop one of them")
@@ -59,7 +59,7 @@ def convert(
     if result.summary is None:
         typer.echo(f"{result.data}: {result.kind.why} ({result.kind.name})")
     else:
-        summary, city = result.summary, f"{near(result.centre)}, " if result.centre else ""
+        summary, city = result.summary, f"{format_position(result.centre)}, " if result.centre else ""
         counts = ((summary.rows, "row"), (summary.sensors, "sensor"), (summary.features, "feature"))
         size = " x ".join(counted(*count) for count in counts)
         times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
@@ -129,7 +129,7 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
         for plan in plans:
             typer.echo(f"{plan.path}: {'; '.join(plan.actions) or 'nothing is missing, unchanged'}")
             if plan.variant.imputed is None:
-                note(f"note: {plan.path}: zeros may have been filled in: {plan.variant.what}")
+                note(f"note: {plan.path}: zeros may have been filled in: {plan.variant.description}")
     if failure:
         raise failure
 

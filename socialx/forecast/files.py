@@ -18,7 +18,7 @@ import numpy as np
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError, counted, in_short, sample
 from socialx.files.store.layout import PACKED, fixed_texts, plain_text
-from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
+from socialx.files.store.open_hdf5 import open_for_writing, open_hdf5, packed_bytes, reserve
 from socialx.files.store.time_axis import JITTER_S
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def write_forecast(path: Path, forecast: Any) -> None:
     readings int64 [W,N]; reported bool [W,N].  With intervals: lower, upper float32 [W,P,N,G], and their level in the
     attribute ``interval``.
     """
-    with writing(path, "w", "v110") as file:
+    with open_for_writing(path, "w", "v110") as file:
         _describe(file, forecast)
         arrays = {"forecast": forecast.values}
         if forecast.interval is not None:
@@ -257,7 +257,7 @@ def scored_writer(path: Path, about: Scored) -> Iterator[Add]:
 def _to_hdf5(path: Path, about: Scored) -> Iterator[Add]:
     shape = (len(about.origin), about.horizon, len(about.sensors), len(about.targets))
     chunks, seen = (min(CHUNK_WINDOWS, shape[0]), *shape[1:]), 0
-    with writing(path, "w", "v110") as file:
+    with open_for_writing(path, "w", "v110") as file:
         _describe(file, about)
         _store(file, {"origin": _text(about.origin), "times": _text(about.times()), **_names(about)})
         stored = [file.create_dataset(name, shape, "f4", chunks=chunks, **PACKED) for name in ("forecast", "truth")]

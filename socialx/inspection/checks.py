@@ -10,10 +10,10 @@ from typing import Any
 
 from socialx.core.errors import Argument, Command, Message, SettingsError, Write, counted, python, render, sample
 from socialx.core.notebook import names_in
-from socialx.files.sources.positions.locations import near
+from socialx.files.sources.positions.locations import format_position
 from socialx.files.store.layout import ROWS_ATTR, UNKNOWN
 from socialx.files.store.quantities import LARGEST_SPEED, SPEED
-from socialx.files.store.time_axis import is_utc, known_zone, no_such_hour
+from socialx.files.store.time_axis import is_utc, known_zone, skipped_hour
 from socialx.inspection.report import Report
 
 ALL = "all"  # names every check
@@ -140,7 +140,7 @@ def _timezone(report: Report) -> str | None:
             return f"the time zone {zone!a} is not in this machine's time zone data"
     if report.first_nonexistent_read is None:
         return None
-    return ": ".join(no_such_hour(report.nonexistent_rows_read or 0, report.first_nonexistent_read, report.timezone))
+    return ": ".join(skipped_hour(report.nonexistent_rows_read or 0, report.first_nonexistent_read, report.timezone))
 
 
 def zone_mismatch(location: tuple[float, float], timezone: str | None, moment: str, path: str) -> str | None:
@@ -162,11 +162,11 @@ def zone_mismatch(location: tuple[float, float], timezone: str | None, moment: s
     exchanged = nearer and abs(longitude) <= HABITABLE
     if not exchanged and gap(longitude, offset) <= FAR_HOURS:
         return None
-    mismatch = f"the sensors are {near(location)}, far from the time zone {timezone}"
+    mismatch = f"the sensors are {format_position(location)}, far from the time zone {timezone}"
     if not exchanged:
         return mismatch
     completing = Command("backfill", path, meta_csv="LOCATIONS.csv")
-    fits = f"{near((longitude, latitude))} fits the zone"
+    fits = f"{format_position((longitude, latitude))} fits the zone"
     return f"{mismatch}; {fits}: if the coordinates are exchanged, exchange the columns and {completing}"
 
 

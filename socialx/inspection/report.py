@@ -29,7 +29,7 @@ from socialx.files.store.layout import (
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.store import Store, open_store
-from socialx.files.store.time_axis import JITTER_S, clock_changes, common_step, gaps, irregular, known_zone, skips
+from socialx.files.store.time_axis import JITTER_S, clock_changes, common_step, gaps, is_skipped, known_zone, odd_rows
 
 ADVICE = "convert the original file again"
 WORST = 5  # sensors listed with the share of missing values
@@ -176,7 +176,7 @@ def _times(store: Store) -> dict[str, Any]:
             }
             for gap in listed
         ],
-        "irregular_steps": len(irregular(store.seconds)),  # off the common step
+        "irregular_steps": len(odd_rows(store.seconds)),  # off the common step
         "duplicates": len(store.seconds) - len(np.unique(store.seconds)),  # rows with an earlier row's time
     }
 
@@ -185,7 +185,7 @@ def _clock(store: Store) -> dict[str, Any]:
     """Return rows at wall times that the time zone skips or repeats; None for an unknown zone."""
     if (zone := known_zone(store.timezone)) is None:
         return dict.fromkeys(("nonexistent_rows", "nonexistent_rows_read", "first_nonexistent_read", "ambiguous_rows"))
-    skipped, repeated = skips(store.seconds, store.timezone), np.zeros(len(store.seconds), bool)
+    skipped, repeated = is_skipped(store.seconds, store.timezone), np.zeros(len(store.seconds), bool)
     for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY_S)):
         repeated |= (store.seconds >= moment + after) & (store.seconds < moment + before)
     read = np.flatnonzero(skipped & store.valid.any(axis=1))
@@ -204,7 +204,7 @@ def _readings(store: Store) -> dict[str, Any]:
     missing = 1.0 - observed / len(store.timestamps)
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
-    fast = (store.valid & (store.values > store.largest)).sum(axis=0)
+    fast = (store.valid & (store.values > store.ceiling)).sum(axis=0)
     return {  # numbers are None if all values are missing
         "missing_share": float(1.0 - store.valid.mean()),
         "zero_share": float((store.values == 0).mean()),

@@ -14,8 +14,8 @@ from socialx.core.errors import counted, sample
 from socialx.drawing.canvas import DAY, day, headline, moment, picture, time_ticks, title
 from socialx.drawing.map import BAR, ERROR_COLOURS, SensorMap, draw_map
 from socialx.drawing.terminal import IMPUTED, percent
-from socialx.files.sources.backfill import Plan
-from socialx.files.sources.positions.locations import near
+from socialx.files.sources.backfill import Completion
+from socialx.files.sources.positions.locations import format_position
 from socialx.files.store.store import Store
 from socialx.inspection.report import Report
 
@@ -49,7 +49,7 @@ def _about_file(r: Report) -> dict[str, str]:
     lost = len(r.without_position)
     shared, far = sum(map(len, r.duplicate_positions)), len(r.outlier_sensors)
     extent = "none" if r.extent_km is None else f"{r.extent_km[0]:.1f} x {r.extent_km[1]:.1f} km"
-    extent += "" if r.centre is None or r.extent_km is None else f" {near((r.centre[0], r.centre[1]))}"
+    extent += "" if r.centre is None or r.extent_km is None else f" {format_position((r.centre[0], r.centre[1]))}"
     others = sample([f"{name} {r.units[name]}" for name in r.features if name != r.feature], FEATURES_LISTED)
     return {
         "file": r.path,
@@ -107,7 +107,7 @@ def _about_readings(r: Report) -> dict[str, str]:
     }
 
 
-def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
+def print_plans(plans: Sequence[Completion], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
     """Print what backfill would do with each file, a line per action.  rewrite: how the reader asks for a rewrite."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
@@ -122,7 +122,7 @@ def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: 
             )
         if plan.variant.rewrite and not plan.rewrite:
             todo.append(f"fails: needs {rewrite}")
-        kind = f"{plan.variant.name}: {plan.variant.what}"
+        kind = f"{plan.variant.name}: {plan.variant.description}"
         table.add_row(str(plan.path), kind, f"{plan.rows:,}", f"{plan.sensors:,}", "\n".join(todo), end_section=True)
     (console or Console()).print(table, markup=False)
 

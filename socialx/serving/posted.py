@@ -19,7 +19,7 @@ from socialx.core.errors import ITEM, SocialxError, sample, shortened
 from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
 from socialx.files.store.store import Store
-from socialx.files.store.time_axis import JITTER_S, skips, wall_seconds
+from socialx.files.store.time_axis import JITTER_S, is_skipped, wall_seconds
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Experiment
 
@@ -125,7 +125,7 @@ def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
         pair = " -> ".join(shortened(time, ITEM) for time in times[odd[0] : odd[0] + 2])
         helps = "send every row once, in order, with null where nothing was read"
         raise SocialxError("times", uneven, helps, sample=[pair])
-    if len(skipped := np.flatnonzero(skips(seconds, store.timezone))):
+    if len(skipped := np.flatnonzero(is_skipped(seconds, store.timezone))):
         absent = f"{len(skipped)} of {len(times)} times are skipped by the clock of {store.timezone}"
         raise SocialxError("times", absent, "send times with their zone", sample=[times[skipped[0]]])
     return seconds

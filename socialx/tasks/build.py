@@ -22,8 +22,8 @@ from socialx.data.geo import itself
 from socialx.data.loaders import Loading
 from socialx.data.scaler import DataSpec, MeanStd
 from socialx.dataset import Dataset, open_dataset
-from socialx.files.sources.holidays import holidays_of
-from socialx.files.sources.positions.neighbours import neighbours_of
+from socialx.files.sources.holidays import load_holidays
+from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.model.pooling import Geometry, Social
 from socialx.scoring.free_flow import latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
@@ -82,13 +82,13 @@ def build(
             sensors=sensors,
             loading=make_loading(settings),
             train_climatology_days=train_climatology_days,
-            holidays=holidays_of(holidays or settings.data.holidays) if settings.data.holidays else None,
+            holidays=load_holidays(holidays or settings.data.holidays) if settings.data.holidays else None,
         )
     elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
         data = replace(data, train_climatology_days=train_climatology_days)
     roads = None if "pooling.distances" in unread(settings) else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
-    network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
+    network = replace(data.network, find_neighbours=partial(find_neighbours, data.store, *graph))
     longer = {name: finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
     network = replace(network, **longer)
     kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]

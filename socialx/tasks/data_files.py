@@ -25,11 +25,11 @@ from socialx.drawing.map import point_features, sensor_places, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
 from socialx.files.sources import download as downloads
-from socialx.files.sources.databases import database, is_url, table_of_query
+from socialx.files.sources.databases import database, is_url, query_table
 from socialx.files.sources.frames import FRAME, Frame, as_table
 from socialx.files.sources.positions.locations import centre, read_locations
 from socialx.files.sources.readings import read
-from socialx.files.sources.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
+from socialx.files.sources.recognition import FileKind, command, find, recognise, recognise_kind, refuse_socialx_file
 from socialx.files.sources.request import ConvertOptions, free_unit, with_options, zone_name
 from socialx.files.sources.tables.reader import CSV
 from socialx.files.store import writer
@@ -125,7 +125,7 @@ def _as_file(
         if len(sources) > 1:
             raise SettingsError("", "a database cannot be combined with other files", "name the database alone")
         source, query = database(sources[0]), options.get("query")
-        data, name, label, typed = table_of_query(source, query), source.name, source.named(str(query)), source.shown
+        data, name, label, typed = query_table(source, query), source.name, source.label(str(query)), source.shown
     with as_table(task, data, name, label, typed) as (path, zone):
         given = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
         yield path, given, (label, typed)
@@ -142,16 +142,16 @@ def _convert(
     names: tuple[str, str] | None,
 ) -> Conversion:
     """Convert files.  names: the names that stand for a temporary file, in messages and in commands."""
-    request = ConvertOptions.of("convert", data, options)
+    request = ConvertOptions.from_call("convert", data, options)
     path = request.data
     label, typed = names or (path, path)
     kind = CSV if request.transposed and find(kind) is None else kind
     named = find(kind)
     if named is None or output is not None:
-        refuse_ours(request.head)
+        refuse_socialx_file(request.head)
     if output is None and named is not None:
         raise SettingsError("", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}")
-    recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
+    recognised = recognise_kind(request.head, request) if named is None else FileKind(kind, "named", None)
     recognised = replace(recognised, next=None) if names else recognised
     if output is None:
         reading = command(request, recognise(request.head)[0], options)
@@ -195,7 +195,7 @@ def write_file(
     name: the source name in the file, where it differs from the data.
     """
     if find(kind) is None:
-        recognised = kind_of(request.head, request)
+        recognised = recognise_kind(request.head, request)
         note(f"{request.data}: {recognised.why} ({recognised.name})")
     readings = read(kind, request)
     readings = replace(readings, source_data=name or readings.source_data)
@@ -220,7 +220,7 @@ def append(
     *,
     progress: Callback | None = None,
     **options: Any,
-) -> appending.Appended:
+) -> appending.AppendResult:
     """Add the rows of newer tables, such as the rows of yesterday, to a file that ``convert`` wrote.
 
     data: tables for the format ``csv``, with the sensors of the file in any order; an absent sensor gets missing
@@ -231,7 +231,7 @@ def append(
     The file is always the old or the complete new version.  Raises SocialxError for unsuitable tables.
     """
     with subscribe(progress), _as_file("append", data, options) as (data, options, _):
-        return appending.append(Path(path), ConvertOptions.of("append", data, options))
+        return appending.append(Path(path), ConvertOptions.from_call("append", data, options))
 
 
 @with_help
@@ -251,7 +251,7 @@ def backfill(
     backup: Annotated[bool, Help("keep the old file as FILE.bak")] = False,
     dry_run: Annotated[bool, Help("print the plan and change nothing")] = False,
     progress: Callback | None = None,
-) -> list[older.Plan]:
+) -> list[older.Completion]:
     """Complete older HDF5 files: positions, times in seconds, unit, time zone, and unstated rules.
 
     A unit or time zone may be added, and a stated one stays.  A file in UTC takes days and hours from the local zone.
@@ -266,7 +266,7 @@ def backfill(
         locations = read_locations(table) if table else {}
         unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
         local = None if local_zone is None else zone_name(local_zone, "local_zone")
-        plans: list[older.Plan] = []
+        plans: list[older.Completion] = []
         failures: list[Message] = []
         with work("backfill", len(files), "files") as bar:
             for path in files:
@@ -274,7 +274,7 @@ def backfill(
                     plan = older.backfill(
                         path,
                         table,
-                        known=locations,
+                        locations=locations,
                         rewrite=rewrite,
                         without_positions=without_positions,
                         units=unit,
@@ -301,7 +301,7 @@ def backfill(
 class BackfillError(SocialxError):
     """Some files failed; ``plans`` covers all files that were read."""
 
-    plans: list[older.Plan]
+    plans: list[older.Completion]
 
 
 @dataclass(frozen=True, repr=False)
@@ -366,7 +366,7 @@ def inspect(
     with subscribe(progress):
         names = checks.parse(fail_unless) if fail_unless else []
         (path,) = files_in(path)
-        kind = kind_of(read_head(path))
+        kind = recognise_kind(read_head(path))
         if kind.next is not None:
             if names or plot or geojson:
                 raise SocialxError(path, f"{kind.name} ({kind.why}) cannot be checked or drawn yet", kind.next)

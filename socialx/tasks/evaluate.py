@@ -212,7 +212,7 @@ def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:
     """Return the sensors that repeat one value on the last scored day, with the hours."""
     store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.indices)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
-    return stuck_sensors(store.within(rows))
+    return stuck_sensors(store.select_rows(rows))
 
 
 def _find_start_run(scored: ScoredSplit) -> str:

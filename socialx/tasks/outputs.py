@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from socialx.core.disk import check_name, check_output
 from socialx.core.errors import SettingsError, SocialxError
-from socialx.files.store.head import UNREADABLE, unpacked
+from socialx.files.store.head import UNREADABLE, unpack
 from socialx.settings.layers import ConfigLayers, own_settings
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class OutputKind:
             raise SettingsError(path, f"{self.noun} cannot end in {path.suffix.lower()!r}", f"name it {names}")
         if path.is_file():
             try:
-                with unpacked(path) as content:
+                with unpack(path) as content:
                     head = content.read(HEAD_BYTES)
             except (*UNREADABLE, SocialxError):
                 head = b"?"  # unreadable files match no kind

@@ -135,7 +135,7 @@ def predict(
 def find_doubtful_values(store: Store) -> list[Message]:
     """Return messages about values in the last rows that may stand for missing values."""
     rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
-    return messages(examine(store.within(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
+    return messages(examine(store.select_rows(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
 
 
 @dataclass(frozen=True, eq=False)

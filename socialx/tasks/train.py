@@ -20,7 +20,7 @@ from socialx.core.help import Help, with_help
 from socialx.core.notebook import ResultRepr, is_frame
 from socialx.core.progress import Callback, Start, emit, note, work
 from socialx.data.loaders import Loader
-from socialx.files.sources.holidays import list_of
+from socialx.files.sources.holidays import holiday_file
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import OwnModel, model_of
@@ -227,7 +227,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
             networks = [experiment, *load_extra_networks(experiment)]
             loader, validation = make_loaders(networks, group, shard)
             holidays, climatology = (
-                list_of(effective.data.holidays),
+                holiday_file(effective.data.holidays),
                 data.climatology_today if data.train_climatology_days and not old else None,
             )
             learner = make_learner(experiment, len(loader), group)

@@ -20,10 +20,10 @@ from socialx.core.errors import (
     rewriting_messages,
 )
 from socialx.core.progress import note
-from socialx.files.sources.frames import FRAME, Frame, as_table, temporary_folder, without_file, write_frame
-from socialx.files.sources.recognition import ours
+from socialx.files.sources.frames import FRAME, Frame, as_table, hide_file, temporary_folder, write_frame
+from socialx.files.sources.recognition import socialx_kind
 from socialx.files.sources.request import ConvertOptions, options
-from socialx.files.store.head import read_head, whole
+from socialx.files.store.head import container, read_head
 from socialx.files.store.store import AGAIN, open_store
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import SCORING
@@ -56,7 +56,7 @@ def as_file(
     named = layers if framed else ConfigLayers.of(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     exists = path is not None and _exists(path)
-    table = path if path and exists and ours(read_head(path, AGAIN)) is None else None
+    table = path if path and exists and socialx_kind(read_head(path, AGAIN)) is None else None
     if options and table is None and (exists or path is None):
         _refuse_table_options(options, path, framed)
     if table is None and not framed:
@@ -78,7 +78,7 @@ def as_file(
                 refuse_other_file(run, {store.feature: store})
             write_frame(file, cast("Frame", data), store)
             kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
-            naming = rewriting_messages(without_file(file, FRAME, kept))
+            naming = rewriting_messages(hide_file(file, FRAME, kept))
         else:
             naming = _convert_temporarily(table, file, options)
         with naming:
@@ -88,7 +88,7 @@ def as_file(
 def _exists(path: Path) -> bool:
     """Return whether the path exists; the opener reports an invalid path."""
     with suppress(OSError):
-        return whole(path).exists()
+        return container(path).exists()
     return False
 
 
@@ -113,7 +113,7 @@ def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> I
     """
     from socialx.tasks.data_files import write_file  # imports the download code
 
-    archive = whole(table)
+    archive = container(table)
     stem = table.name.split(".")[0] or "readings"
     kept = archive.parent / f"{stem}.h5"
     kept = archive.parent / f"{stem}_converted.h5" if kept == archive else kept
@@ -124,11 +124,11 @@ def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> I
         return Command("convert", "auto", table, **{**given, **added}, output=kept)
 
     def retell(name: object, others: Collection[str], text: str) -> str:
-        renamed = without_file(file, str(name), {str(file): kept, "OUT.h5": kept})
+        renamed = hide_file(file, str(name), {str(file): kept, "OUT.h5": kept})
         return renamed(_write_for_predict(text, others, with_options))
 
     with rewriting_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
-        write_file("auto", ConvertOptions.of("convert", table, given), file)
+        write_file("auto", ConvertOptions.from_call("convert", table, given), file)
     note(Message("", f"{table} was converted to a temporary file for this forecast", with_options({})), True)
     with rewriting_messages(partial(retell, table, {*others, "missing"} - {"start"})):  # predict has start too
         yield

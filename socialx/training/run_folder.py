@@ -369,7 +369,7 @@ class TrainedRun(RunFolder):
         protocol = self.protocol
         ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (protocol.first_time, protocol.last_time)
         names = dict.fromkeys((*protocol.targets, *protocol.inputs))
-        checksum = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
+        checksum = checksum_of([stores[name].subset_checksum(ids, *span) for name in names])
         return checksum in (protocol.checksum, self.record.get("excerpt"))
 
     def check_same(self, protocol: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:

@@ -127,7 +127,7 @@ def test_files_of_a_recipe_are_refused_with_its_page(named: str) -> None:
     else:
         write_parts(folder, values(), columns(times("2016-07-01")))
     for path in {folder, folder / named}:
-        refusal(lambda path=path: recognise(read_head(path)), str(path), f"the recipe in {RECIPES} makes a frame of it")
+        refusal(lambda path=path: recognise(read_head(path)), str(path), f"make a frame with the recipe in {RECIPES}")
         done = socialx("convert", "auto", path, "--output-h5", "out.h5")
         assert done.exit_code == 1
         assert RECIPES in done.stderr

@@ -16,7 +16,7 @@ from typer.testing import Result
 
 import socialx
 from socialx.core.errors import SettingsError
-from socialx.files.sources.append import Appended
+from socialx.files.sources.append import AppendResult
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.commands import socialx as run
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
     return file_of(FRAME[:30], tmp_path)
 
 
-def append(path: Path, frame: pd.DataFrame, **options: Any) -> Appended:
+def append(path: Path, frame: pd.DataFrame, **options: Any) -> AppendResult:
     """Append a table under the name of the first one's neighbour."""
     frame.to_csv(path.parent / "new.csv")
     return socialx.append(path, path.parent / "new.csv", **options)
@@ -142,8 +142,8 @@ def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path, path: Pat
 
 def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> None:
     done = told(path, FRAME[28:][["13", "12"]])
-    assert "it lacks 2 of 4 sensors of" in done.stderr
-    assert "whose readings are missing (11, 14)" in done.stderr
+    assert "the table lacks 2 of 4 sensors of" in done.stderr
+    assert "(11, 14)" in done.stderr
     assert f"{path}: 30 rows added, now 60 rows x 4 sensors up to 2024-02-01 00:55:00" in done.stdout
     values = open_store(path).values
     assert np.isnan(values[30:, [0, 3]]).all()
@@ -152,7 +152,7 @@ def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> 
 
 def test_a_gap_is_filled_with_missing_readings(path: Path) -> None:
     done = told(path, FRAME[36:].drop(FRAME.index[[40, 41, 45]]))
-    assert "9 rows are neither in it nor in" in done.stderr
+    assert "9 rows are neither here nor in" in done.stderr
     assert "(2024-01-31 22:30:00 .. 2024-01-31 23:45:00), and count as missing readings" in done.stderr
     assert "21 rows added and 9 of missing readings, now 60 rows" in done.stdout
     store, lost = open_store(path), [*range(30, 36), 40, 41, 45]
@@ -193,7 +193,7 @@ def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
     append(path, wall[48:52], timezone="Europe/Berlin")
     append(path, zoned[52:56])
     with unchanged(path):
-        says = "is in UTC.\n  try: --timezone Europe/Berlin says it, or --timezone UTC"
+        says = "is in UTC.\n  try: add --timezone Europe/Berlin, or --timezone UTC"
         assert says in told(path, plain[56:]).stderr
     assert told(path, plain[56:], "--timezone", "UTC").exit_code == 0
     assert content(path) == whole
@@ -221,7 +221,7 @@ def test_the_hour_that_comes_twice_is_refused(tmp_path: Path) -> None:
 
 def test_speeds_of_another_unit_are_noted(tmp_path: Path) -> None:
     path = file_of(FRAME[:30], tmp_path, units="mph")
-    assert "check that they are in mph" in told(path, 1.609 * FRAME[30:45]).stderr
+    assert "check that the readings are in mph" in told(path, 1.609 * FRAME[30:45]).stderr
     assert "check that" not in told(path, FRAME[45:]).stderr
 
 
@@ -244,7 +244,7 @@ def test_a_table_of_one_quantity_does_not_go_on_with_a_file_of_two(tmp_path: Pat
     rows[120:].drop(columns="volume").to_csv(tmp_path / "new.csv", index=False)
     with unchanged(path):
         line = refusal(lambda: socialx.append(path, tmp_path / "new.csv"), task="append")
-    assert f"it has no column of flow, and {path} holds avg_speed and flow.\n  try: write a column of each" in line
+    assert f"the table has no column of flow, and {path} holds avg_speed and flow.\n  try: write a column of each" in line
     assert "--channel" not in line
 
 
@@ -259,7 +259,7 @@ def test_nothing_new_leaves_the_file_alone(path: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
     "unknown ids": (
         lambda f: f.rename(columns={"12": "99"})[30:],
-        ("lacks 1 of its 4 sensors", "(99)", "--meta-csv LOCATIONS.csv adds them, or leave them out (--drop 99)"),
+        ("lacks 1 of the 4 sensors", "(99)", "add them with --meta-csv LOCATIONS.csv, or leave them out (--drop 99)"),
     ),
     "another reading": (
         lambda f: f.fillna(0.0).add(f.columns == "13")[20:],
@@ -268,9 +268,12 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]
     "only older rows": (lambda f: f.shift(freq="-1D"), ("60 rows are before the end", "2024-01-30 20:00:00")),
     "between two rows": (lambda f: f[20:25].shift(freq="1min"), ("5 rows are before the end", "21:41:00")),
     "off the step": (lambda f: f[30:].shift(freq="2min"), ("not 5 min apart", "2024-01-31 22:32:00")),
-    "another step": (lambda f: f[30::3], ("not 5 min apart", "give it the same step")),
+    "another step": (lambda f: f[30::3], ("not 5 min apart", "give the table the same step")),
     "back in time": (lambda f: f[30:][::-1], ("not in order of time",)),
-    "far away": (lambda f: f[30:].shift(freq="30D"), ("2024-03-01 22:30:00", "8,640 steps after", "check its dates")),
+    "far away": (
+        lambda f: f[30:].shift(freq="30D"),
+        ("2024-03-01 22:30:00", "8,640 empty steps after", "check the dates"),
+    ),
     "infinite": (lambda f: f.assign(**{"13": 1e39})[30:][IDS[::-1]], ("row 1 of sensor 13 is infinite or too large",)),
 }
 
@@ -285,20 +288,20 @@ def test_what_does_not_fit_is_refused_and_the_file_stays(tmp_path: Path, path: P
 
 def test_a_name_of_a_thousand_letters_stays_short(path: Path) -> None:
     frame = FRAME[30:].rename(columns={"14": "x" * 1000})
-    line = refusal(lambda: append(path, frame), "lacks 1 of its 4 sensors", "leave them out")
+    line = refusal(lambda: append(path, frame), "lacks 1 of the 4 sensors", "leave them out")
     assert len(line) < 700
 
 
 def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path, path: Path) -> None:
     long(FRAME[30:].assign(**{"011": 1.0}), tmp_path / "new.csv")
-    refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "sensors stand twice (011, 11)", task="append")
+    refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "sensors appear twice (011, 11)", task="append")
 
 
 def test_zones_that_contradict_are_refused(tmp_path: Path, path: Path) -> None:
     unsaid = file_of(FRAME[:30], tmp_path, "unsaid", timezone=None)
     words = ("does not say the zone of its wall times", "write them as wall times")
     refusal(lambda: append(unsaid, FRAME[30:].tz_localize("UTC")), *words, task="append")
-    refusal(lambda: append(path, FRAME[30:], timezone="Europe/Paris"), "has times of Europe/Berlin", task="append")
+    refusal(lambda: append(path, FRAME[30:], timezone="Europe/Paris"), "the times are of Europe/Berlin", task="append")
     with pytest.raises(SettingsError):
         append(path, FRAME[30:], timezone="Europe/Paris")
     assert append(path, FRAME[30:], timezone="Europe/Berlin").rows == 30

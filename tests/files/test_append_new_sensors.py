@@ -117,7 +117,7 @@ def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:
         )
         refusal(
             lambda: socialx.append(path, tmp_path / "new.csv"),
-            "lacks 2 of its 6 sensors",
+            "lacks 2 of the 6 sensors",
             "--meta-csv LOCATIONS.csv adds them",
             task="append",
         )
@@ -185,4 +185,4 @@ def test_an_id_that_differs_from_one_beside_it_by_case_alone_is_a_new_sensor(pat
 
 def test_a_wrong_name_of_locations_is_told_where_no_sensor_is_new(tmp_path: Path, path: Path) -> None:
     with unchanged(path):
-        refusal(lambda: append(path, FRAME[36:], meta_csv=tmp_path / "none.csv"), "none.csv: no such file")
+        refusal(lambda: append(path, FRAME[36:], meta_csv=tmp_path / "none.csv"), "none.csv: there is no such file")

@@ -151,7 +151,7 @@ def test_a_file_that_somebody_replaces_meanwhile_stays_theirs(
 
     spoil_copies(monkeypatch, replace)
     works = {"append": lambda: append(path, FRAME[25:]), "backfill": lambda: socialx.backfill(path, timezone="UTC")}
-    refusal(works[task], "it was changed meanwhile", "run the command again", task=task)
+    refusal(works[task], "the file was changed by another process", "run the command again", task=task)
     assert path.read_bytes() == theirs
     assert not list(path.parent.glob("*.tmp"))
 
@@ -205,7 +205,7 @@ def test_zeros_that_the_file_never_had_are_noted(tmp_path: Path) -> None:
     frame = coded()
     zeros = int((frame[30:] == 0).to_numpy().sum())
     path = file_of(frame[:30].replace(0.0, 50.0), tmp_path, missing="-1")
-    said = f"{zeros} zeros count as readings, and {path} had none.\n  try: --missing 0 if they stand for none"
+    said = f"{zeros} zeros count as readings, and {path} had none.\n  try: use --missing 0 if zeros stand for missing values"
     assert said in noted(path, frame[30:])
     assert "zeros count" not in noted(path, coded(80)[60:])  # it has some now
     for missing in ("0", "-1,0"):

@@ -31,16 +31,20 @@ def test_a_format_without_a_date_is_refused(form: str) -> None:
     read = pd.to_datetime(moment.strftime(form), format=form)
     words = " and ".join(part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part))
     for task in ("convert", "append"):
-        refusal(lambda: ConvertOptions.of(task, "a.csv", {"time_format": form}), f"without {words}", "write the date")  # noqa: B023
+        refusal(
+            lambda: ConvertOptions.from_call(task, "a.csv", {"time_format": form}),  # noqa: B023
+            f"without {words}",
+            "write the date",
+        )
 
 
 def test_a_format_of_half_days_needs_the_half() -> None:
-    refusal(lambda: ConvertOptions.of("convert", "a.csv", {"time_format": "%Y-%m-%d %I:%M"}), "AM or PM", "%p")
+    refusal(lambda: ConvertOptions.from_call("convert", "a.csv", {"time_format": "%Y-%m-%d %I:%M"}), "AM or PM", "%p")
 
 
 @pytest.mark.parametrize("form", WHOLE)
 def test_a_whole_format_is_read(form: str) -> None:
-    assert ConvertOptions.of("convert", "a.csv", {"time_format": form}).time_format == form
+    assert ConvertOptions.from_call("convert", "a.csv", {"time_format": form}).time_format == form
 
 
 @pytest.mark.parametrize("form", ["%H:%M", "%I:%M %p", "%H:%M:%S"])
@@ -231,7 +235,7 @@ def test_a_reading_that_is_one_cell_over_several_rows_is_refused(tmp_path: Path,
     for first in range(2, 62, rows):
         book.active.merge_cells(f"C{first}:C{first + rows - 1}")
     book.save(tmp_path / "a.xlsx")
-    refusal(lambda: converted(tmp_path / "a.xlsx"), "have one cell for all of them", "split it")
+    refusal(lambda: converted(tmp_path / "a.xlsx"), "have one cell for all of them", "split the cell")
 
 
 @pytest.mark.parametrize("number", [True, False])

@@ -15,9 +15,9 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.sources.backfill import Plan, backfill, expand
+from socialx.files.sources.backfill import Completion, backfill, expand
 from socialx.files.sources.older_files import ROWS_WITHOUT_ZERO
-from socialx.files.sources.recognition import FileKind, kind_of
+from socialx.files.sources.recognition import FileKind, recognise_kind
 from socialx.files.store.head import read_head
 from socialx.files.store.published import DATASETS
 from socialx.files.store.store import open_store
@@ -105,12 +105,12 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
-def completed(path: Path, *arguments: Path, **options: bool) -> Plan:
+def completed(path: Path, *arguments: Path, **options: bool) -> Completion:
     """What backfill did: it left all readings as they lie in the file, no problem, and nothing for a second run."""
     before = stored(path)
     plan = backfill(path, *arguments, **options)
     assert stored(path) == before
-    assert kind_of(read_head(path)) == FileKind("current", "written or completed by socialx", None)
+    assert recognise_kind(read_head(path)) == FileKind("current", "written or completed by socialx", None)
     assert options or problems(inspect(path)) == []
     with unchanged(path):
         assert backfill(path, *arguments, **options).actions == ()
@@ -355,7 +355,7 @@ def test_a_dry_run_says_that_a_rewrite_must_be_asked_for(tmp_path: Path) -> None
     path = OLDER["V0"](tmp_path / "old.h5")
     planned, real = socialx("backfill", path, "--dry-run"), socialx("backfill", path)
     assert (planned.exit_code, planned.stderr) == (1, real.stderr)
-    assert "written anew" in planned.stdout
+    assert "rewritten" in planned.stdout
     assert "needs --rewrite" in planned.stdout
     assert socialx("backfill", path, "--dry-run", "--rewrite").exit_code == 0
 
@@ -366,7 +366,7 @@ def test_a_missing_locations_file_is_said_once(tmp_path: Path) -> None:
     done = socialx("backfill", tmp_path, "--meta-csv", tmp_path / "nope.csv")
     assert done.exit_code == 1
     assert len(done.stderr.splitlines()) <= 2
-    assert "nope.csv: no such file" in done.stderr
+    assert "nope.csv: there is no such file" in done.stderr
 
 
 def test_a_link_stays_and_its_target_is_patched(tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
     refusal(lambda: backfill(tmp_path / "doc.h5"), "only old documentation describes")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    refusal(lambda: backfill(tmp_path / "other.h5"), "it lacks data/features")
+    refusal(lambda: backfill(tmp_path / "other.h5"), "the file lacks data/features")
     refusal(lambda: backfill(tmp_path / "gone.h5"), "no such file")
     (tmp_path / "text.h5").write_text("a,b\n")
     refusal(lambda: backfill(tmp_path / "text.h5"), "not an HDF5 file")
@@ -559,7 +559,7 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     done = socialx("backfill", folder)
     assert done.exit_code == 1
     assert done.stderr.count("error:") == 1
-    assert "M0.h5: no position in range for 4 of 4 sensors" in done.stderr
+    assert "M0.h5: there is no position in range for 4 of 4 sensors" in done.stderr
     assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
     assert socialx("backfill", folder, "--meta-csv", meta(tmp_path / "meta.csv")).exit_code == 0
     again = socialx("backfill", folder, "--meta-csv", tmp_path / "meta.csv")

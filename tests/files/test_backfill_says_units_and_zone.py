@@ -46,7 +46,7 @@ def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
         (["--units", "mph"], "avg_speed is in km/h, not in mph.\n  try: drop --units, or convert its source again"),
         (
             ["--timezone", "Europe/Paris"],
-            "its times are of Europe/Berlin, not of Europe/Paris.\n  try: drop --timezone, or convert its source again",
+            "the times are of Europe/Berlin, not of Europe/Paris.\n  try: drop --timezone, or convert its source again",
         ),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_wrong_unit_or_zone_is_an_error_of_usage(tmp_path: Path) -> None:
     path = file_of(tmp_path)
     with unchanged(path):
         assert "choose mph, km/h or m/s" in refused("backfill", path, "--units", "knots", code=2)
-        assert "no such zone" in refused("backfill", path, "--timezone", "Europe/Berln", code=2)
+        assert "is an unknown zone" in refused("backfill", path, "--timezone", "Europe/Berln", code=2)
         with pytest.raises(SettingsError):
             socialx.backfill(path, units="")
 

@@ -18,7 +18,7 @@ from socialx.files.sources.backfill import backfill
 from socialx.files.sources.positions import locations
 from socialx.files.sources.positions.neighbours import read_distances
 from socialx.files.sources.readings import read
-from socialx.files.sources.recognition import kind_of
+from socialx.files.sources.recognition import recognise_kind
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import read_head
 from socialx.files.store.store import open_store
@@ -53,7 +53,7 @@ def test_what_is_not_a_plain_file_is_refused_before_it_is_opened(tmp_path: Path)
     with special(tmp_path) as paths:
         for odd in paths:
             found = "a device, a pipe or a socket, not a file"
-            refusal(lambda odd=odd: kind_of(read_head(odd)), str(odd), found)
+            refusal(lambda odd=odd: recognise_kind(read_head(odd)), str(odd), found)
             refusal(lambda odd=odd: backfill(odd, dry_run=True), str(odd), found)
             refusal(lambda odd=odd: locations.read_locations(odd), str(odd), found)
             refusal(lambda odd=odd: locations.read_ids(odd), str(odd), found)
@@ -89,7 +89,7 @@ def test_three_gigabytes_without_a_line_end_take_little_memory(tmp_path: Path, c
     )
     assert done.returncode == 1
     line, *_ = done.stderr.splitlines()
-    assert "no line ends in its first 16 MiB" in line
+    assert "the first 16 MiB hold no end of a line" in line
     assert int(done.stdout.rpartition("VmHWM:")[2].split()[0]) / 1024 < 200
 
 
@@ -98,7 +98,7 @@ def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
     ids = [f"sensor-{place:013d}" for place in range(100_000)]
     row = ",".join(["61.5"] * len(ids))
     path.write_text(f"time,{','.join(ids)}\n2012-03-01 00:00:00,{row}\n")
-    assert kind_of(read_head(path)).name == "csv"
+    assert recognise_kind(read_head(path)).name == "csv"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | 
 def test_sizes_that_a_file_cannot_hold_are_refused(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     path = declare(tmp_path / "huge.h5", *sizes)
     assert path.stat().st_size < 1_100_000
-    for action in (open_store, lambda path: kind_of(read_head(path)), backfill):
+    for action in (open_store, lambda path: recognise_kind(read_head(path)), backfill):
         refusal(lambda action=action: action(path), "/data/features declares float32 (", "stored bytes cannot hold")
     assert socialx("inspect", path).exit_code == 1
 

@@ -68,7 +68,7 @@ def test_the_unit_of_a_column_is_that_of_the_file(way: str, tmp_path: Path) -> N
     frames.same(frames.converted(path), frame)
     assert open_store(tmp_path / "out.h5").unit == "km/h"
     done = run("convert", "auto", path, "--without-positions", "--output-h5", tmp_path / "a.h5")
-    assert "the unit is not said" not in done.stderr
+    assert "the unit is unknown" not in done.stderr
     assert "left out beside the header" not in done.stderr
     frames.converted(path, units="km/h")
     refusal(lambda: frames.converted(path, units="mph"), "in km/h: drop it")
@@ -110,7 +110,7 @@ def test_the_advice_on_units_fits_the_quantity(quantity: str, unit: str, tmp_pat
     path = write_text(frames.network().to_csv(), tmp_path)
     words = ("--quantity", quantity, "--without-positions", "--output-h5", tmp_path / "out.h5")
     done = run("convert", "auto", path, *words)
-    (line,) = [line for line in done.stderr.splitlines() if "the unit is not said" in line]
+    (line,) = [line for line in done.stderr.splitlines() if "the unit is unknown" in line]
     assert f"--units {unit} or --units " in line
 
 

@@ -69,7 +69,9 @@ def test_pems_of_one_channel_is_flow(tmp_path: Path) -> None:
     check(contents("pems-npz", path, **clock), times, values[..., 0], "flow", "vehicles per step")
     np.savez(path, data=values[..., 0])
     check(contents("pems-npz", path, **clock), times, values[..., 0], "flow", "vehicles per step")
-    refusal(lambda: contents("pems-npz", path, **clock, channel="speed"), "--channel speed: not in", "choose flow or 0")
+    refusal(
+        lambda: contents("pems-npz", path, **clock, channel="speed"), "--channel speed is not there", "choose flow or 0"
+    )
 
 
 def test_other_numbers_of_channels_are_asked_for(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_a_missing_hour_is_found_again(tmp_path: Path) -> None:
 def test_a_wrong_start_is_noticed(tmp_path: Path) -> None:
     times, path = timestamps(600, "2012-03-01T06:30:00"), tmp_path / "data.npz"
     torch_mts(path, times, weekdays(times))
-    words = ("on a Thursday, and the given start, 2012-03-02, is a Friday", "say the right --first-time")
+    words = ("on a Thursday, and the given start, 2012-03-02, is a Friday", "correct --first-time")
     refusal(lambda: contents("torch-mts", path, first_time="2012-03-02 06:30:00"), *words)
     found = contents("torch-mts", path, first_time="2012-03-01 00:00:00")
     refusal(lambda: joined(found), "at 06:30:00, not 00:00:00")
@@ -275,7 +277,7 @@ def test_pyg_t(tmp_path: Path, prefix: str, where: str) -> None:
     ]
     check(found, times, values, "avg_speed", None)
     assert recognised(given) == ["pyg-t"]
-    refusal(lambda: contents("pyg-t", given, **METR_LA, channel="1"), "--channel 1: not in", "choose 0")
+    refusal(lambda: contents("pyg-t", given, **METR_LA, channel="1"), "--channel 1 is not there", "choose 0")
     assert why(FORMATS["pyg-t"], given) == f"{name}, 400 rows x 3 sensors x 2 channels"
     assert recognised(tmp_path / f"{prefix}adj_mat.npy") == []
 
@@ -375,7 +377,7 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     )
     assert found.missing == missing
     if "missing" not in said:
-        told = "0 is treated as a reading (--missing 0 if it stands for none)"
+        told = "0 is a reading, as of all counts: use --missing 0 if 0 means missing"
         if missing == 0:
-            told = "0 is treated as missing (--missing none to keep zeros)"
+            told = "0 counts as missing, as in the published data sets: use --missing none to keep zeros"
         assert told in shown(found.notes)

@@ -74,7 +74,11 @@ def test_without_a_zone_it_is_never_dropped_in_silence(tmp_path: Path, zone: str
     times = moments(BACK[zone][0], step)
     values = np.zeros((40, 2)) if equal else speeds(40)
     data = table(tmp_path / "data.csv", wall(times, zone), values)
-    refusal(lambda: converted(data, quantity="flow"), "look like the hour that comes twice", "--timezone ZONE keeps")
+    refusal(
+        lambda: converted(data, quantity="flow"),
+        "look like the hour that comes twice",
+        "keep both hours with --timezone ZONE",
+    )
 
 
 def test_a_row_that_stands_twice_elsewhere_is_read_once(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_hours_that_do_not_exist_in_the_zone_are_remarked(tmp_path: Path, first:
     done = run(*arguments, "--timezone", BERLIN)
     line = (
         f"12 rows with readings are at times that daylight saving time skips in {BERLIN}, such as 2024-03-31 02:00:00: "
-        "their clock seems to have no daylight saving time: convert again with --timezone Etc/GMT-1"
+        "the clock seems to have no daylight saving time: convert again with --timezone Etc/GMT-1"
     )
     assert done.exit_code == 0
     assert line in done.stderr
@@ -136,7 +140,7 @@ def test_a_zone_of_half_hours_has_no_plain_name(tmp_path: Path) -> None:
     assert told
     for line in told:  # of the table, and of the file that was written
         assert line.startswith("6 rows with readings") or ": 6 rows with readings" in line
-        assert "write its times in UTC" in line
+        assert "write the times in UTC" in line
 
 
 FORMS = {
@@ -206,7 +210,8 @@ def test_append_says_which_file_keeps_an_hour_that_comes_twice(tmp_path: Path, s
     texts = wall(times, BERLIN)
     store, _ = converted(table(tmp_path / "old.csv", texts[:10], values[:10]), timezone=BERLIN)
     new = table(tmp_path / "new.csv", texts[10:], values[10:])
-    remedy = "a new file of all rows keeps both hours: socialx convert auto OLD NEW --meta-csv LOCATIONS.csv --timezone"
+    command = "socialx convert auto OLD NEW --meta-csv LOCATIONS.csv --timezone"
+    remedy = f"convert all rows into a new file, which keeps both hours: {command}"
     refusal(lambda: socialx.append(store.path, new), "the hour that comes twice", remedy, task="append")
     offsets = table(tmp_path / "new.csv", FORMS["offset"](times[10:], BERLIN), values[10:])
     refusal(lambda: socialx.append(store.path, offsets), "the hour that comes twice", remedy, task="append")

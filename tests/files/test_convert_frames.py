@@ -117,25 +117,25 @@ def test_a_frame_of_a_published_data_set_has_its_facts(tmp_path: Path) -> None:
 
 
 ODD: dict[str, tuple[Any, str]] = {
-    "no times": (WIDE.reset_index(drop=True), "the frame: no table with a column of times"),
-    "durations": (WIDE.set_axis(WIDE.index - WIDE.index[0]), "the frame: no table with a column of times"),
-    "no rows": (WIDE.iloc[:0], "the frame: 0 rows and 5 columns"),
-    "no columns": (WIDE[[]], "the frame: no table with a column of times"),
+    "no times": (WIDE.reset_index(drop=True), "the frame: this is no table with a column of times"),
+    "durations": (WIDE.set_axis(WIDE.index - WIDE.index[0]), "the frame: this is no table with a column of times"),
+    "no rows": (WIDE.iloc[:0], "the frame: there are 0 rows and 5 columns"),
+    "no columns": (WIDE[[]], "the frame: this is no table with a column of times"),
     "columns twice": (
         WIDE.set_axis(["a", "b", "a", "c"], axis=1),
-        "the frame: 1 of its columns repeat (a).\n  try: keep one",
+        "the frame: 1 of the columns repeat (a).\n  try: keep one",
     ),
-    "pyarrow, columns twice": (pa.table([[1.0], [2.0]], ["a", "a"]), "1 of its columns repeat (a)"),
+    "pyarrow, columns twice": (pa.table([[1.0], [2.0]], ["a", "a"]), "1 of the columns repeat (a)"),
     "second columns": (WIDE.set_axis(["a", "a.1", "b", "c"], axis=1), "drop='a.1'"),
-    "columns of two names": (pd.concat({"speed": WIDE}, axis=1), "the frame: its columns have 2 names each"),
-    "times twice": (WIDE.assign(time=WIDE.index), "its index and a column are both 'time'"),
+    "columns of two names": (pd.concat({"speed": WIDE}, axis=1), "the frame: the columns have 2 names each"),
+    "times twice": (WIDE.assign(time=WIDE.index), "the index and a column are both 'time'"),
     "numbers and texts": (WIDE.astype(object).assign(x=["shut"] + [1.5] * 59), "column x with type object"),
     "lists": (WIDE.assign(x=[[1.0]] * 60), "more than a number, a text or a time in a cell (x: list"),
     "objects": (WIDE.assign(x=[{"a": 1}] * 60), "more than a number, a text or a time in a cell (x: struct"),
-    "complex": (WIDE.astype(complex), "cells that are no numbers, texts or times"),
+    "complex": (WIDE.astype(complex), "some cells are no numbers, texts or times"),
     "a word": (WIDE.astype(str).assign(**{"4001": ["61.5", "shut"] * 30}), "shut"),
     "out of order": (WIDE[::-1], "the frame: rows 1 and 2"),
-    "other sensors": (WIDE, "the frame: its 4 sensors (4001, 4002, 4003, ...) are not those of metr-la"),
+    "other sensors": (WIDE, "the frame: the 4 sensors (4001, 4002, 4003, ...) are not those of metr-la"),
 }
 
 
@@ -155,7 +155,7 @@ def test_an_odd_frame_is_refused_with_a_sentence(tmp_path: Path, case: str) -> N
     [
         (lambda out: socialx.convert("auto", WIDE), "converting a frame needs an output.\n  try: add output="),
         (lambda out: socialx.convert("auto", WIDE, out.with_suffix(".csv")), "the output is HDF5"),
-        (lambda out: socialx.convert("auto", WIDE, out, food=1), "food: convert has no such argument"),
+        (lambda out: socialx.convert("auto", WIDE, out, food=1), "convert has no argument food"),
         (lambda out: socialx.convert("auto", WIDE["4001"], out), "data: Series is no file and no frame"),
         (lambda out: socialx.convert("auto", WIDE.to_numpy(), out), "data: ndarray is no file"),
         (lambda out: socialx.append(out, WIDE), "DataFrame is no file"),

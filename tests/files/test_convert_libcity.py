@@ -315,7 +315,7 @@ def test_what_is_not_libcity(tmp_path: Path) -> None:
     assert why(FORMAT, tmp_path) is None
     assert why(FORMAT, geo) is not None
     refusal(lambda: read(tmp_path), "2 files .dyna (C.dyna, METR_LA.dyna): name one")
-    refusal(lambda: read(tmp_path / "C.dyna"), "C.geo: no such file")
+    refusal(lambda: read(tmp_path / "C.dyna"), "C.geo: there is no such file")
     (tmp_path / "C.dyna").unlink()
     for broken in (path, geo):
         kept = broken.read_bytes()

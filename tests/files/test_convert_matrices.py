@@ -218,7 +218,7 @@ def test_zeros_and_infinities_of_a_matrix_are_no_roads(tmp_path: Path) -> None:
     metres[1, 2] = np.inf
     path = w_228(tmp_path / "W.csv", metres)
     with pytest.warns(
-        FallbackWarning, match="2 of its distances between two sensors are 0: these pairs are no neighbours"
+        FallbackWarning, match="2 of the distances between two sensors are 0: these pairs are no neighbours"
     ):
         start, end, km = read_distances(path, "abcd")
     pairs = set(zip(start.tolist(), end.tolist(), strict=True))
@@ -243,7 +243,7 @@ WRONG = {
     "long": ("0,90,80,70\n90,0,1,2,3\n", "line 2 is 5 numbers"),
     "a million numbers": ("1," * 10**6 + "1\n", "line 1 is 1000001 numbers, and the data has 4 sensors"),
     "too few rows": ("0,90,80,70\n" * 3, "3 rows of numbers, and the data has 4 sensors"),
-    "weights": ("0,1,1,0\n" * 2 + "1,0,1,0\n" * 2, "half of its distances are no more than 1, which are no metres"),
+    "weights": ("0,1,1,0\n" * 2 + "1,0,1,0\n" * 2, "half of the distances are no more than 1, which are no metres"),
     "zeros": ("0,0,0,0\n" * 4, "no distance above 0"),
 }
 
@@ -257,13 +257,13 @@ def test_a_wrong_matrix_of_distances_is_one_line(tmp_path: Path, case: str) -> N
 
 
 def test_a_model_uses_the_matrix(tmp_path: Path) -> None:
-    from socialx.files.sources.positions.neighbours import neighbours_of
+    from socialx.files.sources.positions.neighbours import find_neighbours
 
     data = v_228(tmp_path / "V.csv", speeds(60, 4))
     done = socialx("convert", "csv", data, "--first-time", TIMES[0], "--freq", "5min", "--without-positions",
                    "--output-h5", tmp_path / "v.h5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    result = neighbours_of(
+    result = find_neighbours(
         open_store(tmp_path / "v.h5"), 2, None, w_228(tmp_path / "W.csv", line_distances(4)), require_locations=True
     )
     assert [set(row) for row in result.index.tolist()] == [{1, 2}, {0, 2}, {1, 3}, {1, 2}]

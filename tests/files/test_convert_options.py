@@ -36,7 +36,7 @@ FORMATS["npy"] = replace(reader, takes=reader.takes | {"colour"})  # the reader 
 for function in (socialx.convert, socialx.append):
     assert inspect.signature(function).parameters["colour"].annotation == "str | None"
     assert "colour: the colour of the sensors" in function.__doc__
-assert convert_options.ConvertOptions.of("append", "new.csv", {"colour": "red"}).colour == "RED"
+assert convert_options.ConvertOptions.from_call("append", "new.csv", {"colour": "red"}).colour == "RED"
 app(sys.argv[1:])
 """
 
@@ -62,8 +62,8 @@ def test_the_arguments_are_those_of_the_commands() -> None:
 
 def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9))
-    refusal(lambda: socialx.convert("csv", data, tmp_path / "out.h5", unit="mph"), "no such argument", "units?")
-    with pytest.raises(SettingsError, match="append has no such argument"):
+    refusal(lambda: socialx.convert("csv", data, tmp_path / "out.h5", unit="mph"), "convert has no argument", "units?")
+    with pytest.raises(SettingsError, match="append has no argument"):
         socialx.append(tmp_path / "out.h5", data, ids="ids.txt")
     with pytest.raises(SettingsError, match="name one or several files"):
         socialx.convert("csv", [], tmp_path / "out.h5")
@@ -73,7 +73,7 @@ def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path
     ("argument", "value", "words"),
     [
         ("freq", "5 parsecs", "whole minutes"),
-        ("time_format", "today", "not a format of times"),
+        ("time_format", "today", "is not a format of times"),
         ("quantity", "colour", "choose speed, flow, occupancy"),
         ("units", " ", "not a unit"),
         ("missing", "inf", "neither a number nor none"),
@@ -84,7 +84,9 @@ def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path
 )
 def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: str, words: str) -> None:
     refusal(
-        lambda: ConvertOptions.of("convert", "data.csv", {argument: value}), words, f"--{argument.replace('_', '-')} "
+        lambda: ConvertOptions.from_call("convert", "data.csv", {argument: value}),
+        words,
+        f"--{argument.replace('_', '-')} ",
     )
 
 
@@ -97,12 +99,13 @@ def test_values_are_read_by_their_option() -> None:
         "drop": "a",
         "meta_csv": "at.csv",
     }
-    request = ConvertOptions.of("convert", ["a.csv", "b.csv"], given | {"units": None})
+    request = ConvertOptions.from_call("convert", ["a.csv", "b.csv"], given | {"units": None})
     assert (request.data, request.more, request.meta_csv) == (Path("a.csv"), (Path("b.csv"),), Path("at.csv"))
     assert (request.step_s, request.channel, request.quantity) == (300, "2", "avg_speed")
     assert (request.missing, request.drop, request.units) == ((-1.0, 0.0), ("a",), None)
     assert [
-        ConvertOptions.of("convert", "a", {"missing": value}).missing for value in (None, "none", float("nan"), 3)
+        ConvertOptions.from_call("convert", "a", {"missing": value}).missing
+        for value in (None, "none", float("nan"), 3)
     ] == [
         None,
         (),

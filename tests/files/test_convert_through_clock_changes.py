@@ -153,7 +153,7 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
     )
     asked = socialx(*arguments, "--timezone", PARIS).stderr.splitlines()[-1]
     assert "have no row" in asked
-    assert asked.endswith("check its dates; --freq 5min writes them as rows without readings")
+    assert asked.endswith("check the dates, or write such rows without readings with --freq 5min")
     done = socialx(*arguments, "--timezone", PARIS, "--freq", "5min")
     assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "UTC" in line]
@@ -185,7 +185,7 @@ def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
     data = speeds_csv(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
     result = read("metr-la", ConvertOptions(data, without_positions=True))
-    refusal(lambda: create(tmp_path / "out.h5", result), "--timezone America/Los_Angeles keeps both hours")
+    refusal(lambda: create(tmp_path / "out.h5", result), "keep both hours with --timezone America/Los_Angeles")
 
 
 FALL = texts(moments("2023-10-29T01:00", 5), PARIS)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.files.sources.databases import database, table_of_query
+from socialx.files.sources.databases import database, query_table
 from socialx.files.store.store import open_store
 from tests.commands import refused, socialx, works
 from tests.data_files import refusal
@@ -94,7 +94,7 @@ def test_without_a_query_the_tables_are_listed(roads: Path) -> None:
     )
     query = 'SELECT * FROM "readings"'
     assert f"socialx convert auto sqlite:///roads.db --query '{query}' --meta-csv LOCATIONS.csv" in line
-    assert table_of_query(database("sqlite:///roads.db"), query).num_rows == len(ROWS)
+    assert query_table(database("sqlite:///roads.db"), query).num_rows == len(ROWS)
     sqlite3.connect(roads / "none.db").execute("VACUUM")
     refusal(lambda: api.convert("auto", "sqlite:///none.db"), "it has 0 tables")
 
@@ -127,7 +127,7 @@ def test_a_query_that_is_refused(roads: Path, query: str, words: str) -> None:
 
 def test_a_semicolon_in_a_text_ends_nothing(roads: Path) -> None:
     query = "WITH r AS (SELECT * FROM readings) SELECT time, sensor, speed FROM r WHERE sensor <> 'x;y' -- ; all"
-    assert table_of_query(database("sqlite:///roads.db"), query).num_rows == len(ROWS)
+    assert query_table(database("sqlite:///roads.db"), query).num_rows == len(ROWS)
 
 
 def test_cells_of_several_types_are_texts(roads: Path) -> None:
@@ -147,12 +147,12 @@ def test_cells_of_several_types_are_texts(roads: Path) -> None:
         ("sqlite:///at.csv", "file is not a database"),
         ("sqlite:///", "no path behind three slashes"),
         ("sqlite://roads.db", "no path behind three slashes"),
-        (f"mysql://me:{WORD}@host/db", "no database that is read"),
-        (f"postgresql://me:{WORD}/x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}@x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}#x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{WORD}@[host/db", "a URL of which the host cannot be told"),
+        (f"mysql://me:{WORD}@host/db", "this database is not supported"),
+        (f"postgresql://me:{WORD}/x@host/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}@x@host/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}#x@host/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}/db", "the host in the URL is ambiguous"),
+        (f"postgresql://me:{WORD}@[host/db", "the host in the URL is ambiguous"),
     ],
 )
 def test_a_url_that_cannot_be_read(roads: Path, url: str, words: str) -> None:
@@ -179,7 +179,7 @@ def test_no_command_tells_the_password_of_a_url(roads: Path, command: str) -> No
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     url = f"postgresql://me:{WORD}@host/db?sslpassword={WORD}&connect_timeout=3"
-    line = refusal(lambda: table_of_query(database(url), QUERY), "pip install 'socialx[database]'")
+    line = refusal(lambda: query_table(database(url), QUERY), "pip install 'socialx[database]'")
     assert line.startswith("postgresql://host/db: ")
 
 
@@ -268,7 +268,7 @@ def test_what_postgres_refuses(server: str, roads: Path) -> None:
     }
     for query, words in wrong.items():
         assert WORD not in refusal(lambda query=query: api.convert("csv", server, "out.h5", query=query), words)
-    assert table_of_query(database(server), QUERY).num_rows == len(ROWS)
+    assert query_table(database(server), QUERY).num_rows == len(ROWS)
     other = server.replace("%21", "")
-    line = refusal(lambda: table_of_query(database(other), QUERY), "password authentication failed")
+    line = refusal(lambda: query_table(database(other), QUERY), "password authentication failed")
     assert WORD[:-1] not in line

@@ -218,7 +218,7 @@ def test_what_is_there_is_kept(site: Site, tmp_path: Path, events: list[Event]) 
     for overwrite in (False, True):
         events.clear()
         assert get(site, tmp_path, overwrite=overwrite) == tmp_path / NAME
-        assert noted(events) == f"{tmp_path / NAME}: there already, with the published md5: kept"
+        assert noted(events) == f"{tmp_path / NAME}: the file is there already, with the published md5, and was kept"
     assert not site.seen
     assert names(tmp_path) == [NAME]
 
@@ -285,7 +285,7 @@ def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(site: Site, tmp_path: Path, framing: str) -> None:
     site.framing = framing
     with room_for(10_000):
-        refusal(lambda: get(site, tmp_path), NAME, "cannot be written", "File too large", "its space")
+        refusal(lambda: get(site, tmp_path), NAME, "cannot be written", "File too large", "disk")
     assert names(tmp_path) == []
 
 

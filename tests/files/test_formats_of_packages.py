@@ -62,7 +62,7 @@ def test_a_package_adds_a_format(kind: str, site: Path) -> None:
 def test_without_the_package_the_file_is_unknown(site: Path) -> None:
     done = convert(site, "json-lines", *WRITE)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "error: json-lines: unknown data set or format" in done.stderr
+    assert "error: json-lines: this is an unknown data set or format" in done.stderr
 
 
 UNUSABLE = {
@@ -85,7 +85,7 @@ def test_a_package_that_cannot_be_used_is_one_line(site: Path) -> None:
     assert done.returncode == 0, done.stderr
     for name, (_, reason) in UNUSABLE.items():
         (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"package {name}: ")]
-        assert line.startswith(f"package {name}: its formats are left out, because ")
+        assert line.startswith(f"package {name}: the formats are left out, because ")
         assert reason in line
 
 
@@ -98,7 +98,7 @@ def test_a_name_that_exists_is_not_replaced(site: Path) -> None:
     *warnings, _ = done.stderr.splitlines()
     for line, (package, name) in zip(sorted(warnings), taken.items(), strict=True):
         assert line.startswith(
-            f"package {package}: its format {name} is left out, because convert has another of that name"
+            f"package {package}: the format {name} is left out, because convert has another of that name"
         )
     assert "line 1, speeds holds an object" in done.stderr
 
@@ -108,7 +108,7 @@ def test_two_packages_with_one_name(site: Path) -> None:
     install(site, "other", "other_formats", READER)
     done = convert(site, "auto", *WRITE)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("its format json-lines is left out") == 1
+    assert done.stderr.count("the format json-lines is left out") == 1
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["convert", "--help"], ["config"]])

@@ -11,14 +11,14 @@ import pytest
 
 from socialx.core.errors import SettingsError
 from socialx.data.calendar import Calendar
-from socialx.files.sources.holidays import as_dates, holidays_of
+from socialx.files.sources.holidays import as_dates, load_holidays
 from tests.data_files import refusal
 
 DAYS = np.arange(15_000, 17_000)  # of 2011 to 2016
 
 
 def dates(named: str, days: np.ndarray = DAYS) -> dict[str, str]:
-    return as_dates(Calendar(holidays=holidays_of(named)).holidays_among(days))
+    return as_dates(Calendar(holidays=load_holidays(named)).holidays_among(days))
 
 
 def listed(tmp_path: Path, text: str) -> dict[str, str]:
@@ -65,7 +65,7 @@ def test_a_file_is_written_as_tables_are(tmp_path: Path) -> None:
         (b"2012-05-28,S\xfcnday\n", "line 1", "'S\u00fcnday' is no weekday"),
         (b"date\n28.05.2012\n", "line 2", "'28.05.2012' is no date"),
         (b"2012-05-28\n2012-02-30\n", "line 2", "'2012-02-30' is no date"),
-        (b"2012-05-28\n2012-07-04\n2012-05-28,Saturday\n", "line 3", "2012-05-28 is there twice"),
+        (b"2012-05-28\n2012-07-04\n2012-05-28,Saturday\n", "line 3", "2012-05-28 appears twice"),
         (b"date,like\n", "days.csv", "no date in it"),
         (b"", "days.csv", "the file is empty"),
         (None, "days.csv", "no such file"),
@@ -81,10 +81,10 @@ def test_a_file_that_is_no_such_list_is_refused(tmp_path: Path, content: bytes |
 @pytest.mark.parametrize(("named", "says"), [("XQ", "XQ"), ("US-QQ", "QQ")])
 def test_a_country_that_nobody_knows_is_refused(named: str, says: str) -> None:
     with pytest.raises(SettingsError, match=f"{says}.*not available|{says}"):
-        holidays_of(named)
+        load_holidays(named)
 
 
 def test_a_country_needs_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "holidays", None)
     with pytest.raises(SettingsError, match=r"pip install 'socialx\[holidays\]'"):
-        holidays_of("NO")
+        load_holidays("NO")

@@ -23,7 +23,7 @@ LOOPS, ROW = example("loops.csv"), example("city_loops.py")
 def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "city_loops.py").write_text(ROW)
     formats = runpy.run_path(str(tmp_path / "city_loops.py"))["FORMATS"]
-    monkeypatch.setattr(recognition, "of_packages", lambda: formats)
+    monkeypatch.setattr(recognition, "package_formats", lambda: formats)
 
 
 def write(folder: Path, change: Callable[[str], str] = str) -> Path:

@@ -253,7 +253,7 @@ def test_a_folder_says_which_table_does_not_fit(tmp_path: Path) -> None:
     notes = socialx.convert("auto", folder, tmp_path / "o.h5", without_positions=True, overwrite=True).notes
     assert any("5 sensors" in str(note) and "some tables lack extra" in str(note) for note in notes)
     (folder / "b.csv").write_text("readme")
-    refusal(lambda: converted(folder), "b.csv: no row after the header (readme)")
+    refusal(lambda: converted(folder), "b.csv: there is no row after the header (readme)")
     (folder / "b.csv").write_text("")
     refusal(lambda: converted(folder), "b.csv: the file is empty")
 

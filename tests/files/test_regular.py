@@ -46,7 +46,7 @@ def test_one_line_counts_them(tmp_path: Path) -> None:
     network()[~without([5, 6, 40])].to_csv(tmp_path / "a.csv")
     done = socialx.convert("auto", tmp_path / "a.csv", tmp_path / "out.h5", without_positions=True)
     said = [str(note) for note in done.notes if "lacks" in str(note)]
-    written = "3 rows that it lacks are written without readings (2024-01-31 20:25:00 .. 2024-01-31 23:20:00)"
+    written = "3 missing rows are written without readings (2024-01-31 20:25:00 .. 2024-01-31 23:20:00)"
     assert said == [f"{tmp_path / 'a.csv'}: {written}"]
 
 
@@ -62,7 +62,10 @@ def test_more_than_half_is_asked(tmp_path: Path) -> None:
 
 def test_a_step_that_the_rows_do_not_have_is_refused(tmp_path: Path) -> None:
     network().to_csv(tmp_path / "a.csv")
-    with pytest.raises(SettingsError, match=r"no multiple of it apart\.\n  try: drop it, or resample=.10min."):
+    with pytest.raises(
+        SettingsError,
+        match=r"no multiple of 10 min apart\.\n  try: drop freq=.10min., or average finer rows with resample=.10min.",
+    ):
         converted(tmp_path / "a.csv", freq="10min")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import socialx
 from socialx.core.errors import SettingsError
-from socialx.files.sources.resample import averaged
+from socialx.files.sources.resample import average_blocks
 from socialx.files.store.layout import Block
 from socialx.files.store.store import open_store
 from tests.commands import small_file, small_run
@@ -74,7 +74,7 @@ FEATURES = [["avg_speed"], ["flow"], ["occupancy"], ["avg_speed", "flow"], ["flo
 @pytest.mark.parametrize("sizes", [[], [1] * 50, [7] * 400, [1500, 3]])
 def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], sizes: list[int]) -> None:
     seconds, values = fine(2600, 3, len(features))
-    blocks = averaged(cut(seconds, values, sizes, len(features)), 300, features, (-1.0,), WHERE)
+    blocks = average_blocks(cut(seconds, values, sizes, len(features)), 300, features, (-1.0,), WHERE)
     parts = list(blocks)
     wanted = by_loop(seconds, values, 300, features, 10)
     assert np.concatenate([part.seconds for part in parts]).tolist() == wanted.index.tolist()
@@ -91,7 +91,7 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
         values[sensor::60, sensor, 0] = sensor + np.arange(50)
     for sizes in ([], [1] * 70):
         found = np.concatenate(
-            [each.speeds for each in averaged(cut(seconds, values, sizes, 1), 300, ["avg_speed"], (), WHERE)]
+            [each.speeds for each in average_blocks(cut(seconds, values, sizes, 1), 300, ["avg_speed"], (), WHERE)]
         )
         np.testing.assert_allclose(found, by_loop(seconds, values, 300, ["avg_speed"], 5).to_numpy(), rtol=1e-6)
 
@@ -101,13 +101,13 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
 def test_rows_that_are_no_finer_are_refused(step: int, found: str, sizes: list[int]) -> None:
     seconds, values = START + step * np.arange(50), np.ones((50, 2, 1), np.float32)
     with pytest.raises(SettingsError, match=found):
-        list(averaged(cut(seconds, values, sizes, 1), 300, ["flow"], (), WHERE))
+        list(average_blocks(cut(seconds, values, sizes, 1), 300, ["flow"], (), WHERE))
 
 
 def test_a_single_reading_of_each_sensor_is_refused() -> None:
     values = np.where(np.eye(4, dtype=bool), 5.0, np.nan)[..., np.newaxis].astype(np.float32)
-    with pytest.raises(SettingsError, match="no two readings of a sensor"):
-        list(averaged(cut(START + 30 * np.arange(4), values, [], 1), 300, ["flow"], (), WHERE))
+    with pytest.raises(SettingsError, match="fewer than two readings"):
+        list(average_blocks(cut(START + 30 * np.arange(4), values, [], 1), 300, ["flow"], (), WHERE))
 
 
 # ---- as a user asks for it

@@ -187,7 +187,7 @@ BAD: dict[str, tuple[Change, str]] = {
     "a sensor twice": (put("metadata/vdids", np.array(["1", "2", "1"], "S64")), "sensors appear twice (1)"),
     "bad time": (put("metadata/timestamps", np.array(["2012-13-01 00:00:00"] * 40, "S19")), "row 1 has the time"),
     "empty time": (put("metadata/timestamps", np.array([""] * 40, "S19")), "row 1 has the time ''"),
-    "one time": (put("metadata/timestamps", np.array(["2012-03-01 00:00:00"] * 40, "S19")), "no row in it is later"),
+    "one time": (put("metadata/timestamps", np.array(["2012-03-01 00:00:00"] * 40, "S19")), "all rows have one time"),
     "table of pandas": (lambda f: f.create_dataset("df/table", data=1), "socialx convert auto"),
 }
 
@@ -236,7 +236,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> 
     path = small_store(tmp_path / "out.h5", rows=400)
     opened = open_store(path)
     small_store(tmp_path / "other.h5", rows=400).replace(path)
-    refusal(lambda: opened.values, "it was changed while it was read", "run the command again")
+    refusal(lambda: opened.values, "the file was changed while it was read", "run the command again")
 
 
 def test_a_large_file_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

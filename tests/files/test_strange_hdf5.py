@@ -11,7 +11,7 @@ import pytest
 
 from socialx.core.errors import SocialxError
 from socialx.files.sources.backfill import backfill
-from socialx.files.sources.recognition import FileKind, kind_of
+from socialx.files.sources.recognition import FileKind, recognise_kind
 from socialx.files.store.head import read_head
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.store import open_store
@@ -26,7 +26,7 @@ ATTRIBUTES = (("/", "dataset_name"), ("/", "num_timesteps"), ("metadata", "missi
 
 
 def what_it_is(path: Path) -> FileKind:
-    return kind_of(read_head(path))
+    return recognise_kind(read_head(path))
 
 
 def of_time(file: h5py.File, name: str) -> None:
@@ -152,4 +152,4 @@ def test_an_hdf5_file_that_holds_nothing_is_refused(tmp_path: Path) -> None:
     for command in (("inspect", path), ("convert", "auto", path)):
         done = socialx(*command)
         assert done.exit_code == 1
-        assert done.stderr.startswith(f"error: {path}: an HDF5 file that holds nothing: ")
+        assert done.stderr.startswith(f"error: {path}: this is an HDF5 file that holds nothing: ")

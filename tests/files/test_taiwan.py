@@ -169,7 +169,7 @@ def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
     file, _ = convert(live, meta_csv=tmp_path / "at.csv")
     assert values(file) == SPEEDS
     refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors.\n  try: add --meta-csv")
-    refusal(lambda: convert(live[0], without_positions=True), "no row in it is later than another")
+    refusal(lambda: convert(live[0], without_positions=True), "all rows have one time")
 
 
 def test_several_quantities(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_several_quantities(tmp_path: Path) -> None:
     assert values(file, 3)[0] == [[4.0, 61.0, 5.0], [5.0, 40.0, 8.0]]
     units = json.loads(file["metadata/units"][()])
     assert [units[name] for name in names] == ["unknown", "km/h", "%"]
-    assert "the unit of flow is not said in it" in told(done)
+    assert "the unit of flow is unknown" in told(done)
 
 
 def test_only_flows(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for n, entries in enumerate(snapshots):
         entries[1]["DataCollectTime"] = TIMES[n].replace(":00+08", f":{20 + n}+08")
-    closer = "closer than the 5 min between snapshots.\n  try: --round-times moves each to a whole step"
+    closer = "closer than the 5 min between snapshots.\n  try: move each to a whole step with --round-times"
     refusal(lambda: convert(write(tmp_path / "in", snapshots)), closer)
     file, done = convert(tmp_path / "in", round_times=True)
     assert values(file) == SPEEDS
@@ -293,7 +293,7 @@ DAMAGED = {
     "odd time": (as_json("", "VDLives", [detector("A", "2024-02-31T00:00:00", lane(0, 1, 1, 1))]), "'A' at '2024-02"),
     "odd speed": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, "fast", 1, 1))]), "'fast'"),
     "a truth": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, True, 1, 1))]), "'True'"),
-    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "'A' at '' is not as the standard has it"),
+    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "'A' at '' breaks the standard"),
 }
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import socialx
 from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
-from socialx.files.store.time_axis import common_step, gaps, irregular
+from socialx.files.store.time_axis import common_step, gaps, odd_rows
 from socialx.files.store.writer import write
 from socialx.inspection.report import inspect
 from tests.commands import socialx as run
@@ -37,7 +37,7 @@ def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
         assert done.summary is not None
         report = inspect(out)
         assert done.summary.gaps == report.gaps == report.irregular_steps == 0  # one definition
-        assert any(f"{lacking} rows that it lacks are written without readings" in str(note) for note in done.notes)
+        assert any(f"{lacking} missing rows are written without readings" in str(note) for note in done.notes)
 
 
 def test_a_gap_of_an_older_file_is_told(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_gaps_are_the_steps_above_the_common_one(steps: list[int], start: int) -
     assert [(int(place), int(length) // 300) for place, length in zip(places, lengths, strict=True)] == [
         (place, step) for place, step in enumerate(steps) if step > common
     ]
-    assert set(irregular(seconds)) == {place for place, step in enumerate(steps) if step % common}
+    assert set(odd_rows(seconds)) == {place for place, step in enumerate(steps) if step % common}
 
 
 def free_clock(rows: int = 300) -> pd.DatetimeIndex:

@@ -190,4 +190,4 @@ def test_positions_of_other_cities_are_refused(tmp_path: Path) -> None:
     meta = positions(tmp_path / "detectors_public.csv")
     with pytest.raises(SocialxError) as caught:
         api.convert("utd19", write(tmp_path / "u.csv", rows), city="bern", meta_csv=meta, output=tmp_path / "out.h5")
-    assert "it has no sensors of bern, but of augsburg, ESSEN, losanageles" in str(caught.value)
+    assert "the file has no sensors of bern, but of augsburg, ESSEN, losanageles" in str(caught.value)

@@ -112,7 +112,7 @@ def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path:
     result = command("doctor", "--data", broken, *SETS)
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 2
-    assert result.stderr.startswith(f"error: data: {broken}: truncated or damaged HDF5")
+    assert result.stderr.startswith(f"error: data: {broken}: this is truncated or damaged HDF5")
     assert "of the readings that come with socialx is finite" in " ".join(result.stdout.split())
     assert result.stdout.endswith(", 1 fail\n")
     broken.write_bytes(changed_chunk(data.read_bytes(), data))

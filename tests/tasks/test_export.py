@@ -295,7 +295,7 @@ def test_a_run_that_cannot_be_loaded_leaves_nothing(linear: Path, data: Path, tm
     (copy / "best.safetensors").write_bytes(b"damaged")
     assert "best.safetensors: the weights are unreadable" in refused("export", copy, tmp_path / "model.pt2")
     assert "not a run folder" in refused("export", tmp_path / "nothing", tmp_path / "model.pt2")
-    assert f"{tmp_path / 'lost.h5'}: no such file" in refused(
+    assert f"{tmp_path / 'lost.h5'}: there is no such file" in refused(
         "export", linear, tmp_path / "model.pt2", "--data", tmp_path / "lost.h5"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

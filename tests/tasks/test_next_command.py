@@ -74,8 +74,8 @@ def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_pa
     (tmp_path / "fewer").mkdir()
     fewer = small_file(tmp_path / "fewer", sensors=3)
     error = refused("predict", tied, "--data", fewer)
-    remedy = "a run for any is trained with --zero-shot"
-    assert error.endswith(f".\n  try: name the data of that network; {remedy}\n")
+    remedy = "train a zero-shot run with --zero-shot"
+    assert error.endswith(f".\n  try: name the data of that network, or {remedy}\n")
     flags = remedy.partition("with ")[2].split()
     free = small_run(tmp_path / "small.h5", tmp_path / "free", *flags)
     works("predict", free, "--data", fewer)

@@ -178,7 +178,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
     fewer = reordered(data, tmp_path / "fewer.h5", [0, 2])
     error = refused("predict", run, "--data", fewer)
     lost = [api.predict(run).sensors[place] for place in (1, 3)]
-    assert f"it lacks 2 of 4 sensors of the run ({', '.join(lost)})" in error
+    assert f"the file lacks 2 of 4 sensors of the run ({', '.join(lost)})" in error
 
 
 # --- when -----------------------------------------------------------------------------------------------------------
@@ -199,14 +199,14 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
             {"at": "2012-05-03 00:10"},
             "fewer than 12 rows, one lookback, until",
         ),
-        ({"at": "soon"}, "at='soon': not a time.\n  try: for example 2012-06-27 17:00"),
+        ({"at": "soon"}, "at='soon' is not a time.\n  try: write 2012-06-27 17:00"),
         ({"at": LAST, "start": LAST}, "at cannot be combined with start"),
         ({"every": "15min"}, "every needs start"),
         (
             {"start": "2012-05-04 00:00", "every": "7min"},
             "every='7min': not a multiple of the 5 minutes between two rows",
         ),
-        ({"start": "2012-05-04 00:00", "every": "often"}, "every='often': not a time between rows"),
+        ({"start": "2012-05-04 00:00", "every": "often"}, "every='often' is not a time in whole minutes"),
         ({"start": "2012-05-04 00:02"}, "has no row at 2012-05-04 00:02:00 or any issue time after it"),
         ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "end='2013-01-01 00:00:00'"),
         ({"sensors": ""}, "sensors: the list is empty.\n  try: choose from "),

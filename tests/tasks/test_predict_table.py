@@ -294,7 +294,7 @@ def test_a_table_without_positions_is_refused_with_the_flag(here: Path) -> None:
     (here / "places.csv").rename(here.parent / "places.csv")  # which convert would find beside the table
     error = command("predict", "zero-shot", "--data", "export.csv", "--units", "km/h").stderr.rstrip()
     other = "socialx convert auto export.csv --units km/h --without-positions --output-h5 export.h5"
-    assert error.endswith(f"it holds no positions of its sensors.\n  try: add --meta-csv LOCATIONS.csv, or {other} and "
+    assert error.endswith(f"the file holds no positions of its sensors.\n  try: add --meta-csv LOCATIONS.csv, or {other} and "
                           "backfill later")  # fmt: skip
     with pytest.raises(SocialxError, match=r"add meta_csv='LOCATIONS\.csv', or socialx\.convert"):
         socialx.predict("zero-shot", "export.csv", units="km/h")
@@ -325,7 +325,7 @@ def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
 def test_a_wrong_value_of_a_flag_is_one_line(here: Path) -> None:
     for flag, value, says in (
         ("--units", "furlongs", "not a unit of speeds"),
-        ("--timezone", "Europe/Atlantis", "no such zone"),
+        ("--timezone", "Europe/Atlantis", "is an unknown zone"),
         ("--meta-csv", "none.csv", "no such file"),
     ):
         result = command("predict", "zero-shot", "--data", "export.csv", "--meta-csv", "places.csv", flag, value)
@@ -366,7 +366,7 @@ def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
 
 def test_what_is_no_run_or_no_file_is_told_before_a_table_is_read(here: Path) -> None:
     assert "not a run folder" in refused("predict", here, "--data", "export.csv", *SAID)
-    assert "none.csv: no such file" in refused("predict", "zero-shot", "--data", "none.csv", *SAID)
+    assert "none.csv: there is no such file" in refused("predict", "zero-shot", "--data", "none.csv", *SAID)
     forecast = here / "forecast.h5"
     works("predict", "zero-shot", "--data", "export.csv", *SAID, "--output", forecast)
     assert "a forecast that predict wrote, not readings" in refused("predict", "zero-shot", "--data", forecast)
@@ -379,7 +379,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr("socialx.files.sources.frames.TemporaryDirectory", fails)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID)
-    assert "TMPDIR: no folder for a temporary file can be written (No usable temporary directory found)" in error
+    assert "TMPDIR: the folder for a temporary file cannot be written (No usable temporary directory found)" in error
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")

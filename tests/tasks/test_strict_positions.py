@@ -215,10 +215,13 @@ def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
-    "missing": (lambda data, folder: folder / "nowhere.csv", ("nowhere.csv: no such file", "from,to,cost is needed")),
+    "missing": (
+        lambda data, folder: folder / "nowhere.csv",
+        ("nowhere.csv: there is no such file", "name a CSV with the columns from,to,cost"),
+    ),
     "a folder": (lambda data, folder: folder, ("a folder", "name a file in it")),
-    "empty": (lambda data, folder: text(folder, ""), ("from,to,cost is needed",)),
-    "binary": (lambda data, folder: data, ("from,to,cost is needed",)),
+    "empty": (lambda data, folder: text(folder, ""), ("name a CSV with the columns from,to,cost",)),
+    "binary": (lambda data, folder: data, ("name a CSV with the columns from,to,cost",)),
     "columns": (lambda data, folder: text(folder, "a,b,c\n1,2,3\n"), ("its columns are a, b, c", "are needed")),
     "two costs": (
         lambda data, folder: text(folder, "from,to,cost,Cost\n1,2,3,4\n"),
@@ -231,15 +234,18 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
     ),
     "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("line 6: cost '-4'",)),
     "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("line 3: cost 'x'",)),
-    "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("line 5: cost '-4' is no distance",)),
+    "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("cost '-4' in line 5 is no distance",)),
     "infinite": (lambda data, folder: roads(data, folder, "7,8,inf"), ("line 5: cost 'inf' is no distance",)),
     "NaN": (lambda data, folder: roads(data, folder, "7,8,nan"), ("line 5: cost 'nan' is no distance",)),
-    "too many cells": (lambda data, folder: roads(data, folder, "7,8,9,10"), ("line 5", "from,to,cost is needed")),
+    "too many cells": (
+        lambda data, folder: roads(data, folder, "7,8,9,10"),
+        ("line 5", "name a CSV with the columns from,to,cost"),
+    ),
     "others": (
         lambda data, folder: text(folder, "from,to,cost\n1,2,300\n3,4,500\n"),
-        ("no pair of it is in the data (it has 1, 3; the data ", "name the distances of this network"),
+        ("there is no pair of it in the data (the list has 1, 3; the data ", "name the distances of this network"),
     ),
-    "no rows": (lambda data, folder: text(folder, "from,to,cost\n"), ("it has no rows", "name the distances of")),
+    "no rows": (lambda data, folder: text(folder, "from,to,cost\n"), ("the list has no rows", "name the distances of")),
     "km": (lambda data, folder: roads(data, folder, metres=0.9), ("no more than 0.9", "multiply kilometres by 1000")),
 }
 
@@ -284,7 +290,7 @@ def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
     assert json.loads((run / "settings_sources.json").read_text())["pooling.distances"] == "--distances"
     assert f"distances: {path}" in (run / "settings.yaml").read_text()
     path.unlink()
-    assert f"error: {path}: no such file" in refused("evaluate", run)
+    assert f"error: {path}: there is no such file" in refused("evaluate", run)
 
 
 def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_another_network_brings_its_own_roads(folder: Path, tmp_path: Path) -> N
     roads = by_road(first, tmp_path / "first.csv")
     run = small_run(first, tmp_path / "run", "--distances", str(roads), *WITHOUT_SENSORS)
     roads.unlink()
-    assert f"error: {roads}: no such file" in refused("evaluate", run, "--data", other)
+    assert f"error: {roads}: there is no such file" in refused("evaluate", run, "--data", other)
     result = works("evaluate", run, "--data", other, "--distances", by_road(other, tmp_path / "other.csv"), "--json")
     straight = works("evaluate", run, "--data", other, "--distances", "", "--json")
     of_run = [json.loads(done.stdout)["scores"][str(run)]["avg_speed"]["all"]["mae"] for done in (result, straight)]

@@ -158,7 +158,7 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
     assert inspect(path).local_zone == zone
     later = table(tmp_path / "later.csv", zone, str(pd.Timestamp(autumn) + pd.Timedelta(days=6)), 48)
     line = refused("append", path, later)
-    assert f"--timezone {zone} says it, or --timezone UTC" in line
+    assert f"--timezone {zone}, or --timezone UTC" in line
     works("append", path, later, "--timezone", zone)
     assert zones(path) == ("UTC", zone)
     run = small_run(path, "run", "--lookback", "2", "--patch", "1", "--horizon", "2", "--batch-size", "8")
@@ -181,14 +181,14 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
 
 def test_backfill_adds_the_zone_and_refuses_what_has_two_readings(wall: Path, tmp_path: Path) -> None:
     path = moved(wall, tmp_path / "utc.h5", None)
-    assert f"its times are in UTC, not of {LA}: --local-zone {LA} says" in refused("backfill", path, "--timezone", LA)
+    assert f"the times are in UTC, not of {LA}: --local-zone {LA} says" in refused("backfill", path, "--timezone", LA)
     assert "local zone America/Los_Angeles" in works("backfill", path, "--local-zone", LA).stdout
     assert zones(path) == ("UTC", LA)
     assert "nothing is missing" in works("backfill", path, "--local-zone", LA).stdout
     assert f"its days are of {LA}, not of Europe/Paris" in refused("backfill", path, "--local-zone", "Europe/Paris")
-    assert "no such zone" in refused("backfill", path, "--local-zone", "Europe/Pariss", code=2)
+    assert "is an unknown zone" in refused("backfill", path, "--local-zone", "Europe/Pariss", code=2)
     line = refused("backfill", wall, "--local-zone", "Europe/Paris")
-    assert f"its times are of {LA}, and a local zone stands beside times in UTC" in line
+    assert f"its times are of {LA}, and a local zone needs times in UTC" in line
     with edited(path, tmp_path / "unknown.h5") as file:
         file["metadata"].attrs["timezone"] = ""
         del file["metadata"].attrs["local_zone"]
@@ -203,7 +203,7 @@ def test_a_zone_that_cannot_be_is_refused_where_days_count(
 ) -> None:
     with edited(utc, tmp_path / "odd.h5") as file:
         file["metadata"].attrs.update(timezone=timezone, local_zone=local_zone)
-    assert f"its local zone {local_zone!r}" in refused("predict", run, "--data", tmp_path / "odd.h5")
+    assert f"the local zone {local_zone!r}" in refused("predict", run, "--data", tmp_path / "odd.h5")
     works("inspect", tmp_path / "odd.h5")
 
 

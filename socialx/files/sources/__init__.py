@@ -1,12 +1,12 @@
-"""What users hold, read into one HDF5 file; here the names of all formats, by the module that reads them.
+"""Readers that bring any traffic file into the HDF5 layout; here the format names, by reader module.
 
-A file is shown to them in this order: the first that recognises it reads it.  So the narrower stand before the wider,
-and the formats of installed packages stand between the two.
+The first format that recognises a file reads the file: narrow formats come first, then the formats of installed
+packages, then the wide ones.
 """
 
 from __future__ import annotations
 
-AUTO = "auto"  # in place of the name of one
+AUTO = "auto"  # lets the content decide
 NARROW = {
     "hdfstore": ("hdfstore",),
     "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),

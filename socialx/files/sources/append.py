@@ -1,8 +1,7 @@
-"""Rows of new tables at the end of a socialx file, and columns for sensors that are new to it.
+"""Append rows from new tables to a socialx file, and columns for new sensors.
 
-The file and the tables are two grids of readings, which are compared once.  Then a copy of the file is extended and
-checked, and takes the file's place in one step.
-T rows of the file, t rows of the tables, N sensors, the new ones behind those of the file, F measured features.
+File and tables are compared once as two grids. A copy is then extended, checked, and moved into the file's place. T
+file rows, t table rows, N sensors with new sensors last, F measured features.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from socialx.data.calendar import DAY_S
 from socialx.data.source import pages
 from socialx.files.sources.contents import Contents
 from socialx.files.sources.positions.locations import ADVICE as LOCATIONS
-from socialx.files.sources.positions.locations import join, read_locations, respelt
-from socialx.files.sources.readings import in_order, without
+from socialx.files.sources.positions.locations import join, match_case, read_locations
+from socialx.files.sources.readings import mask_codes, order_times
 from socialx.files.sources.recognition import FORMATS
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.columns import QUANTITY_COLUMNS
 from socialx.files.sources.tables.reader import CSV
 from socialx.files.store.head import read_head
-from socialx.files.store.ids import match_key, recased, repeated
+from socialx.files.store.ids import case_variants, find_repeated, match_key
 from socialx.files.store.layout import (
     CODES_ATTR,
     FEATURE_NAMES,
@@ -56,9 +55,9 @@ from socialx.files.store.time_axis import (
     as_text,
     as_timestamps,
     common_step,
-    irregular,
     known_zone,
     lacking_times,
+    odd_rows,
 )
 from socialx.files.store.writer import (
     ADVICE,
@@ -73,19 +72,19 @@ from socialx.files.store.writer import (
 )
 
 WEEK_S = 7 * DAY_S
-UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
+UNIT_RATIO = 1.4  # between two medians; a mile has 1.6 km
 NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
 WHOLE = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", output="OUT.h5")
 ANEW = f"convert all rows into a new file: {WHOLE}"
 
 
 @dataclass(frozen=True, repr=False)
-class Appended(ResultRepr):
-    """What ``append`` did to a file.
+class AppendResult(ResultRepr):
+    """Result of ``append``.
 
-    rows: added from the new tables.  filled: rows of missing readings before and between them.  restored: rows of the
-    file whose missing readings are there now.  repeated: rows that the file had already.  absent: ids of the file
-    that the new tables do not have.  new: ids that the file did not have.  total: rows of the file now.
+    rows: rows added from the new tables. filled: rows of missing observations before and between the added rows.
+    restored: file rows whose missing observations were filled in. repeated: table rows already in the file. absent:
+    file ids that the tables lack. new: ids that the file lacked. total: file rows afterwards.
     """
 
     path: Path
@@ -100,16 +99,16 @@ class Appended(ResultRepr):
     last_timestamp: str
 
     def headline(self) -> str:
-        """How many rows were added, and how many there are."""
+        """Return the number of added rows and the new total."""
         return f"{self.path}: {self.rows:,} new rows, {self.total:,} now, until {self.last_timestamp}"
 
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """The file that grows: ``rows`` stored ones, a store for each measured feature, and the sensors new to it.
+    """The file before the append: ``rows`` stored rows, a store for each measured feature, and the new sensors.
 
-    names: of all its features.  lanes: those of each of its sensors, None: they are not made of lanes.  codes: numbers
-    that stand for no reading besides the one of the file.
+    names: all feature names. lanes: the lane names of each sensor, None where sensors are single detectors. codes:
+    numbers for a missing observation besides the missing value.
     """
 
     stores: list[Store]
@@ -131,11 +130,11 @@ class _Grid:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The N sensors that the file has afterwards."""
+        """The N sensor ids after the append."""
         return (*self.store.sensors.ids, *self.new.ids)
 
     def readings(self, rows: np.ndarray) -> np.ndarray:
-        """The numbers in these rows int64 [t] of the file, float32 [t,N,F]; NaN for new sensors."""
+        """Return the stored numbers in ``rows`` int64 [t] as float32 [t,N,F], with NaN for new sensors."""
         values = np.full((len(rows), len(self.ids), len(self.stores)), np.nan, np.float32)
         if len(rows):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -144,14 +143,14 @@ class _Grid:
         return values
 
     def are_readings(self, values: np.ndarray) -> np.ndarray:
-        """Which numbers [t,N,F] are readings, bool of the same shape."""
-        each = [store.is_reading(values[..., feature]) for feature, store in enumerate(self.stores)]
-        return np.stack(each, axis=-1)
+        """Return the mask of observed values, bool [t,N,F]."""
+        masks = [store.is_reading(values[..., feature]) for feature, store in enumerate(self.stores)]
+        return np.stack(masks, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The new tables: readings float32 [t,N,F] at these seconds int64 [t], of sensors in these columns of the file."""
+    """The new tables: observations float32 [t,N,F], times int64 [t] in seconds, and the file column of each sensor."""
 
     path: Path
     seconds: np.ndarray
@@ -161,34 +160,34 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """What is written: readings float32 [w,N,F] in the rows ``places`` int64 [w] of the grown file.
+    """The planned write: observations float32 [w,N,F] for the rows ``target_rows`` int64 [w] in the extended file.
 
-    seconds: of the rows behind those of the file, int64 [a].  gap: those of them that no table has, int64 [g].
+    seconds: times of the added rows, int64 [a]. gap: added times that every table lacks, int64 [g].
     """
 
     grid: _Grid
     seconds: np.ndarray
     gap: np.ndarray
-    places: np.ndarray
+    target_rows: np.ndarray
     values: np.ndarray
 
 
-def append(path: Path, request: ConvertOptions) -> Appended:
-    """Write the rows of new tables after the last row of a file; the file is the old one or the complete new one.
+def append(path: Path, request: ConvertOptions) -> AppendResult:
+    """Append new tables to the file atomically: the file stays as before, or becomes complete.
 
-    The new rows are held in memory.  Raises SocialxError, and leaves the file as it was, where sensors, times or
-    readings do not fit, or somebody else has the file open.
+    The new rows are held in memory. Raises SocialxError where sensors, times or observations contradict the file, or
+    another process has the file open.
     """
-    grid = _opened(path, request)
+    grid = _open_grid(path, request)
     if request.meta_csv is not None:
         read_head(request.meta_csv, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(grid, request)
     grid = replace(grid, new=_new_sensors(grid, request, contents))
-    store, table = grid.store, _read(grid, request, contents)
-    change = _compared(grid, table)
-    rows, restored = len(change.seconds) - len(change.gap), len(change.places) - len(change.seconds)
-    new = grid.new.ids if len(change.places) else ()
-    done = Appended(
+    store, table = grid.store, _read_table(grid, request, contents)
+    change = _compare(grid, table)
+    rows, restored = len(change.seconds) - len(change.gap), len(change.target_rows) - len(change.seconds)
+    new = grid.new.ids if len(change.target_rows) else ()
+    done = AppendResult(
         path=path,
         rows=rows,
         filled=len(change.gap),
@@ -201,16 +200,16 @@ def append(path: Path, request: ConvertOptions) -> Appended:
         last_timestamp=as_text(max(int(store.seconds[-1]), int(table.seconds[-1]))),
     )
     _note(done, change, table)
-    if len(change.places):
+    if len(change.target_rows):
         with file_lock(path, WAIT_S):
             if file_signature(path) != store.version:
-                raise SocialxError(path, "it was changed while it was read", "run the command again")
+                raise SocialxError(path, "the file was changed while it was read", "run the command again")
             amend(path, partial(_extend, change), partial(_is_extended, change))
     return done
 
 
-def _opened(path: Path, request: ConvertOptions) -> _Grid:
-    """A file that can grow; the numbers that stand for no reading are those of its conversion and of the request."""
+def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
+    """Open a file with extendable rows. Missing-value codes come from the file and from the request."""
     store = open_store(path)
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
@@ -219,39 +218,39 @@ def _opened(path: Path, request: ConvertOptions) -> _Grid:
         lanes, rows = read_lanes(path, file, len(store.sensors.ids)), len(features)
         fixed = features.chunks is None or features.maxshape[0] is not None
     if fixed:
-        raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
+        raise SocialxError(path, "the file is an older one with a fixed number of rows", ADVICE)
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
     return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
 
 
 def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Sensors:
-    """The sensors of the new tables that the file does not have, with what the locations file says of them.
+    """Return the table sensors that the file lacks, with attributes from the locations file.
 
-    Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
+    Raises SocialxError where a location is missing, and for a file with lane sensors.
     """
     store, path = grid.store, grid.store.path
-    known = set(map(match_key, store.sensors.ids))
-    ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in known)
+    old_keys = set(map(match_key, store.sensors.ids))
+    ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in old_keys)
     if request.meta_csv is None or not ids:
         return NO_SENSORS
     if grid.lanes is not None:
-        raise SocialxError(path, "its sensors are made of lanes, and such a file takes no new ones", ANEW)
-    locations, _ = respelt(ids, read_locations(request.meta_csv, ids, request.city))
-    if lost := [vdid for vdid in ids if match_key(vdid) not in locations]:
-        found = f"no position for {len(lost)} of {counted(len(ids), 'new sensor')} ({sample(lost)})"
-        raise SocialxError(request.meta_csv, found, "add them, or leave these sensors out of the tables")
+        raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", ANEW)
+    locations, _ = match_case(ids, read_locations(request.meta_csv, ids, request.city))
+    if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
+        problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
+        raise SocialxError(request.meta_csv, problem, "add the positions, or leave these sensors out of the tables")
     return join(ids, locations, request.meta_csv, static=True)
 
 
 def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
-    """The new tables as the format of tables reads them, asked for the quantities of the file.
+    """Read the new tables with the table reader, asking for the file's quantities.
 
-    Their sensors have the ids of the file, and a note names those that are written in another case.
+    Sensors keep the file's spelling; a note lists ids in another letter case.
     """
     store, features = grid.store, grid.features
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
-    asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta_csv=None)
+    asked = replace(request, known_ids=store.sensors.ids, missing=unread, timezone=store.timezone, meta_csv=None)
     if len(features) > 1:
         asked = replace(asked, channel=request.channel or ",".join(features))
     elif store.feature in QUANTITY_COLUMNS:
@@ -259,34 +258,34 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
     try:
         contents = FORMATS[CSV].read(asked)
     except SettingsError as error:
-        lost = [name for name in features if error.args[0] == str(Argument("channel", name))]
-        if request.channel or not lost:
+        lacking = [name for name in features if str(Argument("channel", name)) in "".join(error.args[:2])]
+        if request.channel or not lacking:
             raise
-        found = f"it has no column of {lost[0]}, and {store.path} holds {' and '.join(features)}"
-        raise SocialxError(request.data, found, f"write a column of each, or {ANEW}") from None
-    own = {match_key(vdid): vdid for vdid in store.sensors.ids}
-    cased = {vdid: own[key] for vdid, key in recased(contents.ids or (), own).items()}
+        problem = f"the table has no column of {lacking[0]}, and {store.path} holds {' and '.join(features)}"
+        raise SocialxError(request.data, problem, f"write a column of each, or {ANEW}") from None
+    spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
+    cased = {vdid: spelling[key] for vdid, key in case_variants(contents.ids or (), spelling).items()}
     if cased:
         note(f"{request.data}: ids of sensors are in another case than in {store.path} ({sample(list(cased))})")
     return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
 
 
-def _read(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
-    """The new tables in memory; numbers that stand for no reading are NaN."""
+def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
+    """Load the new tables into memory, with NaN for every missing-value code."""
     store, features = grid.store, grid.features
-    said = {contents.feature: contents.units, **contents.others}
-    if len(features) > 1 and list(said) != features:
-        found = f"its readings are {', '.join(said)}, and those of {store.path} {', '.join(features)}"
-        raise SocialxError(request.data, found, ANEW)
-    for each in grid.stores:
-        if each.unit != "unknown" and said.get(each.feature, each.unit) not in (None, each.unit):
-            found = f"its {each.feature} is in {said[each.feature]}, and that of {store.path} in {each.unit}"
-            raise SocialxError(request.data, found, "write it in the unit of the file")
+    units = {contents.feature: contents.units, **contents.others}
+    if len(features) > 1 and list(units) != features:
+        problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
+        raise SocialxError(request.data, problem, ANEW)
+    for other in grid.stores:
+        if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
+            problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
+            raise SocialxError(request.data, problem, "write it in the unit of the file")
     with closing(contents.blocks):
         readings = _readings(store, request, contents)
         columns = _columns(grid, request.data, contents)
         seconds, values = np.empty(0, np.int64), []
-        for block in without(readings.blocks, grid.codes, features):
+        for block in mask_codes(readings.blocks, grid.codes, features):
             check_block(readings, block, seconds)
             seconds = np.concatenate([seconds, block.seconds])
             values.append(np.full((len(block.speeds), len(grid.ids), len(features)), np.nan, np.float32))
@@ -295,159 +294,159 @@ def _read(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
 
 
 def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Readings:
-    """The new tables as readings of the file's network, their times in the zone of the file."""
+    """Return the tables as readings of the file's network, with times in the file's zone."""
     where, zone = request.data, request.timezone
     wall = bool(contents.timezone) and store.timezone != contents.timezone
     if wall and known_zone(store.timezone) is None:
-        what = f"its times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
-        raise SocialxError(where, what, "write them as wall times of that zone")
+        problem = f"the times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
+        raise SocialxError(where, problem, "write them as wall times of that zone")
     if zone not in (None, store.timezone) and (contents.timezone or store.timezone != "UTC"):
         whose = where if contents.timezone else store.path
-        raise SettingsError(Argument("timezone", zone), f"{whose} has times of {store.timezone}", "drop it")
+        raise SettingsError(whose, f"the times are of {store.timezone}", f"drop {Argument('timezone', zone)}")
     for message in contents.notes:
         note(message)
     if store.timezone == "UTC" and not contents.timezone and zone is None:
-        what = f"its times do not say their zone, and {store.path} is in UTC"
-        either = f"{Argument('timezone', store.local_zone or 'ZONE')} says it, or {Argument('timezone', 'UTC')}"
-        raise SocialxError(where, what, either)
+        problem = f"the times do not say their zone, and {store.path} is in UTC"
+        either = f"add {Argument('timezone', store.local_zone or 'ZONE')}, or {Argument('timezone', 'UTC')}"
+        raise SocialxError(where, problem, either)
     facts = (store.unit, store.missing, store.timezone, str(where), "")
     sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
     readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
-    named = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
-    told = {"meta_csv": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
-    anew = Command("convert", "auto", "OLD", "NEW", **told, output="OUT.h5")
-    remedy = f"a new file of all rows keeps both hours: {anew}"
-    ordered, _, _ = in_order(readings, contents, named, in_utc_always=True, remedy=remedy)
+    zoned_request = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
+    arguments = {"meta_csv": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
+    command = Command("convert", "auto", "OLD", "NEW", **arguments, output="OUT.h5")
+    remedy = f"convert all rows into a new file, which keeps both hours: {command}"
+    ordered, _, _ = order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)
     if wall and ordered.timezone != store.timezone:
-        what = f"it has the hour that comes twice in {store.timezone}, of which a file of wall times keeps one"
-        raise SocialxError(where, what, remedy)
+        problem = f"the table has the hour that comes twice in {store.timezone}, and wall times keep one"
+        raise SocialxError(where, problem, remedy)
     return ordered
 
 
 def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
-    """The column in the file of each sensor of the new tables, which must be made of the same lanes, int64."""
+    """Return the file column of each table sensor, int64. Raises SocialxError where lanes differ."""
     ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
-    if twice := repeated(ids):
-        raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
-    place = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
-    if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
-        what = f"{path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
+    if twice := find_repeated(ids):
+        raise SocialxError(where, f"sensors appear twice ({sample(twice)})", "remove one of them")
+    column_by_key = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
+    if foreign := [vdid for vdid in ids if match_key(vdid) not in column_by_key]:
+        problem = f"{path} lacks {len(foreign)} of the {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
-        remedy = f"{Argument('meta_csv', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
-        raise SocialxError(where, what, remedy)
-    columns = np.array([place[match_key(vdid)] for vdid in ids])
+        remedy = f"add them with {Argument('meta_csv', 'LOCATIONS.csv')}, or leave them out{drop}"
+        raise SocialxError(where, problem, remedy)
+    columns = np.array([column_by_key[match_key(vdid)] for vdid in ids])
     if lanes is None:
         return columns
-    for vdid, found, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True):
-        if found != lanes[column]:
-            made = f"that of {path} is made of lanes {lanes[column]}"
-            what = f"sensor {vdid} has {f'lanes {found}' if found else 'no lanes'}, and {made}"
-            raise SocialxError(where, what, f"write the same lanes, or {ANEW}")
+    for vdid, sensor_lanes, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True):
+        if sensor_lanes != lanes[column]:
+            file_lanes = f"that of {path} is made of lanes {lanes[column]}"
+            problem = f"sensor {vdid} has {f'lanes {sensor_lanes}' if sensor_lanes else 'no lanes'}, and {file_lanes}"
+            raise SocialxError(where, problem, f"write the same lanes, or {ANEW}")
     return columns
 
 
-def _compared(grid: _Grid, table: _Table) -> _Change:
-    """What the tables add to a file: rows behind those of the file, and readings that the file lacks.
+def _compare(grid: _Grid, table: _Table) -> _Change:
+    """Return the rows to add and the observations that fill holes left by an earlier append.
 
-    An earlier append left such readings where its tables had a gap.  No reading of the file is ever changed: refuses
-    rows that have another one, or none.
+    Stored observations never change: raises SocialxError for a table value that differs from a stored observation, and
+    for a time before the file's end that the file lacks.
     """
     store = grid.store
-    known = int(
+    n_old = int(
         np.searchsorted(table.seconds, store.seconds[-1], "right")
     )  # rows that are not behind those of the file
-    early, later = table.seconds[:known], table.seconds[known:]
+    early, later = table.seconds[:n_old], table.seconds[n_old:]
     rows = np.searchsorted(store.seconds, early)
     if (lost := store.seconds[rows] != early).any():
         before = counted(int(lost.sum()), "row is", "rows are")
-        what = f"{before} before the end of {store.path}, which lacks the time"
+        problem = f"{before} before the end of {store.path}, which lacks the time"
         times = as_timestamps(early[lost]).astype(str).tolist()
-        raise SocialxError(table.path, f"{what} ({sample(times)})", f"remove them, or {ANEW}")
-    old, new = grid.readings(rows), table.values[:known]
+        raise SocialxError(table.path, f"{problem} ({sample(times)})", f"remove them, or {ANEW}")
+    old, new = grid.readings(rows), table.values[:n_old]
     read, given = grid.are_readings(old), grid.are_readings(new)
     differ = ((old != new) & read)[:, table.columns]
     if differ.any():
         first = []
-        for row, place, feature in np.argwhere(differ)[:2]:
-            cell = row, table.columns[place], feature
+        for row, column, feature in np.argwhere(differ)[:2]:
+            cell = row, table.columns[column], feature
             first.append(f"{grid.ids[cell[1]]} at {as_text(int(early[row]))} is {new[cell]}, not {old[cell]}")
         other = counted(int(differ.sum()), "reading is not that", "readings are not those")
-        what = f"{other} of {store.path} ({'; '.join(first)})"
-        raise SocialxError(table.path, what, "remove these rows, or convert all rows again, each of them once")
+        problem = f"{other} of {store.path} ({'; '.join(first)})"
+        raise SocialxError(table.path, problem, "remove these rows, or convert all rows again, each of them once")
     late = given & ~read
     fills = late.any(axis=(1, 2))
     gap = _gap(store, table.path, later)
     added = np.sort(np.concatenate([gap, later]))
     behind = np.full((len(added), *new.shape[1:]), np.nan, np.float32)
-    behind[np.searchsorted(added, later)] = table.values[known:]
+    behind[np.searchsorted(added, later)] = table.values[n_old:]
     places = np.concatenate([store.rows[rows[fills]], grid.rows + np.arange(len(added))])
     return _Change(grid, added, gap, places, np.concatenate([np.where(late, new, old)[fills], behind]))
 
 
 def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
-    """The times of the rows that are missing after those of the file, int64 [g]; refuses another step."""
+    """Return the missing times after the file's end, int64 [g]. Raises SocialxError for another time step."""
     if not len(seconds):
         return seconds
     last, step = int(store.seconds[-1]), 60 * store.step_minutes
     common = common_step(seconds) if len(seconds) > 2 else step
-    odd = irregular(np.concatenate([[last], seconds]), step)
+    odd = odd_rows(np.concatenate([[last], seconds]), step)
     if len(odd) or common > step + JITTER_S:
         times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
-        what = f"its rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
-        raise SocialxError(where, what, "give it the same step")
+        problem = f"the rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
+        raise SocialxError(where, problem, "give the table the same step")
     gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
         begins = as_text(int(seconds[0]))
-        what = f"its first new row is at {begins}, and {len(gap):,} steps after the last one of {store.path} have none"
-        raise SocialxError(where, what, f"check its dates, or say how they are written: {Argument('time_format')}")
+        problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"
+        raise SocialxError(where, problem, f"check the dates, or say how they are written: {Argument('time_format')}")
     return gap
 
 
-def _note(done: Appended, change: _Change, table: _Table) -> None:
-    """Tell what of the new tables is left out, what is filled, and what may not be a reading, or in another unit.
+def _note(done: AppendResult, change: _Change, table: _Table) -> None:
+    """Emit notes about skipped rows, absent sensors, gaps, zeros, and a suspicious unit.
 
-    The median of speeds in another unit is far from that of the file's last week.
+    A speed unit is suspicious where the new median is far from the median in the file's last week.
     """
     grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
     store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:
-        note(f"{where}: {counted(same, 'row is', 'rows are')} in {store.path} already, and left out")
+        note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already and were left out"))
     if done.absent:
-        what = f"it lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
-        note(Message(where, f"{what}, whose readings are missing", sample=done.absent))
+        problem = f"the table lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
+        note(Message(where, problem, "", done.absent))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
-        found = f"{counted(len(gap), 'row is', 'rows are')} neither in it nor in {where} ({ends})"
-        note(Message(store.path, f"{found}, and count as missing readings"))
+        problem = f"{counted(len(gap), 'row is', 'rows are')} neither here nor in {where} ({ends})"
+        note(Message(store.path, f"{problem}: filled with missing readings"))
     zeros = int((values == 0).sum())
     if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
-        what = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
-        note(Message(where, what, f"{Argument('missing', 0)} if they stand for none"))
-    known, valid = store.read(slice(max(0, len(store.rows) - WEEK_S // (60 * store.step_minutes)), len(store.rows)))
+        problem = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
+        note(Message(where, problem, f"use {Argument('missing', 0)} if zeros stand for missing values"))
+    week, valid = store.read(slice(max(0, len(store.rows) - WEEK_S // (60 * store.step_minutes)), len(store.rows)))
     readings = values[store.is_reading(values)]
     if store.feature != SPEED or not len(readings) or not valid.any():
         return
-    old_median, median = float(np.median(known[valid])), float(np.median(readings))
+    old_median, median = float(np.median(week[valid])), float(np.median(readings))
     if median > UNIT_RATIO * old_median or old_median > UNIT_RATIO * median:
-        what = f"half of its readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
-        note(Message(where, what, f"check that they are in {store.unit}, as in the file"))
+        problem = f"half of the readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
+        note(Message(where, problem, f"check that the readings are in {store.unit}, as in the file"))
 
 
 def _extend(change: _Change, file: h5py.File) -> None:
-    """Write rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
-    grid, places = change.grid, change.places
+    """Write the new rows, copy the constant columns, and fill holes."""
+    grid, targets = change.grid, change.target_rows
     if grid.new.ids:
         _widen(file, grid)
     features = file[FEATURES]
-    chunks = len(np.unique(places // features.chunks[0]))
+    chunks = len(np.unique(targets // features.chunks[0]))
     reserve(file, features.shape[2] * (chunks + 1) * packed_bytes(4 * math.prod(features.chunks)))
     features.resize(grid.rows + len(change.seconds), axis=0)
-    for rows in np.split(np.arange(len(places)), np.flatnonzero(np.diff(places) > 1) + 1):
+    for rows in np.split(np.arange(len(targets)), np.flatnonzero(np.diff(targets) > 1) + 1):
         for feature, store in enumerate(grid.stores):
-            features[places[rows[0]] : places[rows[-1]] + 1, :, store.place] = change.values[rows, :, feature]
+            features[targets[rows[0]] : targets[rows[-1]] + 1, :, store.feature_index] = change.values[rows, :, feature]
     if len(change.seconds):
-        for place in {*range(features.shape[2])} - {store.place for store in grid.stores}:
-            features[grid.rows :, :, place] = features[grid.rows - 1, :, place]
+        for index in {*range(features.shape[2])} - {store.feature_index for store in grid.stores}:
+            features[grid.rows :, :, index] = features[grid.rows - 1, :, index]
         _lengthen(file, TIMESTAMPS, as_timestamps(change.seconds))
         if SECONDS in file:
             _lengthen(file, SECONDS, change.seconds)
@@ -457,30 +456,30 @@ def _extend(change: _Change, file: h5py.File) -> None:
 
 
 def _widen(file: h5py.File, grid: _Grid) -> None:
-    """Columns of missing readings for new sensors, and what is known of them."""
-    new, was, wider = grid.new, file[FEATURES], f"{FEATURES}_wider"
-    shape = (len(was), len(grid.ids), len(grid.names))
-    column = np.full((len(new.ids), len(grid.names)), np.nan, np.float32)
-    for name, known in static_columns(new).items():
-        if name in grid.names and known is not None:
-            column[:, grid.names.index(name)] = known
+    """Add columns with missing observations and static attributes for new sensors."""
+    sensors, old, wider_name = grid.new, file[FEATURES], f"{FEATURES}_wider"
+    shape = (len(old), len(grid.ids), len(grid.names))
+    column = np.full((len(sensors.ids), len(grid.names)), np.nan, np.float32)
+    for name, value in static_columns(sensors).items():
+        if name in grid.names and value is not None:
+            column[:, grid.names.index(name)] = value
     reserve(file, packed_bytes(4 * math.prod(shape)))
-    made = create_features(file, wider, shape, was.chunks[0])
-    made.attrs.update(was.attrs)
-    for begin in range(0, len(was), was.chunks[0]):
-        part = was[begin : begin + was.chunks[0]]
+    wider_features = create_features(file, wider_name, shape, old.chunks[0])
+    wider_features.attrs.update(old.attrs)
+    for begin in range(0, len(old), old.chunks[0]):
+        part = old[begin : begin + old.chunks[0]]
         more = np.broadcast_to(column, (len(part), *column.shape))
-        made[begin : begin + len(part)] = np.concatenate([part, more], axis=1)
-    ids = fixed_texts([*file[VDIDS][:], *new.ids])
+        wider_features[begin : begin + len(part)] = np.concatenate([part, more], axis=1)
+    ids = fixed_texts([*file[VDIDS][:], *sensors.ids])
     del file[FEATURES], file[VDIDS]
-    file.move(wider, FEATURES)
+    file.move(wider_name, FEATURES)
     write_column(file, VDIDS, ids)
     file.attrs["num_locations"] = np.int64(len(grid.ids))
-    write_sensors(file, new)
+    write_sensors(file, sensors)
 
 
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
-    """Values behind those of a column; one of a fixed length is replaced by one that can grow."""
+    """Append values to a column; a column with fixed length is replaced by a growing column."""
     column = file[name]
     first = len(column)
     if column.maxshape != (None,):
@@ -493,18 +492,18 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
-    """Whether a copy gives back what was written, and the old rows of all chunks from the first that was written on."""
-    was, now, grid = old[FEATURES], new[FEATURES], change.grid
-    same = len(now) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
-    rows = was.chunks[0]
-    for begin in range(min(grid.rows - 1, change.places[0]) // rows * rows, len(now), rows):
-        found, part = now[begin : begin + rows], was[begin : begin + rows]
-        here = (change.places >= begin) & (change.places < begin + rows)
-        wanted = found.copy()  # of the constant columns of new rows and sensors
-        wanted[: len(part), : part.shape[1]] = part
+    """Check the written rows, and the old rows in every touched chunk, against the plan."""
+    old_features, new_features, grid = old[FEATURES], new[FEATURES], change.grid
+    same = len(new_features) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
+    rows = old_features.chunks[0]
+    for begin in range(min(grid.rows - 1, change.target_rows[0]) // rows * rows, len(new_features), rows):
+        written, part = new_features[begin : begin + rows], old_features[begin : begin + rows]
+        touched = (change.target_rows >= begin) & (change.target_rows < begin + rows)
+        expected = written.copy()  # for the constant columns in new rows and sensors
+        expected[: len(part), : part.shape[1]] = part
         for feature, store in enumerate(grid.stores):
-            wanted[change.places[here] - begin, :, store.place] = change.values[here, :, feature]
-        same = same and np.array_equal(found, wanted, equal_nan=True)
+            expected[change.target_rows[touched] - begin, :, store.feature_index] = change.values[touched, :, feature]
+        same = same and np.array_equal(written, expected, equal_nan=True)
     if not len(change.seconds):
         return same
     return same and np.array_equal(new[TIMESTAMPS][grid.rows :].astype("S19"), as_timestamps(change.seconds))

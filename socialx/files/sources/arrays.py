@@ -1,6 +1,6 @@
-"""NumPy's own files, .npy and .npz: read piece by piece, never unpickled.
+"""NumPy files, .npy and .npz: read piece by piece, never unpickled.
 
-T rows, N sensors, C channels, t rows of one piece.
+T rows, N sensors, C channels, t rows in a piece.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import IO, NoReturn
 import numpy as np
 
 from socialx.core.errors import SocialxError, sample
-from socialx.files.store.head import NPY, ZIP, first_bytes, members_of
+from socialx.files.store.head import NPY, ZIP, first_bytes, member_names
 
 PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
@@ -40,7 +40,7 @@ HEADER_FAULTS = (ValueError, TypeError, SyntaxError, KeyError, MemoryError, Recu
 
 @dataclass(frozen=True)
 class Array:
-    """Numbers in a file, of which only the header has been read."""
+    """A stored array; only the header has been read."""
 
     path: Path
     member: str | None  # the file inside a zip
@@ -51,16 +51,16 @@ class Array:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Bytes in a row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
     def channels(self) -> int:
-        """C of [T,N,C], and 1 of [T,N]."""
+        """C for [T,N,C], 1 for [T,N]."""
         return self.shape[2] if len(self.shape) > 2 else 1
 
     def pieces(self) -> Generator[np.ndarray, None, None]:
-        """Consecutive rows [t, ...], about 8 MiB and at least one row at once."""
+        """Yield consecutive rows [t, ...], at least a row and about 8 MiB each."""
         total, rows = self.shape[0], max(PIECE_BYTES // self.row_bytes, 1)
         if self.fortran:
             with self._columns() as stored:
@@ -76,35 +76,35 @@ class Array:
                 yield np.frombuffer(content, self.dtype).reshape(count, *self.shape[1:])
 
     def head(self, rows: int) -> np.ndarray:
-        """At most the first ``rows`` rows, and never more than a piece."""
+        """Return at most the first ``rows`` rows, and at most a piece."""
         with closing(self.pieces()) as pieces:
             return next(pieces)[:rows]
 
     @contextmanager
     def _columns(self) -> Iterator[np.ndarray]:
-        """All numbers of an array whose columns are stored one after the other; those in a zip are unpacked to disk."""
+        """Yield all numbers of a column-major array; a zip member is unpacked to disk first."""
         if self.member is None:
             yield np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
             return
         size = self.offset + self.shape[0] * self.row_bytes
         if 2 * size > shutil.disk_usage(tempfile.gettempdir()).free:
-            found = f"is stored column by column, and its {size:,} bytes are more than half of the free disk"
-            raise _refusal(self.path, self.member, found, "save it row by row: numpy.ascontiguousarray(array)")
+            problem = f"is stored column by column, and its {size:,} bytes are more than half of the free disk"
+            raise _refusal(self.path, self.member, problem, "save it row by row: numpy.ascontiguousarray(array)")
         with tempfile.TemporaryFile() as file, _stream(self.path, self.member) as (packed, _):
             shutil.copyfileobj(packed, file)
             yield np.memmap(file, self.dtype, "r", self.offset, self.shape, order="F")
 
 
 def open_array(path: Path, member: str | None = None) -> Array:
-    """The .npy file ``path``, or the array ``member`` of the .npz or zip ``path``; refuses all but plain numbers."""
+    """Open an .npy file, or ``member`` in an .npz or zip. Raises SocialxError for anything but plain numbers."""
     if not first_bytes(path, ADVICE).startswith(ZIP if member else NPY):
-        raise SocialxError(path, f"not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
-    array, size = _declared(path, member and f"{member.removesuffix('.npy')}.npy")
+        raise SocialxError(path, f"the file is not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
+    array, size = _read_header(path, member and f"{member.removesuffix('.npy')}.npy")
     member, shape, dtype = array.member, array.shape, array.dtype
     expected = array.offset + math.prod(shape) * dtype.itemsize
     if dtype.hasobject:
-        found = "holds Python objects, and to unpickle those may run any code"
-        raise _refusal(path, member, found, "save it as numbers, numpy.save(name, array.astype('float32'))")
+        problem = "holds Python objects, and to unpickle those may run any code"
+        raise _refusal(path, member, problem, "save it as numbers, numpy.save(name, array.astype('float32'))")
     if dtype.kind not in "fiu":
         raise _refusal(path, member, f"holds {dtype}, not numbers", PLAIN)
     if size != expected:
@@ -115,7 +115,7 @@ def open_array(path: Path, member: str | None = None) -> Array:
 
 
 def array_names(path: Path) -> tuple[str, ...]:
-    """The arrays in an .npz or zip, without .npy; () for whatever is no zip."""
+    """Return the array names in an .npz or zip, with .npy removed; () for any other file."""
     with suppress(*FAULTS):
         if path.is_file():  # a pipe would be waited for
             with zipfile.ZipFile(path) as archive:
@@ -124,34 +124,36 @@ def array_names(path: Path) -> tuple[str, ...]:
 
 
 def only_array(path: Path) -> Array:
-    """The .npy file ``path``, or the only array of numbers with 2 or 3 dimensions in the .npz ``path``."""
+    """Open the .npy file ``path``, or the single numeric array with 2 or 3 dimensions in the .npz ``path``."""
     if not first_bytes(path, ADVICE).startswith(ZIP):
         return open_array(path)
-    every = {name: _declared(path, f"{name}.npy")[0] for name in array_names(path)}
-    numbers = {name: each for name, each in every.items() if each.dtype.kind in "fiu" and 0 not in each.shape}
-    right = [name for name, each in numbers.items() if len(each.shape) in (2, 3)]
-    if len(right) == 1:
-        return open_array(path, right[0])
-    found = f"{len(right)} arrays of numbers with 2 or 3 dimensions" if right else "no array of 2 or 3 dimensions"
-    shapes = sample([f"{name} {each.shape}" for name, each in every.items()], NAMED)
-    raise SocialxError(path, f"{found} in it ({ascii(shapes)[1:-1]})", ALONE)
+    arrays = {name: _read_header(path, f"{name}.npy")[0] for name in array_names(path)}
+    numbers = {name: array for name, array in arrays.items() if array.dtype.kind in "fiu" and 0 not in array.shape}
+    names = [name for name, array in numbers.items() if len(array.shape) in (2, 3)]
+    if len(names) == 1:
+        return open_array(path, names[0])
+    kinds = f"{len(names)} arrays of numbers with 2 or 3 dimensions" if names else "no array of 2 or 3 dimensions"
+    shapes = sample([f"{name} {array.shape}" for name, array in arrays.items()], NAMED)
+    raise SocialxError(path, f"the file has {kinds} in it ({ascii(shapes)[1:-1]})", ALONE)
 
 
 def refuse_arrays(path: Path) -> NoReturn:
-    """Raise for an .npy, .npz or zip that no format recognises, with what is in it."""
+    """Raise SocialxError for an unrecognised .npy, .npz or zip, and describe the content."""
     with suppress(*FAULTS), zipfile.ZipFile(path) as archive:
-        names = members_of(archive)
+        names = member_names(archive)
         if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
-            raise SocialxError(path, f"{len(names)} tables in it ({sample(names)})", "unpack it, and name the folder")
+            raise SocialxError(
+                path, f"the zip has {len(names)} tables ({sample(names)})", "unpack it, and name the folder"
+            )
     if not array_names(path):
         open_array(path, DATA if first_bytes(path, ADVICE).startswith(ZIP) else None)  # says what is wrong
     array = series(only_array(path))
-    found = f"no known format, although it holds an array of shape {array.shape}"
-    raise SocialxError(path, found, "name the format npy if those are readings and not z-scores or distances")
+    problem = f"the file has no known format, although it holds an array of shape {array.shape}"
+    raise SocialxError(path, problem, "name the format npy if the numbers are readings and not z-scores or distances")
 
 
 def read_small(path: Path, member: str) -> np.ndarray:
-    """A whole array of a zip, such as a mean: at most 1 MB."""
+    """Read a whole zip member, such as a mean: at most 1 MB."""
     array = open_array(path, member)
     if math.prod(array.shape) * array.dtype.itemsize > SMALL_BYTES:
         raise _refusal(path, array.member, f"has shape {array.shape}, too large for what it stands for", ADVICE)
@@ -161,20 +163,20 @@ def read_small(path: Path, member: str) -> np.ndarray:
 
 
 def series(array: Array, *dimensions: int) -> Array:
-    """``array`` itself, if it has one of these numbers of dimensions, by default 2 or 3; refuses a graph of sensors."""
+    """Return ``array`` if its number of dimensions is allowed, by default 2 or 3. Refuses a sensor graph."""
     dimensions = dimensions or (2, 3)
     if len(array.shape) not in dimensions or not math.prod(array.shape):
-        wanted = {2: "[rows, sensors]", 3: "[rows, sensors, channels]"}
-        names = " or ".join(wanted[number] for number in dimensions)
-        found = f"has shape {array.shape}, not {names} and one of each at least"
-        raise _refusal(array.path, array.member, found, "name another file")
+        axes = {2: "[rows, sensors]", 3: "[rows, sensors, channels]"}
+        names = " or ".join(axes[number] for number in dimensions)
+        problem = f"has shape {array.shape}, not {names} and one of each at least"
+        raise _refusal(array.path, array.member, problem, "name another file")
     if _is_graph(array):
         raise _refusal(array.path, array.member, f"is {GRAPH}", "name the file of the readings")
     return array
 
 
 def _is_graph(array: Array) -> bool:
-    """Whether it is a square symmetric matrix of 0 and 1."""
+    """Return whether the array is a square symmetric matrix with entries 0 and 1."""
     size = array.shape[0]
     if size < 2 or array.shape[1] != size or array.channels > 1:
         return False
@@ -183,23 +185,23 @@ def _is_graph(array: Array) -> bool:
         if not np.isin(piece, (0, 1)).all():
             return False
         links.append(piece.reshape(-1, size) == 1)
-    every = np.concatenate(links)
-    return bool((every == every.T).all())
+    matrix = np.concatenate(links)
+    return bool((matrix == matrix.T).all())
 
 
 def float32(values: np.ndarray) -> np.ndarray:
-    """A copy in the form of a block's speeds; what is too large becomes inf, which the writer refuses."""
+    """Return a C-ordered float32 copy; an overflow becomes inf, which the writer rejects."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(values, np.float32, order="C")
 
 
-def _refusal(path: Path, member: str | None, found: str, advice: str) -> SocialxError:
-    return SocialxError(path, f"{f'{member!a} in it' if member else 'it'} {found}", advice)
+def _refusal(path: Path, member: str | None, problem: str, advice: str) -> SocialxError:
+    return SocialxError(path, f"{f'{member!a} in it' if member else 'the file'} {problem}", advice)
 
 
 @contextmanager
 def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
-    """The bytes of a file, or of one file in a zip, and their number."""
+    """Yield the bytes and the size of a file or zip member."""
     try:
         if member is None:
             with path.open("rb") as file:
@@ -207,8 +209,8 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
             return
         with zipfile.ZipFile(path) as archive:
             if member not in archive.namelist():
-                found = sample(archive.namelist()) or "empty"
-                raise SocialxError(path, f"no {member!a} in it ({found[:160]!a})", "name another file")
+                members = sample(archive.namelist()) or "empty"
+                raise SocialxError(path, f"there is no {member!a} in it ({members[:160]!a})", "name another file")
             info = archive.getinfo(member)
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise _refusal(path, member, "is packed in a way that NumPy does not use", PLAIN)
@@ -216,11 +218,11 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
                 yield packed, info.file_size
     except FAULTS as error:
         reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise SocialxError(path, f"truncated or damaged ({reason!a})", ADVICE) from error
+        raise SocialxError(path, f"the file is truncated or damaged ({reason!a})", ADVICE) from error
 
 
-def _declared(path: Path, member: str | None) -> tuple[Array, int]:
-    """The array that a header declares, whether it can be read or not, and the bytes of its file."""
+def _read_header(path: Path, member: str | None) -> tuple[Array, int]:
+    """Return the array that the header declares, and the file size in bytes."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     with _stream(path, member) as (file, size):
         try:

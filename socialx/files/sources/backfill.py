@@ -1,7 +1,6 @@
-"""Give an older file what it lacks: positions, times in seconds, rules, units.  Its readings are never touched.
+"""Complete an older file with locations, epoch seconds, missing-value rules and units; observations stay untouched.
 
-The file is copied, the copy is patched and checked, and then takes the file's place in one step.
-T rows, N sensors, F features, t rows of one block.
+A copy is patched, checked, and moved into the file's place. T rows, N sensors, F features, t rows in a block.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from socialx.core.errors import Argument, Command, Message, SocialxError, counte
 from socialx.data.geo import on_earth, to_plane
 from socialx.files.sources.arrays import float32
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
-from socialx.files.sources.positions.locations import Location, read_locations, respelt
+from socialx.files.sources.positions.locations import Location, match_case, read_locations
 from socialx.files.sources.readings import stored_unit
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import (
@@ -55,10 +54,10 @@ from socialx.files.store.quantities import SPEED, SPEED_UNITS
 from socialx.files.store.time_axis import is_utc, timestamp_seconds
 from socialx.files.store.writer import ADVICE, ENTRIES, WAIT_S, amend, check_writable, write
 
-POSITION, MORE = ("position_lat", "position_lon"), ("lanes", "length")  # numbers that vd_info has of a sensor
-BAY = DATASETS["pems-bay"]  # which all files that are written anew are
+POSITION, MORE = ("position_lat", "position_lon"), ("lanes", "length")  # sensor numbers in vd_info
+BAY = DATASETS["pems-bay"]  # the data set in every file that needs a rewrite
 NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a time
-# What is said of zeros that had been replaced, or may have been: the attribute, and the action.
+# Attribute and action for zeros that were replaced, or may have been.
 IMPUTED: dict[bool | None, tuple[bool | str, str]] = {
     True: (True, "marked as imputed: its zeros had been replaced"),
     None: (UNKNOWN, "marked as perhaps imputed"),
@@ -67,52 +66,52 @@ READ_BYTES = 1 << 20  # at once, of the readings as they are stored
 LISTED, OWN, RESPELT = "the locations file", "its entry of vd_info", "another spelling of the id"
 IN_COLUMNS, NOWHERE = "the file's columns", ""
 CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
-Facts = dict[str, Any]  # what is known of a sensor, by its attribute in vd_info: numbers, and the letter of a direction
+Given = Mapping[str, str | None]  # time zone, local zone and units as the caller gave them
+Facts = dict[str, Any]  # attributes in vd_info by name: numbers and a direction letter
 
 
 @dataclass(frozen=True)
-class Lack:
-    """What a file lacks: what is said of it, and what is written, by the name of a group its new attributes, by that of
-    a dataset its values."""
+class MissingPart:
+    """A missing part: the action for the user, and attributes by group name or values by dataset name."""
 
     action: str
     written: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What ``backfill`` does, or would do, with one file; no actions = nothing is lacking."""
+class Completion:
+    """The plan and result of ``backfill`` for a file; an empty ``actions`` means that the file is complete."""
 
     path: Path
     variant: Variant
     rows: int
     sensors: int
-    lacks: tuple[Lack, ...]
-    unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
-    meta_csv: Path | None = None  # the locations file, and the next two options, as the caller gave them
+    parts: tuple[MissingPart, ...]
+    unplaced: tuple[str, ...]  # ids that lack a location in range and fail the command
+    meta_csv: Path | None = None  # as the caller gave it, like the next two options
     rewrite: bool = False
     without_positions: bool = False
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What is done, a line each."""
-        return tuple(lack.action for lack in self.lacks if lack.action)
+        """The actions, a line each."""
+        return tuple(lack.action for lack in self.parts if lack.action)
 
-    def new(self) -> list[tuple[str, Any]]:
-        """All names of groups and datasets, with what is written there."""
-        return [item for lack in self.lacks for item in lack.written.items()]
+    def changes(self) -> list[tuple[str, Any]]:
+        """Return every group or dataset name with the content to write."""
+        return [item for lack in self.parts for item in lack.written.items()]
 
     def refusal(self) -> Message | None:
-        """Why it cannot be done, with the command that does it; None where it can."""
+        """Return the reason against the plan and the command that helps; None where the plan can run."""
         rewrite = True if self.variant.rewrite else None
         if self.unplaced and not self.without_positions:
-            lost = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
+            unlocated = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta_csv="LOCATIONS.csv")
-            without = f"{Argument('without_positions', True)} leaves them without one, and this gives them one: "
-            return Message(self.path, f"no position in range for {lost}", f"{without}{command}")
+            without = f"accept that with {Argument('without_positions', True)}, or give positions: "
+            return Message(self.path, f"there is no position in range for {unlocated}", f"{without}{command}")
         if self.variant.rewrite and not self.rewrite:
-            what = f"{self.variant.name}, {self.variant.what}: it must be written anew"
-            return Message(self.path, what, Command("backfill", self.path, rewrite=rewrite, meta_csv=self.meta_csv))
+            problem = f"a file of kind {self.variant.name} ({self.variant.description}) must be rewritten"
+            return Message(self.path, problem, Command("backfill", self.path, rewrite=rewrite, meta_csv=self.meta_csv))
         return None
 
 
@@ -120,7 +119,7 @@ def backfill(
     path: Path,
     meta_csv: Path | None = None,
     *,
-    known: Mapping[int | str, Location] | None = None,
+    locations: Mapping[int | str, Location] | None = None,
     rewrite: bool = False,
     without_positions: bool = False,
     units: str | None = None,
@@ -128,26 +127,28 @@ def backfill(
     local_zone: str | None = None,
     backup: bool = False,
     dry_run: bool = False,
-) -> Plan:
-    """Patch one file, or only plan it.
+) -> Completion:
+    """Complete a file, or only plan the completion.
 
-    meta_csv: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
-    rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  units,
-    timezone, local_zone: of the first measured feature, of the times, and of the clock that people live by where these
-    are in UTC; each where the file does not say it, and alone they ask no positions of a current file.  backup: keep
-    the old file as ``NAME.bak``.  The file is left as it was, with a SocialxError, where a sensor stays without a
-    position or the file says another unit or zone.  So it is where somebody else has it open or the disk fails.
+    meta_csv: a locations table, which overrides locations in the file. locations: the content of ``meta_csv`` where
+    already read. rewrite: write files in the two oldest layouts again. without_positions: allow sensors that lack a
+    location. units, timezone, local_zone: the unit of the first measured feature, the time zone, and the local zone for
+    times in UTC, where the file lacks the fact; a current file then needs no locations. backup: keep the old file as
+    ``NAME.bak``.
+
+    Raises SocialxError, and keeps the old file, where a location is missing, a unit or zone contradicts the file,
+    another process has the file open, or the disk fails.
     """
-    if known is None:
-        known = read_locations(meta_csv) if meta_csv else {}
+    if locations is None:
+        locations = read_locations(meta_csv) if meta_csv else {}
     if not dry_run:
         check_writable(path)
     with nullcontext() if dry_run else file_lock(path, WAIT_S):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            told = {"timezone": timezone, LOCAL_ZONE_ATTR: local_zone, "units": units}
-            plan = _plan(path, file, known, told)
-            alone = meta_csv is None and plan.variant.name == CURRENT and any(told.values())
-            plan = replace(plan, meta_csv=meta_csv, rewrite=rewrite, without_positions=without_positions or alone)
+            given = {"timezone": timezone, LOCAL_ZONE_ATTR: local_zone, "units": units}
+            plan = _find_missing(path, file, locations, given)
+            facts_only = meta_csv is None and plan.variant.name == CURRENT and any(given.values())
+            plan = replace(plan, meta_csv=meta_csv, rewrite=rewrite, without_positions=without_positions or facts_only)
             if plan.actions and not plan.variant.rewrite:
                 _read_all(path, file[FEATURES])
         if dry_run:
@@ -155,7 +156,7 @@ def backfill(
         if refusal := plan.refusal():
             raise SocialxError.together([refusal])
         if plan.actions:
-            with _kept(path) if backup else nullcontext():
+            with _backup_copy(path) if backup else nullcontext():
                 if plan.variant.rewrite:
                     with atomic_write(path) as temporary, open_hdf5(path, ADVICE, locking=False) as file:
                         write(temporary, _readings(path, file, plan))
@@ -165,11 +166,8 @@ def backfill(
 
 
 @contextmanager
-def _kept(path: Path) -> Iterator[None]:
-    """``NAME.bak`` beside the file; the oldest one is the original, so it is never overwritten.
-
-    One that is made here goes again where the block fails: the file is then as it was.
-    """
+def _backup_copy(path: Path) -> Iterator[None]:
+    """Keep ``NAME.bak`` while the block runs; an existing backup stays, a new backup goes where the block fails."""
     copy = path.with_name(f"{path.name}.bak")
     check_name(copy)
     made = not copy.exists()
@@ -184,106 +182,109 @@ def _kept(path: Path) -> Iterator[None]:
         raise
 
 
-def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location], told: Mapping[str, str | None]) -> Plan:
-    """What the file lacks; told: what the caller says of it."""
+def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Location], given: Given) -> Completion:
+    """Return the completion plan for a file; given: facts from the caller."""
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
-    known, _ = respelt(ids, known)
+    locations, _ = match_case(ids, locations)
     columns = cache(partial(_columns, features, ids, names, variant))
-    described = columns() if variant.rewrite else _described(path, file)
-    lacks, unplaced = _locate(ids, known, described, dict if variant.rewrite else columns)
+    described = columns() if variant.rewrite else _stored_facts(path, file)
+    lacks, unplaced = _locate(ids, locations, described, dict if variant.rewrite else columns)
     if variant.rewrite:
-        _told(path, {"timezone": BAY.timezone}, SPEED, BAY.units, told)
-        anew = "written anew in the canonical layout: float32, directions in degrees"
-        lacks.insert(0, Lack(anew, {}))
+        _check_given(path, {"timezone": BAY.timezone}, SPEED, BAY.units, given)
+        rewritten = "rewritten in the canonical layout: float32, directions in degrees"
+        lacks.insert(0, MissingPart(rewritten, {}))
     else:
         lacks += _crs(file) + _seconds(path, file, timestamps) + _rules(file, variant)
-        lacks += _units_and_zones(path, file, names, told)
-    return Plan(path, variant, len(timestamps), len(ids), tuple(lacks), unplaced)
+        lacks += _units_and_zones(path, file, names, given)
+    return Completion(path, variant, len(timestamps), len(ids), tuple(lacks), unplaced)
 
 
-def _crs(file: h5py.File) -> list[Lack]:
-    """That positions are degrees."""
+def _crs(file: h5py.File) -> list[MissingPart]:
+    """Return the missing statement that locations are in degrees."""
     stated = SENSOR_INFO in file and read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, ""))
-    return [] if stated else [Lack(f"{CRS_ATTR} {CRS}", {SENSOR_INFO: {CRS_ATTR: CRS}})]
+    return [] if stated else [MissingPart(f"{CRS_ATTR} {CRS}", {SENSOR_INFO: {CRS_ATTR: CRS}})]
 
 
-def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[Lack]:
-    """The seconds of the rows, int64 [T]."""
+def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[MissingPart]:
+    """Return the missing or wrong epoch seconds, int64 [T]."""
     seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
     seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
     new = {SECONDS: seconds, "metadata": {"epoch_basis": "naive-utc"}}
     stored = file.get(SECONDS)
     if not isinstance(stored, h5py.Dataset):
-        return [Lack("timestamps_epoch added", new)]
+        return [MissingPart("timestamps_epoch added", new)]
     values, wrong = stored[()], len(seconds)
     if values.shape == seconds.shape and values.dtype.kind in "iuf":
         wrong = int(np.count_nonzero(values[timed] != seconds[timed]))
-    return [Lack(f"timestamps_epoch corrected in {counted(wrong, 'row')}", new)] if wrong else []
+    return [MissingPart(f"timestamps_epoch corrected in {counted(wrong, 'row')}", new)] if wrong else []
 
 
-def _rules(file: h5py.File, variant: Variant) -> list[Lack]:
-    """What stands for no reading, and whether zeros had been replaced."""
+def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
+    """Return the missing value and the imputation flag where the file lacks them."""
     stated, lacks = file["metadata"].attrs, []
     if MISSING_ATTR not in stated:
         missing = missing_value(file)
         says = f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}"
-        lacks.append(Lack(says, {"metadata": {MISSING_ATTR: missing}}))
+        lacks.append(MissingPart(says, {"metadata": {MISSING_ATTR: missing}}))
     if IMPUTED_ATTR not in stated and variant.imputed in IMPUTED:
         imputed, says = IMPUTED[variant.imputed]
-        lacks.append(Lack(says, {"metadata": {IMPUTED_ATTR: imputed}}))
+        lacks.append(MissingPart(says, {"metadata": {IMPUTED_ATTR: imputed}}))
     return lacks
 
 
-def _units_and_zones(path: Path, file: h5py.File, names: list[str], told: Mapping[str, str | None]) -> list[Lack]:
-    """Units that the kind of file shows, and what the caller says."""
+def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given) -> list[MissingPart]:
+    """Return units that the file kind implies, and facts from the caller."""
     units = lacking_units(file, names)
-    lacks = [Lack(f"units of {', '.join(units)}", {})] if units else []
+    lacks = [MissingPart(f"units of {', '.join(units)}", {})] if units else []
     measured = [name for name in names if name not in STATIC_UNITS]
     feature = SPEED if SPEED in measured or not measured else measured[0]
     unit = units.get(feature, read_unit(file, feature))
-    for name, (action, value) in _told(path, file["metadata"].attrs, feature, unit, told).items():
-        lacks.append(Lack(action, {} if name == "units" else {"metadata": {name: value}}))
+    for name, (action, value) in _check_given(path, file["metadata"].attrs, feature, unit, given).items():
+        lacks.append(MissingPart(action, {} if name == "units" else {"metadata": {name: value}}))
         units |= {feature: value} if name == "units" else {}
     if units:
-        lacks.append(Lack("", {UNITS: np.bytes_(json.dumps(read_units(file) | units))}))
+        lacks.append(MissingPart("", {UNITS: np.bytes_(json.dumps(read_units(file) | units))}))
     return lacks
 
 
-def _told(
-    path: Path, stated: Mapping[str, object], feature: str, unit: str, told: Mapping[str, str | None]
+def _check_given(
+    path: Path, stated: Mapping[str, object], feature: str, unit: str, given: Given
 ) -> dict[str, tuple[str, str]]:
-    """What the caller says and the file does not: action and value by argument; refuses what contradicts the file.
+    """Return action and value for each fact from the caller that the file lacks. Raises SocialxError for a
+    contradiction.
 
-    stated: the attributes of its metadata.  unit: the one of the feature in the file.
+    stated: the metadata attributes. unit: the feature's unit in the file.
     """
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
-    timezone, local_zone, units = told.values()
+    timezone, local_zone, units = given.values()
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
-        clock = f"{Argument('local_zone', timezone)} says that people live by that clock"
-        raise SocialxError(path, f"its times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
+        clock = f"name the clock that people live by with {Argument('local_zone', timezone)}"
+        raise SocialxError(path, f"the times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
     if local_zone is not None and not is_utc(zone or timezone):
-        what = f"its times are of {zone or 'an unknown zone'}, and a local zone stands beside times in UTC"
-        raise SocialxError(path, what, f"drop {Argument('local_zone')}, or {ADVICE}")
+        problem = f"the times are of {zone or 'an unknown zone'}, and a local zone needs times in UTC"
+        raise SocialxError(path, problem, f"drop {Argument('local_zone')}, or {ADVICE}")
     units = None if units is None else stored_unit(feature, units)
     unit = "" if unit == UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
-    new = {}
-    for name, subject, of, old, value, action in (
-        ("timezone", "its times are", "of", zone, timezone, "time zone"),
-        (LOCAL_ZONE_ATTR, "its days are", "of", local, local_zone, "local zone"),
+    changes = {}
+    for name, subject, word, old, value, action in (
+        ("timezone", "the times are", "of", zone, timezone, "time zone"),
+        (LOCAL_ZONE_ATTR, "the days are", "of", local, local_zone, "local zone"),
         ("units", f"{feature} is", "in", unit, units, f"unit of {feature}:"),
     ):
         if value is not None and old not in ("", value):
-            raise SocialxError(path, f"{subject} {of} {old}, not {of} {value}", f"drop {Argument(name)}, or {ADVICE}")
+            raise SocialxError(
+                path, f"{subject} {word} {old}, not {word} {value}", f"drop {Argument(name)}, or {ADVICE}"
+            )
         if value is not None and not old:
-            new[name] = f"{action} {value}", value
-    return new
+            changes[name] = f"{action} {value}", value
+    return changes
 
 
 def _read_all(path: Path, features: h5py.Dataset) -> None:
-    """Unpack every reading [T,N,F] once, chunk by chunk; a file that cannot give them back is not complete.
+    """Unpack every value [T,N,F] once, chunk by chunk. Raises SocialxError for an unreadable chunk.
 
-    An older file has no checksums of its own, but a packed chunk that was damaged mostly cannot be unpacked.
+    Older files have no checksums, but most damaged chunks fail to unpack.
     """
     rows = range(0, len(features), BLOCK_ROWS)
     parts = features.iter_chunks() if features.chunks else (slice(first, first + BLOCK_ROWS) for first in rows)
@@ -292,12 +293,12 @@ def _read_all(path: Path, features: h5py.Dataset) -> None:
             features[part]
         except (OSError, RuntimeError, ValueError) as error:
             first = (part[0] if isinstance(part, tuple) else part).start
-            what = f"{FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
-            raise SocialxError(path, what, ADVICE) from error
+            problem = f"{FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
+            raise SocialxError(path, problem, ADVICE) from error
 
 
-def _described(path: Path, file: h5py.File) -> dict[str, Facts]:
-    """What vd_info says of each of its sensors; refuses positions that are no degrees."""
+def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
+    """Return the attributes in vd_info by sensor id. Raises SocialxError for locations outside degrees."""
     if SENSOR_INFO not in file:
         return {}
     info = file[SENSOR_INFO]
@@ -312,24 +313,24 @@ def _described(path: Path, file: h5py.File) -> dict[str, Facts]:
     crs = read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
         remedy = f"drop vd_info and give {Argument('meta_csv', 'LOCATIONS.csv')}"
-        raise SocialxError(path, f"its positions are in {crs}, not degrees", remedy)
+        raise SocialxError(path, f"the positions are in {crs}, not degrees", remedy)
     return described
 
 
 def _facts(*values: Any) -> Facts:
-    """The latitude, longitude, lanes, length and direction of a sensor by attribute, without what is unknown."""
+    """Return latitude, longitude, lanes, length and direction by attribute name, omitting unknown values."""
     named = zip((*POSITION, *MORE, "direction"), values, strict=True)
     return {name: value for name, value in named if (value if isinstance(value, str) else np.isfinite(value))}
 
 
-def _listed(place: Location | None) -> Facts:
-    if place is None:
+def _location_facts(location: Location | None) -> Facts:
+    if location is None:
         return {}
-    return _facts(place.latitude, place.longitude, place.lanes, place.length, place.direction)
+    return _facts(location.latitude, location.longitude, location.lanes, location.length, location.direction)
 
 
 def _position(facts: Facts) -> tuple[float, float]:
-    """Its latitude and longitude, NaN where they are unknown."""
+    """Return latitude and longitude, NaN where unknown."""
     return facts.get("position_lat", np.nan), facts.get("position_lon", np.nan)
 
 
@@ -338,52 +339,52 @@ def _locate(
     listed: Mapping[int | str, Location],
     described: Mapping[str, Facts],
     columns: Callable[[], Mapping[str, Facts]],
-) -> tuple[list[Lack], tuple[str, ...]]:
-    """What vd_info lacks, and the ids that stay without a position.
+) -> tuple[list[MissingPart], tuple[str, ...]]:
+    """Return the missing vd_info entries, and the ids that stay unlocated.
 
-    The locations file wins over vd_info, and that over the file's own columns, which are read only if needed.
+    Sources in order: locations file, vd_info, then the file's own columns, which are read only if needed.
     """
     spelt = {match_key(name): facts for name, facts in described.items()}
     sources: dict[str, Callable[[str], Facts]] = {  # in the order in which they are asked
-        LISTED: lambda vdid: _listed(listed.get(match_key(vdid))),
+        LISTED: lambda vdid: _location_facts(listed.get(match_key(vdid))),
         OWN: lambda vdid: described.get(vdid, {}),
         RESPELT: lambda vdid: spelt.get(match_key(vdid), {}),
         IN_COLUMNS: lambda vdid: columns().get(vdid, {}),
     }
     counts = dict.fromkeys(sources, 0)
-    places: dict[str, Facts] = {}
-    unplaced, moved_km = [], 0.0
-    added: list[Facts] = []  # what else the locations file tells of a sensor, and vd_info does not
+    entries: dict[str, Facts] = {}
+    unlocated, moved_km = [], 0.0
+    added: list[Facts] = []  # further attributes from the locations file that vd_info lacks
     for vdid in ids:
-        known = described.get(vdid, {})
-        asked = ((origin, source(vdid)) for origin, source in sources.items())
-        origin, found = next((each for each in asked if on_earth(*_position(each[1]))), (NOWHERE, {}))
+        stored = described.get(vdid, {})
+        candidates = ((origin, source(vdid)) for origin, source in sources.items())
+        origin, facts = next((pair for pair in candidates if on_earth(*_position(pair[1]))), (NOWHERE, {}))
         if origin == NOWHERE:
-            unplaced.append(vdid)
+            unlocated.append(vdid)
             continue
-        new = {name: value for name, value in found.items() if name not in (*POSITION, *known)}
+        new = {name: value for name, value in facts.items() if name not in (*POSITION, *stored)}
         if new and origin == LISTED:
             added.append(new)
-        old_place, new_place = _position(known), _position(found)
-        if old_place != new_place:
-            new |= dict(zip(POSITION, new_place, strict=True))
+        old_position, new_position = _position(stored), _position(facts)
+        if old_position != new_position:
+            new |= dict(zip(POSITION, new_position, strict=True))
             counts[origin] += 1
-            if on_earth(*old_place):
-                before, after = to_plane(*np.transpose([old_place, new_place]))
+            if on_earth(*old_position):
+                before, after = to_plane(*np.transpose([old_position, new_position]))
                 moved_km = max(moved_km, float(np.hypot(*(after - before))))
         if new:
-            places[f"{SENSOR_INFO}/{vdid}"] = new
+            entries[f"{SENSOR_INFO}/{vdid}"] = new
     actions = [f"vd_info: {counted(count, 'position')} from {origin}" for origin, count in counts.items() if count]
     if moved_km:
         actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
     if added:
         names = [name for name in (*MORE, "direction") if any(name in new for new in added)]
         actions.append(f"vd_info: {', '.join(names)} of {counted(len(added), 'sensor')} from {LISTED}")
-    return [*(Lack(action, {}) for action in actions), Lack("", places)], tuple(unplaced)
+    return [*(MissingPart(action, {}) for action in actions), MissingPart("", entries)], tuple(unlocated)
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
-    """What the static columns say of each sensor; a value that changes in time is no value."""
+    """Return the static facts by sensor id from constant columns; a value that changes over time counts as unknown."""
     wanted = ("latitude", "longitude", *MORE, "direction")
     values = np.full((len(wanted), len(ids)), np.nan)
     present = [name for name in wanted if name in names]
@@ -397,9 +398,9 @@ def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], var
     return {vdid: _facts(*numbers, letters.get(code, "")) for vdid, (*numbers, code) in rows}
 
 
-def _patch(plan: Plan, file: h5py.File) -> None:
-    """Write what the file lacks."""
-    for index, (name, new) in enumerate(plan.new()):
+def _patch(plan: Completion, file: h5py.File) -> None:
+    """Write the planned changes."""
+    for index, (name, new) in enumerate(plan.changes()):
         if index % ENTRIES == 0:
             reserve(file, 0)
         if isinstance(new, dict):
@@ -411,10 +412,10 @@ def _patch(plan: Plan, file: h5py.File) -> None:
         file[name] = new
 
 
-def _is_patched(plan: Plan, old: h5py.File, new: h5py.File) -> bool:
-    """Whether the features of a patched copy are the very bytes of the old file, and the plan is done in it."""
-    same = _stored(old[FEATURES]) == _stored(new[FEATURES])
-    for name, values in plan.new():
+def _is_patched(plan: Completion, old: h5py.File, new: h5py.File) -> bool:
+    """Check that the copy has byte-identical features and every planned change."""
+    same = _stored_digest(old[FEATURES]) == _stored_digest(new[FEATURES])
+    for name, values in plan.changes():
         if isinstance(values, dict):
             same &= all(read_text(new[name].attrs[key]) == str(value) for key, value in values.items())
         else:
@@ -422,8 +423,8 @@ def _is_patched(plan: Plan, old: h5py.File, new: h5py.File) -> bool:
     return same
 
 
-def _stored(features: h5py.Dataset) -> str:
-    """A digest of the bytes of a dataset as they lie in its file, and of their places in it."""
+def _stored_digest(features: h5py.Dataset) -> str:
+    """Return a digest of the stored bytes and byte ranges of a dataset."""
     extents: list[tuple[int, int]] = []
     if features.chunks is not None:
         features.id.chunk_iter(lambda chunk: extents.append((chunk.byte_offset, chunk.size)))
@@ -438,16 +439,16 @@ def _stored(features: h5py.Dataset) -> str:
     return digest.hexdigest()
 
 
-def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
-    """The readings of a file of one of the two oldest layouts, both PEMS-BAY, with the plan's positions."""
+def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
+    """Return the readings of a PEMS-BAY file in an old layout, with the planned locations."""
     features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
     columns = _columns(features, ids, names, plan.variant)
-    places = dict(plan.new())
-    known = [columns[vdid] | places.get(f"{SENSOR_INFO}/{vdid}", {}) for vdid in ids]
+    entries = dict(plan.changes())
+    sensor_facts = [columns[vdid] | entries.get(f"{SENSOR_INFO}/{vdid}", {}) for vdid in ids]
     latitude, longitude, lanes, length = (
-        np.array([facts.get(name, np.nan) for facts in known]) for name in (*POSITION, *MORE)
+        np.array([facts.get(name, np.nan) for facts in sensor_facts]) for name in (*POSITION, *MORE)
     )
-    directions = tuple(facts.get("direction", "") for facts in known)
+    directions = tuple(facts.get("direction", "") for facts in sensor_facts)
     sensors = Sensors(ids, latitude, longitude, lanes, length, directions)
     seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
     blocks = (
@@ -455,16 +456,16 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
         for first in range(0, len(timestamps), BLOCK_ROWS)
     )
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
-    said = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
-    return Readings(name, BAY.feature_set, sensors, blocks, *said)
+    origin = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
+    return Readings(name, BAY.feature_set, sensors, blocks, *origin)
 
 
 def expand(path: Path) -> list[Path]:
-    """A file as it is; a folder as the .h5 and .hdf5 files in it, by name."""
+    """Return a file as a list, or the .h5 and .hdf5 files in a folder, sorted by name."""
     check_name(path)
     if not path.is_dir():
         return [path]
-    files = sorted(each for each in path.iterdir() if each.suffix in (".h5", ".hdf5") and each.name[0] != ".")
+    files = sorted(file for file in path.iterdir() if file.suffix in (".h5", ".hdf5") and file.name[0] != ".")
     if not files:
-        raise SocialxError(path, "no .h5 or .hdf5 file in this folder", "name the files")
+        raise SocialxError(path, "there is no .h5 or .hdf5 file in this folder", "name the files")
     return files

@@ -1,8 +1,7 @@
-"""The published shapes of one array of rows, sensors and channels: a row of a table for each, and the one reader.
+"""Published array formats with rows, sensors and channels: a table of shapes, and a single reader.
 
-Rows may carry their time of day, and perhaps their day of the week, in channels beside the readings.
-
-T rows, N sensors, C channels, t rows of one piece.
+Channels may hold the time of day and the day of the week next to observations. T rows, N sensors, C channels, t rows in
+a piece.
 """
 
 from __future__ import annotations
@@ -33,27 +32,26 @@ HEAD_ROWS = 288  # a day of 5-minute steps shows whether a channel is a time of 
 ALWAYS, PERHAPS, NEVER = "always", "perhaps", "never"  # whether channel 1 is the time of day
 UNITS = {"flow": "vehicles per step", "occupancy": "share", SPEED: "mph"}  # as published
 NODE_VALUES = ("node_values.npy", "pems_node_values.npy")
-# The graphs beside a series, and the split of one, which have the shape of a series.
+# Graphs and splits that accompany a series in equal shape.
 NOT_SERIES = {*NODE_VALUES, "adj_mat.npy", "pems_adj_mat.npy", "index.npz"}
 SCALE = {"mean", "std"}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How readings were published as one array [T,N] or [T,N,C].
+    """A published array format [T,N] or [T,N,C].
 
-    find: the array in a file or folder; it raises SocialxError for whatever has none.  is_one: whether this array,
-    beside the arrays of these names, has this shape.  clock: whether channel 1 is the time of day: always, perhaps or
-    never.  day: channel 2 is then the day of the week.  names: of the channels, by their number.  first: of several
-    channels without names the first is read, and else asked for.  scaled: stored are z-scores with their mean and std.
-    masked: the published scores count 0 as no reading, whatever the quantity.  split: a file beside it, which is not
-    read.
+    find: locate the array in a file or folder; raises SocialxError where absent. matches: whether the array, given the
+    array names in the file, has this shape. clock: whether channel 1 is the time of day: always, perhaps or never. day:
+    channel 2 is the day of the week. names: the channel names by channel count. first: read the first unnamed channel
+    by default. scaled: values are z-scores with stored mean and std. masked: published scores treat 0 as missing for
+    every quantity. split: an accompanying file that stays unread.
     """
 
     name: str
     title: str
     find: Callable[[Path], Array]
-    is_one: Callable[[Array, set[str]], bool]
+    matches: Callable[[Array, set[str]], bool]
     clock: str = NEVER
     day: bool = False
     names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -63,7 +61,7 @@ class Shape:
     split: str = ""
 
     def format(self) -> Format:
-        """What reads it."""
+        """Return the format with recogniser and reader."""
         return Format(
             self.name,
             self.title,
@@ -71,14 +69,14 @@ class Shape:
             partial(_read, self),
             has_clock=self.clock != NEVER,
             takes=frozenset({"ids", "first_time", "channel"} | (set() if self.clock == ALWAYS else {"step_s"})),
-            needs=lambda path: Found(self, path).needs(),
+            needs=lambda path: ChannelLayout(self, path).needs(),
         )
 
 
-class Found:
-    """An array of a shape: which channel holds times of day, None: none does; how many hold readings; their names.
+class ChannelLayout:
+    """The channel roles in an array: the time channel (None if absent), the number of data channels, and channel names.
 
-    default: the channel to read, None where a user has to say it.
+    default: the channel to read, None where the user must choose.
     """
 
     def __init__(self, shape: Shape, path: Path) -> None:
@@ -90,83 +88,87 @@ class Found:
         self.default = named if self.names or shape.first or self.count == 1 else None
 
     def needs(self) -> tuple[str, ...]:
-        """What a user must say besides the clock of a shape."""
+        """Return the options that a user must give besides the clock."""
         step = ("step_s",) if self.shape.clock == PERHAPS and self.time is None else ()
         return step if self.default is not None else (*step, "channel")
 
     def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
-        """The channels to read by what they hold, their units, and a note."""
-        said = (request.channel or "").strip().lower()
-        if "," in said or "=" in said:
-            several = self._several(request)
+        """Return the channel numbers by quantity, the units, and a note."""
+        choice = (request.channel or "").strip().lower()
+        if "," in choice or "=" in choice:
+            several = self._listed_channels(request)
             note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in several.items())}"
             return several, UNITS if self.names else {}, note
-        if self.count == 1 and not self.names and said in QUANTITIES:
-            asked = f"channel 0 taken, named {QUANTITIES[said]} as asked"
-            return {QUANTITIES[said]: 0}, {} if said == "speed" else UNITS, Message(request.data, asked)
-        channel = self._number(request, said)
+        if self.count == 1 and not self.names and choice in QUANTITIES:
+            asked = f"channel 0 taken, named {QUANTITIES[choice]} as asked"
+            return {QUANTITIES[choice]: 0}, {} if choice == "speed" else UNITS, Message(request.data, asked)
+        channel = self._number(request, choice)
         taken = f"channel {channel} of {self.count} taken"
         if self.names:
             name, order = self.names[channel], ", ".join(self.names)
             return {QUANTITIES[name]: channel}, UNITS, f"{taken}, {name} ({order} in this order)"
-        either = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it"
-        what = f"{taken}, named {SPEED}, as the file does not say what it is"
-        return {SPEED: channel}, {}, Message(request.data, what, either if self.count == 1 else "")
+        either = f"name it with {Argument('channel', 'flow')} or {Argument('channel', 'occupancy')}"
+        problem = f"{taken}, named {SPEED}, as the file does not say what it is"
+        return {SPEED: channel}, {}, Message(request.data, problem, either if self.count == 1 else "")
 
-    def _several(self, request: ConvertOptions) -> dict[str, int]:
-        """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks."""
-        found: dict[str, int] = {}
-        for each in request.channels:
-            name, _, number = (part.strip() for part in each.lower().partition("="))
+    def _listed_channels(self, request: ConvertOptions) -> dict[str, int]:
+        """Parse ``flow,speed`` or ``flow=0,speed=2`` into channel numbers by quantity."""
+        numbers: dict[str, int] = {}
+        for item in request.channels:
+            name, _, number = (part.strip() for part in item.lower().partition("="))
             quantity = QUANTITIES.get(name)
-            if quantity is None or quantity in found or not (self.names or number):
-                example = f"for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
-                raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
-            found[quantity] = self._number(request, number or name)
-        return found
+            if quantity is None or quantity in numbers or not (self.names or number):
+                example = f"write for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
+                raise SettingsError(
+                    "", f"{Argument('channel', request.channel)} needs a quantity for each channel", example
+                )
+            numbers[quantity] = self._number(request, number or name)
+        return numbers
 
-    def _number(self, request: ConvertOptions, said: str) -> int:
-        """The number of the channel that a user asks for by name or number, from 0; else the default."""
+    def _number(self, request: ConvertOptions, choice: str) -> int:
+        """Return the channel number, from 0, for a name or number; the default where the user gave none."""
         numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
-        every = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
+        numbering = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
         if request.channel is None:
             if self.default is None:
-                unnamed = f"{self.count} channels without names"
+                unnamed = f"the array has {self.count} channels without names"
                 raise SettingsError(request.data, unnamed, f"add {Argument('channel')} with {numbers}")
             return self.default
-        if said not in every:
+        if choice not in numbering:
             there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
-            raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
-        return every[said]
+            raise SettingsError(
+                request.data, f"{Argument('channel', request.channel[:40])} is not there", f"choose {there}"
+            )
+        return numbering[choice]
 
 
 def time_channel(array: Array) -> int | None:
-    """1 if channel 1 holds times of day, else None."""
+    """Return 1 if channel 1 holds times of day, else None."""
     return 1 if array.channels > 1 and is_time_of_day(array.head(HEAD_ROWS)[..., 1]) else None
 
 
-def _inside(path: Path, *names: str) -> Path:
-    """The first of ``names`` that is in the folder ``path``; ``path`` itself where none is, or it is a file."""
+def _find_in_folder(path: Path, *names: str) -> Path:
+    """Return the first file in ``names`` inside the folder ``path``, else ``path``."""
     with suppress(OSError):  # a folder that may not be entered
         return next((path / name for name in names if (path / name).is_file()), path)
     return path
 
 
-def _data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
-    """What finds the array ``data`` of an .npz, which is also found by its folder if it has this name."""
-    return lambda path: series(open_array(_inside(path, name) if name else path, DATA), *dimensions)
+def _find_data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
+    """Return a finder for the array ``data`` in an .npz, or in the folder that holds an .npz called ``name``."""
+    return lambda path: series(open_array(_find_in_folder(path, name) if name else path, DATA), *dimensions)
 
 
 def _node_values(path: Path) -> Array:
-    """The series of PyTorch Geometric Temporal in a folder, in a zip or by itself."""
-    path = _inside(path, *NODE_VALUES)
+    """Return the PyTorch Geometric Temporal series from a folder, a zip or an .npy file."""
+    path = _find_in_folder(path, *NODE_VALUES)
     if path.name in NODE_VALUES:
         return series(open_array(path))
     for name in array_names(path):
         if f"{PurePosixPath(name).name}.npy" in NODE_VALUES:
             return series(open_array(path, name))
-    found = f"no {' or '.join(NODE_VALUES)} in it"
-    raise SocialxError(path, found, "name the .npy file, its folder or its zip")
+    problem = f"there is no {' or '.join(NODE_VALUES)} in it"
+    raise SocialxError(path, problem, "name the .npy file, its folder or its zip")
 
 
 SHAPES = (
@@ -181,7 +183,7 @@ SHAPES = (
     Shape(
         "largest-npz",
         "his.npz of LargeST: z-scores with mean and std",
-        _data("his.npz", 3),
+        _find_data("his.npz", 3),
         lambda array, names: names >= SCALE,
         clock=PERHAPS,
         day=True,
@@ -192,7 +194,7 @@ SHAPES = (
     Shape(
         "torch-mts",
         "data.npz of Torch-MTS and STAEformer, time of day in channel 1",
-        _data("data.npz", 3),
+        _find_data("data.npz", 3),
         lambda array, names: not names >= SCALE and time_channel(array) is not None,
         clock=ALWAYS,
         day=True,
@@ -201,7 +203,7 @@ SHAPES = (
     Shape(
         "pems-npz",
         "PEMS03, 04, 07 and 08: data [rows, sensors, channels]",
-        _data(),
+        _find_data(),
         lambda array, names: not names >= SCALE and time_channel(array) is None,
         names={1: ("flow",), 3: ("flow", "occupancy", "speed")},
         masked=True,
@@ -216,26 +218,26 @@ SHAPES = (
 
 
 def _recognise(shape: Shape, head: FileHead) -> str | None:
-    """What the array is; None for a refusal: to be another kind of file is no fault."""
+    """Return a description of the array; None for any other file."""
     with suppress(SocialxError, OSError):
         if head.kind in ("npy", "zip", "folder"):
             array = shape.find(head.path)
-            if shape.is_one(array, {*array_names(array.path)}):
+            if shape.matches(array, {*array_names(array.path)}):
                 name = ascii(PurePosixPath(array.member or array.path.name).name)[1:-1]
                 sizes = zip(array.shape, ("rows", "sensors", "channels"), strict=False)
-                return f"{name}, {' x '.join(f'{size} {what}' for size, what in sizes)}"
+                return f"{name}, {' x '.join(f'{size} {axis}' for size, axis in sizes)}"
     return None
 
 
 def _read(shape: Shape, request: ConvertOptions) -> Contents:
-    found = Found(shape, request.data)
-    array, time = found.array, found.time
+    layout = ChannelLayout(shape, request.data)
+    array, time = layout.array, layout.time
     if time is not None and array.channels < 2:
         both = f"{Argument('first_time')} and {Argument('freq')}"
-        raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {both}")
+        raise SocialxError(array.path, "1 channel lacks a time of day", f"name the format pems-npz and say {both}")
     day = 2 if time is not None and shape.day and array.channels > 2 else None
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
-    quantities, units, note = found.quantities(request)
+    quantities, units, note = layout.quantities(request)
     if shape.scaled:
         note = f"channel 0 times std {std:g} plus mean {mean:g} taken"
     clock = ChannelClock(request, array.head(2), time, day)
@@ -250,23 +252,23 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
         others={name: units.get(name) for name in others},
         notes=(*([split] if shape.split else []), *clock.notes, Message("", note)),
         paths=(array.path, *([array.path.with_name(shape.split)] if shape.split else [])),
-        missing=0.0 if shape.masked and found.names else nan,
+        missing=0.0 if shape.masked and layout.names else nan,
     )
 
 
 def _scale(path: Path) -> tuple[float, float]:
-    """Mean and std of z-scores."""
+    """Return mean and std for z-scores."""
     mean, std = (read_small(path, name).ravel() for name in ("mean", "std"))
     if len(mean) != 1 or len(std) != 1 or not np.isfinite([mean, std]).all() or std <= 0:
-        found = f"mean {mean[:3]} and std {std[:3]} are not a number and one above 0"
-        raise SocialxError(path, found, "download it again")
+        problem = f"mean {mean[:3]} and std {std[:3]} are not a number and one above 0"
+        raise SocialxError(path, problem, "download it again")
     return float(mean[0]), float(std[0])
 
 
 def _blocks(
     array: Array, channels: list[int], clock: ChannelClock, mean: float, std: float
 ) -> Generator[Block, None, None]:
-    """The rows of these channels, [t,N] of one and [t,N,F] of several; 0 that was made a z-score is 0 again."""
+    """Yield rows [t,N] for a single channel, [t,N,F] for several; z-scores that come from 0 become exactly 0."""
     with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
         for rows in array.pieces():
             cells = rows.reshape(*rows.shape[:2], -1)
@@ -280,68 +282,67 @@ def _blocks(
 
 
 def is_time_of_day(column: np.ndarray) -> bool:
-    """Whether rows [t,N] look like fractions of a day: whole minutes, one for all sensors, mostly a step apart."""
+    """Return whether rows [t,N] look like day fractions: whole minutes, equal across sensors, mostly a step apart."""
     minutes, right = _minutes(column)
     steps = np.diff(minutes) % DAY_MINUTES
     return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
 
 
 class ChannelClock(Clock):
-    """Times for rows [t,N,C] one after the other, as their channels say them or, without channels, a step apart."""
+    """Times for consecutive rows [t,N,C], from channels, or a step apart where channels hold no times."""
 
     def __init__(self, request: ConvertOptions, head: np.ndarray, time: int | None, day: int | None = None) -> None:
-        """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
+        """Start with the first rows ``head`` [t,N,C]; ``time``, ``day``: channel numbers, None where absent."""
         self._time, self._day, self._shift = time, None, 0
         step = None
         if time is not None and len(head) > 1:
-            step = int(np.diff(self._of_day(head[:2], request.data))[0]) % DAY_S or DAY_S
+            step = int(np.diff(self._day_seconds(head[:2], request.data))[0]) % DAY_S or DAY_S
         super().__init__(request, step)
         self.notes: tuple[str, ...] = ()
-        found = -1 if day is None else int(_weekdays(head[:1, 0, day])[0])
-        if found < 0:
+        weekday = -1 if day is None else int(_weekdays(head[:1, 0, day])[0])
+        if weekday < 0:
             unseen = "the times follow from the times of day, which do not show gaps of whole days"
             self.notes = () if time is None else (unseen,)
             return
         # Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.
         date = str(request.first_time)[:10]
-        said = int(_weekdays_of(np.array([date], "datetime64[s]").astype(np.int64))[0])
-        if found not in (0, said):
-            what = (
-                f"its first row is on a {WEEKDAYS[found]}, and {request.first_time_name}, {date}, is a {WEEKDAYS[said]}"
-            )
-            raise SocialxError(request.data, what, f"say the right {Argument('first_time')}")
-        if said != found:
+        start_day = int(_weekdays_at(np.array([date], "datetime64[s]").astype(np.int64))[0])
+        if weekday not in (0, start_day):
+            start = f"{request.first_time_name}, {date}, is a {WEEKDAYS[start_day]}"
+            problem = f"the first row is on a {WEEKDAYS[weekday]}, and {start}"
+            raise SocialxError(request.data, problem, f"correct {Argument('first_time')}")
+        if start_day != weekday:
             counted = f"its days of week count from 0 in the first row, which {request.first_time_name} makes a"
-            self.notes = (f"{counted} {WEEKDAYS[said]}",)
-        self._day, self._shift = day, said - found
+            self.notes = (f"{counted} {WEEKDAYS[start_day]}",)
+        self._day, self._shift = day, start_day - weekday
 
     def times(self, cells: np.ndarray) -> np.ndarray:
-        """The next rows [t,N,C] -> int64 [t]."""
+        """Return the times for the next rows [t,N,C] as int64 [t]."""
         if self._time is None:
             return self.seconds(len(cells))
-        before, seconds = self.row, self.seconds_at(self._of_day(cells, self.where))
+        before, seconds = self.row, self.seconds_at(self._day_seconds(cells, self.where))
         if self._day is not None:
             days = _weekdays(cells[:, 0, self._day])
-            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_of(seconds))
+            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_at(seconds))
             if wrong.any():
                 row = int(wrong.argmax())
-                what = f"row {before + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
-                raise SocialxError(self.where, what, "whole days are missing, so use a source with dates")
+                problem = f"row {before + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
+                raise SocialxError(self.where, problem, "use a source with dates, since whole days are missing")
         return seconds
 
-    def _of_day(self, cells: np.ndarray, where: Path) -> np.ndarray:
-        """Rows [t,N,C] -> seconds of the day int64 [t]."""
+    def _day_seconds(self, cells: np.ndarray, where: Path) -> np.ndarray:
+        """Convert rows [t,N,C] to seconds since midnight, int64 [t]."""
         column = cells[..., self._time]
         minutes, right = _minutes(column)
         if not right.all():
             row = int(right.argmin())
-            what = f"row {self.row + row + 1} has {column[row, 0]} in channel {self._time}"
-            raise SocialxError(where, f"{what}, no time of day in whole minutes for all sensors", "correct it")
+            problem = f"row {self.row + row + 1} has {column[row, 0]} in channel {self._time}"
+            raise SocialxError(where, f"{problem}, no time of day in whole minutes for all sensors", "correct the row")
         return minutes.astype(np.int64) * 60
 
 
 def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [t,N] -> minutes of the day float64 [t], and whether they are whole and every sensor's bool [t]."""
+    """Convert rows [t,N] to minutes since midnight float64 [t], and a mask bool [t] for valid whole minutes."""
     with np.errstate(over="ignore", invalid="ignore"):
         exact = column[:, 0].astype(np.float64) * DAY_MINUTES
         minutes = np.rint(exact)
@@ -350,7 +351,7 @@ def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _weekdays(values: np.ndarray) -> np.ndarray:
-    """0 to 6, or these divided by 7 -> int64 [t] with 0 = Monday; -1 for anything else."""
+    """Convert 0 to 6, or sevenths, to weekdays int64 [t] with 0 = Monday; -1 for anything else."""
     with np.errstate(over="ignore", invalid="ignore"):
         days = np.where(values < 1, values * 7.0, values)
         whole = np.rint(days)
@@ -358,8 +359,8 @@ def _weekdays(values: np.ndarray) -> np.ndarray:
     return np.where(right, whole, -1).astype(np.int64)
 
 
-def _weekdays_of(seconds: np.ndarray) -> np.ndarray:
-    """Seconds since 1970 int64 [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
+def _weekdays_at(seconds: np.ndarray) -> np.ndarray:
+    """Convert seconds since 1970 int64 [t] to weekdays int64 [t] with 0 = Monday; 1970 began on a Thursday."""
     weekdays: np.ndarray = (seconds // DAY_S + 3) % 7
     return weekdays
 

@@ -1,6 +1,6 @@
-"""What the readers of users' files take and give, and the clock for files that hold no times.
+"""Input and output types of the readers, and the clock for files that hold no times.
 
-T rows, N sensors, t rows of one block.
+T rows, N sensors, t rows in a block.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.time_axis import as_text
 
+EXAMPLE = "write for example 2012-03-01 00:00:00"
 START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a reader finds; None or NaN = the source does not say."""
+    """The content of a source; None or NaN where the source leaves a fact open."""
 
     ids: tuple[str, ...] | None  # in column order; None where sensors are only numbered
     sensors: int
@@ -35,20 +36,20 @@ class Contents:
     feature: str = SPEED
     units: str | None = None
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
-    notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
-    paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
-    times: np.ndarray | None = None  # of all rows, int64 [T], where each has its own
-    timezone: str | None = None  # of the times, where the source says it; what is not UTC is that of wall times
-    rounded: bool = False  # whether its times are whole steps already
-    droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
-    lanes: tuple[str, ...] | None = None  # the names of those of each sensor, where readings of lanes are combined
+    notes: tuple[Message | str, ...] = ()  # assumptions and omissions, a line each
+    paths: tuple[Path, ...] = ()  # the files read, where other than the named path
+    times: np.ndarray | None = None  # row times, int64 [T], if rows have times
+    timezone: str | None = None  # stated time zone; UTC, or the zone of wall times
+    rounded: bool = False  # whether times already are whole steps
+    droppable: bool = False  # whether sensors are table columns, which drop can exclude
+    lanes: tuple[str, ...] | None = None  # lane names by sensor, where lanes are combined
     others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
-    city: str | None = None  # of the sensors, for a table of positions of several cities
-    stored: Callable[[str], str] = str  # an id as it is written, where its own spelling cannot be
-    missing: float | None = nan  # the number that stands for no reading, None: there is none; NaN: 0 of a speed alone
+    city: str | None = None  # selects sensors in a locations table with several cities
+    stored: Callable[[str], str] = str  # converts an id to a storable spelling
+    missing: float | None = nan  # the missing value; None: every number is observed; NaN: 0 for speed only
 
-    def no_reading(self) -> float | None:
-        """The number that stands for no reading of the feature; None: there is none."""
+    def missing_number(self) -> float | None:
+        """Return the number for a missing observation; None where every number is an observation."""
         if self.missing is not None and isnan(self.missing):
             return 0.0 if self.feature == SPEED else None
         return self.missing
@@ -56,7 +57,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Format:
-    """One shape in which files are published."""
+    """A published file format."""
 
     name: str  # as convert takes it
     title: str
@@ -66,57 +67,56 @@ class Format:
     takes: frozenset[str] = frozenset(
         {"ids", "first_time", "step_s", "channel"}
     )  # what of a Request it does not ignore
-    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # what of a Request this file needs besides its clock
+    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
 
 
 class Clock:
-    """Wall times for the rows of a source that holds no dates."""
+    """Wall times for rows that lack dates."""
 
-    row = 0  # how many rows have their times
+    row = 0  # number of rows with assigned times
 
     def __init__(self, request: ConvertOptions, step_s: int | None = None) -> None:
-        """``step_s``: seconds between rows where the source itself says; else ``request`` must."""
+        """Start the clock; ``step_s``: seconds between rows if the source says so, else from ``request``."""
         if step_s and request.step_s:
-            raise SettingsError(
-                Argument("freq"), f"{request.data} says itself that its rows are {step_s} s apart", "drop it"
-            )
+            problem = f"{request.data} says itself that its rows are {step_s} s apart"
+            raise SettingsError("", problem, f"drop {Argument('freq')}")
         step_s = step_s or request.step_s
         if request.first_time is None or step_s is None:
             freq = "" if step_s else f" {Argument('freq', '5min')}"
             start = Argument("first_time", "YYYY-MM-DD HH:MM:SS")
-            raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
+            raise SocialxError(request.data, "the rows have no dates", f"add {start}{freq}")
         self._start, self._step = start_seconds(request), step_s
         self._last = self._start - DAY_S  # the time of the row before the next
         self.where, self._said = request.data, request.first_time_name
 
     def seconds(self, count: int) -> np.ndarray:
-        """The next ``count`` rows, a step apart -> int64 [t]."""
+        """Return the next ``count`` times, a step apart, int64 [t]."""
         rows = np.arange(self.row, self.row + count, dtype=np.int64)
         self.row += count
         return self._start + self._step * rows
 
     def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
-        """The next rows, each at the first moment with its second of the day, int [t] -> int64 [t].
+        """Place the next rows at the first moment with the given second of the day, int [t] -> int64 [t].
 
-        A missing hour is so found again, and a repeated time of day is the next day's.
+        So a missing hour is skipped, and a repeated time of day belongs to the next day.
         """
         steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
         steps %= DAY_S
         if self.row == 0 and steps[:1].any():
-            found, said = (as_text(int(each))[11:] for each in (seconds[0], self._start))
-            first = f"its first row is at {found}, not {said} as {self._said}"
-            raise SocialxError(self.where, first, f"say the right {Argument('first_time')}")
+            shown, expected = (as_text(int(moment))[11:] for moment in (seconds[0], self._start))
+            problem = f"the first row is at {shown}, not {expected} as {self._said}"
+            raise SocialxError(self.where, problem, f"correct {Argument('first_time')}")
         times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
         self.row, self._last = self.row + len(seconds), int(times[-1]) if len(times) else self._last
         return times
 
 
 def start_seconds(request: ConvertOptions) -> int:
-    """The time from which the user counts, in seconds since 1970, as if UTC."""
+    """Return the start time in seconds since 1970, read as UTC. Raises SettingsError for a malformed time."""
     start = Argument("first_time", request.first_time)
     if not START.fullmatch(request.first_time or ""):
-        raise SettingsError(start, "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00")
+        raise SettingsError("", f"{start} is not YYYY-MM-DD HH:MM:SS", EXAMPLE)
     try:
         return int(np.datetime64(request.first_time or "", "s").astype(np.int64))
     except ValueError:
-        raise SettingsError(start, "no such time", "for example 2012-03-01 00:00:00") from None
+        raise SettingsError("", f"{start} does not exist", EXAMPLE) from None

@@ -1,4 +1,4 @@
-"""A table from a database: the rows of a query of SQLite or PostgreSQL."""
+"""Query results from SQLite or PostgreSQL as a table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TABLES = """SELECT tables.name, columns.name FROM sqlite_master AS tables, pragm
 
 @dataclass(frozen=True)
 class Database:
-    """url: for the driver alone.  shown: its scheme, host and path.  name: of the data set.  path: of SQLite."""
+    """An address: driver ``url``, ``shown`` scheme, host and path, data set ``name``, and SQLite ``path``."""
 
     url: str
     shown: str
@@ -41,34 +41,34 @@ class Database:
     path: Path | None = None
     secrets: tuple[str, ...] = ()  # which no message may hold
 
-    def named(self, query: str) -> str:
-        """How messages call the rows of a query."""
+    def label(self, query: str) -> str:
+        """Return the database and the shortened query for messages."""
         return f"{self.shown} ({shortened(' '.join(query.split()), QUERY)})"
 
     def refusal(self, error: BaseException) -> SocialxError:
-        """What the driver says, without passwords."""
+        """Return the driver's error with passwords masked."""
         text = re.sub("|".join(map(re.escape, self.secrets)) or "$.", "***", in_short(error, 1000))
         return SocialxError(self.shown, f"the database says: {shortened(text, 200)}", "correct the query or the URL")
 
 
 def is_url(data: object) -> bool:
-    """Whether it is the URL of a database, also of one that is not read."""
-    found = URL.fullmatch(data.strip()) if isinstance(data, str) else None
-    return found is not None and found[1] in {*KNOWN, *OTHER}
+    """Return whether ``data`` is a database URL, supported or unsupported."""
+    match = URL.fullmatch(data.strip()) if isinstance(data, str) else None
+    return match is not None and match[1] in {*KNOWN, *OTHER}
 
 
 def database(url: str) -> Database:
-    """The database of ``sqlite:///FILE`` or ``postgresql://HOST/NAME``; SettingsError for another one."""
+    """Parse ``sqlite:///FILE`` or ``postgresql://HOST/NAME``. Raises SettingsError for any other URL."""
     kind, _, rest = url.strip().partition(":")
     kind = kind.partition("+")[0]  # without the name of a driver
     if KNOWN.get(kind) == SQLITE:
         path = rest.removeprefix("///")
         if path == rest or not path:
             three = f"{SQLITE}:///roads.db, or {SQLITE}:////data/roads.db"
-            raise SettingsError(f"{SQLITE}:{rest}", "no path behind three slashes", f"for example {three}")
+            raise SettingsError(f"{SQLITE}:{rest}", "the URL has no path behind three slashes", f"write {three}")
         return Database(url, f"{SQLITE}:///{path}", Path(path).stem or "database", Path(path))
     if kind not in KNOWN:
-        raise SettingsError(f"{kind}://", "no database that is read", f"name {SQLITE}:///FILE or {POSTGRES}://")
+        raise SettingsError(f"{kind}://", "this database is not supported", f"name {SQLITE}:///FILE or {POSTGRES}://")
     try:
         parts = urlsplit(f"{POSTGRES}:{rest}")
         odd = rest.count("@") > 1 or parts.fragment or parts.port == 0
@@ -76,7 +76,7 @@ def database(url: str) -> Database:
         odd = True
     if odd:
         remedy = "write @ / ? # and : of a password as %40 %2F %3F %23 and %3A"
-        raise SettingsError(f"{POSTGRES}://", "a URL of which the host cannot be told", remedy)
+        raise SettingsError(f"{POSTGRES}://", "the host in the URL is ambiguous", remedy)
     hidden = [parts.password or "", *re.findall(r"pass\w*=([^&]*)", parts.query)]
     wait = "" if "connect_timeout" in parts.query else f"{'&' if parts.query else '?'}connect_timeout={CONNECT_S}"
     name = re.sub(r"\W+", "_", unquote(parts.path).strip("/")) or "database"
@@ -85,27 +85,27 @@ def database(url: str) -> Database:
     return Database(f"{POSTGRES}:{rest}{wait}", shown, name, secrets=secrets)
 
 
-def table_of_query(base: Database, query: str | None) -> pa.Table:
-    """The rows of a single SELECT, read only and held in memory; refuses other statements, and a query without rows."""
+def query_table(base: Database, query: str | None) -> pa.Table:
+    """Run a single read-only SELECT and return the rows. Raises for other statements and empty results."""
     query = _refuse_without_query(base) if query is None else query.strip().rstrip("; \n")
     bare = QUOTED.sub(" ", query).rstrip("; \n")
     if ";" in bare or not SELECT.match(bare):
         argument = Argument("query", shortened(query, QUERY))
-        raise SettingsError(argument, "not a single SELECT or WITH", f"for example {Argument('query', EXAMPLE)}")
-    table = _of_postgres(base, query) if base.path is None else _of_sqlite(base, base.path, query)
+        raise SettingsError("", f"{argument} is not a single SELECT or WITH", f"write {Argument('query', EXAMPLE)}")
+    table = _query_postgres(base, query) if base.path is None else _query_sqlite(base, base.path, query)
     names = table.column_names
     if twice := sample([name for name in dict.fromkeys(names) if names.count(name) > 1]):
         raise SocialxError(base.shown, f"the query gives columns more than once ({twice})", "name each with AS")
     if not table.num_rows:
-        raise SocialxError(base.shown, f"the query gives no rows ({shortened(query, QUERY)})", "ask for others")
+        raise SocialxError(base.shown, f"the query gives no rows ({shortened(query, QUERY)})", "change the query")
     return table
 
 
-def _of_sqlite(base: Database, path: Path, query: str) -> pa.Table:
+def _query_sqlite(base: Database, path: Path, query: str) -> pa.Table:
     import pyarrow as pa
 
     if not path.is_file():
-        raise SocialxError(base.shown, "no such file", "check the path; behind four slashes it is absolute")
+        raise SocialxError(base.shown, "there is no such file", "check the path; behind four slashes it is absolute")
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -114,23 +114,23 @@ def _of_sqlite(base: Database, path: Path, query: str) -> pa.Table:
     except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
         raise base.refusal(error) from None
     columns: list[Sequence[Any]] = [*zip(*rows, strict=True)] if rows else [()] * len(names)
-    for place, values in enumerate(columns):
+    for index, values in enumerate(columns):
         kinds = {type(value) for value in values} - {type(None)}
         if bytes in kinds:
-            what = f"the column {names[place]} of the query holds bytes"
-            raise SocialxError(base.shown, what, "leave it out of the query")
+            problem = f"the column {names[index]} of the query holds bytes"
+            raise SocialxError(base.shown, problem, "leave it out of the query")
         if len(kinds) > 1:  # they are texts then
-            columns[place] = [value if value is None else str(value) for value in values]
+            columns[index] = [value if value is None else str(value) for value in values]
     return pa.Table.from_arrays([*map(pa.array, columns)], names=names)
 
 
-def _of_postgres(base: Database, query: str) -> pa.Table:
+def _query_postgres(base: Database, query: str) -> pa.Table:
     import pyarrow as pa
 
     try:
         from adbc_driver_postgresql import dbapi
     except ImportError:
-        needs = "it needs the package adbc-driver-postgresql"
+        needs = "PostgreSQL needs the package adbc-driver-postgresql"
         raise SocialxError(base.shown, needs, "pip install 'socialx[database]'") from None
     try:
         with dbapi.connect(base.url) as connection, connection.cursor() as cursor:
@@ -139,16 +139,16 @@ def _of_postgres(base: Database, query: str) -> pa.Table:
             table = cursor.fetch_arrow_table()
     except dbapi.Error as error:
         raise base.refusal(error) from None
-    kinds = [each.storage_type if isinstance(each, pa.BaseExtensionType) else each for each in table.schema.types]
+    kinds = [kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in table.schema.types]
     columns = [column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]  # of types that it lacks
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-def query_of_all(base: Database) -> tuple[str, str]:
-    """What tables a database of SQLite has, as a text, and a query of all rows of the likely one."""
+def suggest_query(base: Database) -> tuple[str, str]:
+    """Return a list of the SQLite tables as text, and a query for all rows of the likely table."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
-        for table, column in zip(*(each.to_pylist() for each in _of_sqlite(base, base.path, TABLES)), strict=True):
+        for table, column in zip(*(part.to_pylist() for part in _query_sqlite(base, base.path, TABLES)), strict=True):
             tables.setdefault(table, []).append(column)
     listed = "; ".join(f"{name} ({sample(names, COLUMNS)})" for name, names in tables.items())
     has = f"; it has {counted(len(tables), 'table')}: {listed}" if base.path else ""
@@ -158,7 +158,7 @@ def query_of_all(base: Database) -> tuple[str, str]:
 
 
 def _refuse_without_query(base: Database) -> NoReturn:
-    """Raise for a database without a query, with an example of one; of SQLite also with its tables."""
-    has, query = query_of_all(base)
+    """Raise SocialxError with an example query, and the tables of a SQLite file."""
+    has, query = suggest_query(base)
     reads = Command("convert", "auto", base.shown, query=query, meta_csv="LOCATIONS.csv", output="OUT.h5")
     raise SocialxError(base.shown, f"a query chooses its rows{has}", reads)

@@ -1,4 +1,4 @@
-"""Fetching the published files of a data set: a whole one is checked and takes its place in one step."""
+"""Download published data set files; a complete file is checked and moved into place."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from socialx.files.store.published import PublishedFile
 BLOCK_BYTES = 1 << 16
 MOST_BYTES = 4 << 30  # far above any published file: a server that sends without end must not fill the disk
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try
-MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # answers of a server in trouble
+MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # temporary server errors
 IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
-MIRROR = f"try another place with {Argument('mirror')}"
+MIRROR = f"try another server with {Argument('mirror')}"
 
 
 def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str]]:
-    """The files of a dataset and where to fetch each from; ``mirror``: the address of a folder that holds them all."""
+    """Return the files of a data set with their addresses; ``mirror``: a folder URL that holds all files."""
     facts = published.dataset(dataset)
     if facts is None:
-        raise SettingsError(dataset, "no data set that can be downloaded", f"choose {' or '.join(published.DATASETS)}")
+        raise SettingsError(dataset, "this data set cannot be downloaded", f"choose {' or '.join(published.DATASETS)}")
     if mirror is not None:
         is_address = False
         with suppress(ValueError):  # a broken host or port
@@ -38,7 +38,7 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
             is_address = bool(reachable and re.fullmatch(r"[!-~]+", mirror))
         if not is_address:
             example = "give one like https://example.org/folder"
-            raise SettingsError(f"{mirror[:200]!a}", "not an http or https address", example)
+            raise SettingsError(f"{mirror[:200]!a}", "this is not an http or https address", example)
     return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in facts.files]
 
 
@@ -50,16 +50,16 @@ def fetch(
     timeout_s: float = 30.0,
     overwrite: bool = False,
 ) -> Path:
-    """Fetch a file into ``folder``; it appears there whole and checked, or not.
+    """Fetch a file into ``folder``; a complete and checked file appears, or nothing.
 
-    What is there already and right is kept, without a request, and a note says so.
-    timeout_s: of connecting and of each read.  Raises SocialxError for what is not the published file, too.
+    A correct existing file is kept, with a note. timeout_s: seconds for connecting and for each read. Raises
+    SocialxError also where the server sends another file.
     """
     target = folder / published.name
     try:
         if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
-            what = "with the published md5" if published.md5 else "a table of positions"
-            note(f"{target}: there already, {what}: kept")
+            state = "with the published md5" if published.md5 else "a table of positions"
+            note(Message(target, f"the file is there already, {state}, and was kept"))
             return target
         check_output(target, overwrite)
         with atomic_write(target) as temporary:
@@ -68,14 +68,16 @@ def fetch(
                 with temporary.open("rb") as file:
                     head = file.read(256).lstrip().lower()
                 impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
-                raise SocialxError(url, f"sends {next(impostors, 'another file')} ({fault})", MIRROR)
+                raise SocialxError(url, f"the server sends {next(impostors, 'another file')} ({fault})", MIRROR)
     except OSError as error:  # the network's own errors never come this far
-        raise SocialxError(target, f"cannot be written ({error.strerror})", "check the folder and its space") from error
+        raise SocialxError(
+            target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
+        ) from error
     return target
 
 
 def _fault(path: Path, published: PublishedFile) -> str:
-    """Why a file is not the published one; where its md5 is not known, why it is no table of positions; "": it is."""
+    """Return the mismatch with the published md5, or with a locations table; "" where the file is right."""
     if published.md5:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -87,7 +89,7 @@ def _fault(path: Path, published: PublishedFile) -> str:
 
 
 def _receive(path: Path, url: str, timeout_s: float) -> None:
-    """Try, and after a ConnectionError, which is all that another try may mend, try again."""
+    """Download with retries after each ConnectionError."""
     for failures in range(1, len(WAITS_S) + 2):
         try:
             return _receive_once(path, url, timeout_s, again=failures > 1)
@@ -96,28 +98,28 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
         if failures <= len(WAITS_S):
             wait_s = WAITS_S[failures - 1]
             with work("waiting to try again", None, "B"):
-                note(Message(url, f"{state}, and is tried again in {wait_s:g} s"))
+                note(Message(url, f"{state}: trying again in {wait_s:g} s"))
                 time.sleep(wait_s)
     raise SocialxError(url, state, f"run the same command again, or {MIRROR}")
 
 
 def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
-    """Ask once for the whole file.  again: a server was reached before, so that one which is gone may come back."""
+    """Request the whole file once. again: an earlier try reached the server, so a lost server may come back."""
     import requests
 
     headers = {"User-Agent": f"socialx/{__version__}", "Accept-Encoding": "identity"}
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=timeout_s)
-    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address at all
+    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to an invalid address
         cause = _cause(error)
-        answer = f"no answer ({str(cause)[:160]!a})"
+        answer = f"the server gave no answer ({str(cause)[:160]!a})"
         reached = again or isinstance(cause, ConnectionResetError)
         if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
         raise SocialxError(url, answer, f"check the connection and the address, or {MIRROR}") from None
     with response:
         if response.status_code != 200:
-            answer = f"HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
+            answer = f"the server answered HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
             if response.status_code in MAY_PASS:
                 raise ConnectionError(answer)
             raise SocialxError(url, answer, f"check the address, or {MIRROR}")
@@ -129,13 +131,13 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
                     file.write(block)
                     bar.advance(len(block))
                     if file.tell() > MOST_BYTES:
-                        raise SocialxError(url, f"sends more than {MOST_BYTES:,} bytes", MIRROR)
+                        raise SocialxError(url, f"the server sends more than {MOST_BYTES:,} bytes", MIRROR)
             except requests.RequestException as error:
                 raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The system's own error, which requests and urllib3 wrap several times."""
+    """Return the root error behind the requests and urllib3 wrappers."""
     while error.__context__ is not None:
         error = error.__context__
     return error

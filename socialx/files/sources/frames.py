@@ -1,4 +1,4 @@
-"""A frame of readings in memory: as a table that convert reads, or as a file that every task reads."""
+"""Pandas and Arrow frames in memory: written as a table for convert, or as a socialx file."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ FRAME = "the frame"  # in messages, in place of its temporary file
 
 
 def write_table(path: Path, frame: Frame | Table) -> str | None:
-    """Write a pandas frame or a pyarrow table as Parquet; return the zone of its times, where it names one.
+    """Write a pandas frame or a pyarrow table as Parquet; return the time zone where the times name a zone.
 
-    The index of a frame is a column of it, unless it only counts rows.  Raises SettingsError for what is no frame, and
-    SocialxError for a frame without cells, for columns that repeat, and for cells that Parquet does not have.
+    The index becomes a column, unless the index only counts rows. Raises SettingsError for any other object, and
+    SocialxError for an empty frame, repeated columns, and cells that Parquet cannot store.
     """
     import pyarrow as pa
     from pyarrow.parquet import write_table as write_parquet
@@ -48,10 +48,10 @@ def write_table(path: Path, frame: Frame | Table) -> str | None:
     table = frame if isinstance(frame, pa.Table) else _as_arrow(frame)
     _refuse_repeated(table.column_names)
     if not table.num_rows or not table.num_columns:
-        found = f"{table.num_rows} rows and {table.num_columns} columns"
-        raise SocialxError(FRAME, found, "give readings: wall times x sensors, or a row per reading")
+        problem = f"there are {table.num_rows} rows and {table.num_columns} columns"
+        raise SocialxError(FRAME, problem, "give readings: wall times x sensors, or a row per reading")
     write_parquet(table, path, compression="none", use_dictionary=False)
-    zones = {each.tz for each in table.schema.types if pa.types.is_timestamp(each)} - {None, "UTC"}
+    zones = {kind.tz for kind in table.schema.types if pa.types.is_timestamp(kind)} - {None, "UTC"}
     return next(iter(zones & available_timezones()), None) if len(zones) == 1 else None
 
 
@@ -65,112 +65,109 @@ def _refuse_other(data: object) -> None:
 
 def _refuse_repeated(names: Sequence[str]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise SocialxError(FRAME, f"{len(twice)} of its columns repeat", "keep one of each", sample=twice)
+        raise SocialxError(FRAME, f"{len(twice)} of the columns repeat", "keep one of each", sample=twice)
 
 
 def _as_arrow(frame: Frame) -> Table:
-    """A frame as a pyarrow table, its index included."""
+    """Return a frame with its index as a pyarrow table."""
     import pandas as pd
     import pyarrow as pa
 
     _refuse_other(frame)
     if frame.columns.nlevels > 1:
         remedy = "name each by its sensor: frame.columns = frame.columns.map('_'.join)"
-        raise SocialxError(FRAME, f"its columns have {frame.columns.nlevels} names each", remedy)
+        raise SocialxError(FRAME, f"the columns have {frame.columns.nlevels} names each", remedy)
     frame = frame.set_axis(frame.columns.map(str), axis=1)
     _refuse_repeated(list(frame.columns))
     if isinstance(frame.index, pd.PeriodIndex):
         frame = frame.set_axis(frame.index.to_timestamp())
-    levels = [str(name or f"level_{place}") for place, name in enumerate(frame.index.names)]
+    levels = [str(name or f"level_{level}") for level, name in enumerate(frame.index.names)]
     if frame.index.nlevels > 1 and not set(levels) & set(frame.columns):
         frame = frame.set_axis(frame.index.set_names(levels)).reset_index()
     elif frame.index.name is not None and str(frame.index.name) in frame.columns:
-        raise SocialxError(FRAME, f"its index and a column are both {frame.index.name!r}", "rename one of them")
+        raise SocialxError(FRAME, f"the index and a column are both {frame.index.name!r}", "rename one of them")
     try:
         return pa.Table.from_pandas(frame)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        found = (
-            f"cells that are no numbers, texts or times, or of several kinds ({in_short(Exception(*error.args[-1:]))})"
+        problem = (
+            f"some cells are no numbers, texts or times, or of several kinds ({in_short(Exception(*error.args[-1:]))})"
         )
-        raise SocialxError(FRAME, found, "give numbers, and NaN where nothing was read") from None
+        raise SocialxError(FRAME, problem, "give numbers, and NaN where nothing was read") from None
 
 
 @contextmanager
 def temporary_folder(task: str) -> Iterator[Path]:
-    """A folder that is gone when the block ends; raises SocialxError where none can be made."""
+    """Yield a folder that is deleted after the block. Raises SocialxError where creation fails."""
     try:
         folder = TemporaryDirectory(prefix=f"socialx-{task}-")
     except OSError as error:
-        found = f"no folder for a temporary file can be written ({error.strerror})"
-        raise SocialxError("TMPDIR", found, "set it to a folder with space") from None
-    with folder as place:
-        yield Path(place)
+        problem = f"the folder for a temporary file cannot be written ({error.strerror})"
+        raise SocialxError("TMPDIR", problem, "set TMPDIR to a folder with space") from None
+    with folder as name:
+        yield Path(name)
 
 
 @contextmanager
 def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str) -> Iterator[tuple[Path, str | None]]:
-    """A temporary Parquet file ``name`` of a frame while the block runs, and the zone of its times if it names one.
+    """Yield a temporary Parquet file ``name`` for a frame, and the time zone where the times name a zone.
 
-    The messages of the block call it ``called``, and in commands ``typed``.
+    Messages inside the block call the file ``called``, and commands ``typed``.
     """
     with temporary_folder(task) as folder:
         path = folder / f"{name}.parquet"
         zone = write_table(path, data)
         kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
-        with rewriting_messages(without_file(path, called, kept)):
+        with rewriting_messages(hide_file(path, called, kept)):
             yield path, zone
 
 
-def without_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
-    """What changes a marked text so that it names no temporary file, but ``name``.
+def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
+    """Return a rewriter that writes ``name`` for the temporary ``file``, and ``kept`` in place of command arguments."""
 
-    kept: what stands in a command in place of its arguments, by these.
-    """
-
-    def renamed(part: Argument | Command) -> str:
+    def rename_part(part: Argument | Command) -> str:
         if isinstance(part, Argument):
             return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
         part.arguments = tuple(kept.get(str(value), value) for value in part.arguments)
         part.options = {key: kept.get(str(value), value) for key, value in part.options.items()}
         return str(part)
 
-    return lambda text: render(text, renamed).replace(str(file), name)
+    return lambda text: render(text, rename_part).replace(str(file), name)
 
 
 def write_frame(path: Path, frame: Frame, like: Store) -> None:
-    """Write readings [T,N], wall times x sensor ids, with the facts of the file ``like``, of whose network they are.
+    """Write observations [T,N], wall times x sensor ids, with the metadata of the file ``like``.
 
-    A cell without a number is a missing reading, and so is a sensor that the frame does not have.  Times with a zone
-    become wall times of the file.  Raises SocialxError for other sensors, times that repeat, and odd readings, and
-    SettingsError for what is no frame.
+    Empty cells and absent sensors are missing observations. Times with a zone become the file's wall times. Raises
+    SocialxError for unknown sensors, repeated times, and impossible values, and SettingsError for any object but a
+    frame.
     """
     import pandas as pd
 
     _refuse_other(frame)
     ids, times = [str(name) for name in frame.columns], frame.index
-    place = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
-    if lost := [vdid for vdid in ids if vdid not in place]:
-        what = f"{len(lost)} of {len(ids)} columns of the frame are no sensors of {like.path}"
-        raise SocialxError(WHERE, what, "name each column by its sensor, and leave out others", sample=lost)
+    columns = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
+    if foreign := [vdid for vdid in ids if vdid not in columns]:
+        problem = f"{len(foreign)} of {len(ids)} columns of the frame are no sensors of {like.path}"
+        raise SocialxError(WHERE, problem, "name each column by its sensor, and leave out others", sample=foreign)
     if not isinstance(times, pd.DatetimeIndex):
         remedy = "make one: frame.index = pd.to_datetime(frame.index)"
         raise SocialxError(WHERE, "the index of the frame holds no times", remedy, sample=map(str, times[:1]))
     if times.tz is not None:
         if like.timezone is None:
             remedy = "give wall times without a zone: frame.tz_localize(None)"
-            raise SocialxError(WHERE, f"times of {times.tz}, and {like.path} does not say its zone", remedy)
+            raise SocialxError(WHERE, f"the times are of {times.tz}, and {like.path} does not say its zone", remedy)
         times = times.tz_convert(like.timezone).tz_localize(None)
-    repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in place if ids.count(vdid) > 1]
+    repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in columns if ids.count(vdid) > 1]
     if repeated:
         raise SocialxError(WHERE, f"{len(repeated)} rows or columns of the frame repeat", "keep one", sample=repeated)
     try:
         numbers = frame.to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise SocialxError(WHERE, f"not all cells are numbers ({error})", "give NaN where nothing was read") from None
+        raise SocialxError(WHERE, f"some cells are not numbers ({error})", "give NaN where nothing was read") from None
     like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
-    values = np.full((len(times), len(place)), np.nan, np.float32)
-    values[:, [place[vdid] for vdid in ids]] = numbers[order]
+    values = np.full((len(times), len(columns)), np.nan, np.float32)
+    values[:, [columns[vdid] for vdid in ids]] = numbers[order]
     blocks = (block for block in [Block(times[order].to_numpy("datetime64[s]").astype(np.int64), values)])
     readings = Readings(
         like.dataset_name,

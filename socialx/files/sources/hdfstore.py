@@ -1,6 +1,6 @@
-"""The pandas HDFStores of DCRNN (METR-LA, PEMS-BAY) and LargeST, in pandas' fixed format, read with h5py alone.
+"""The pandas HDFStores by DCRNN (METR-LA, PEMS-BAY) and LargeST, in pandas' fixed format, read with h5py alone.
 
-Nothing is unpickled: pandas' own reader would run code that a file brings along.
+Nothing is unpickled: pandas' own reader would run code inside the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from socialx.core.progress import work
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
-from socialx.files.store.ids import repeated
+from socialx.files.store.ids import find_repeated
 from socialx.files.store.layout import Block
 from socialx.files.store.open_hdf5 import check_dataset, open_hdf5
 from socialx.files.store.quantities import SPEED
@@ -43,9 +43,9 @@ class Frame:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """The only frame, or the one of DCRNN; what it holds is known from DCRNN's key or LargeST's file name.
+    """Read the only frame, or DCRNN's; DCRNN's key or LargeST's file name tells the quantity.
 
-    No frame says its unit: anybody may call theirs df.
+    A frame never says its unit: any frame may be called df.
     """
     frame = _open(request.data)
     contents = Contents(frame.ids, len(frame.ids), _blocks(frame), times=frame.times)
@@ -65,7 +65,7 @@ def _read(request: ConvertOptions) -> Contents:
 
 
 def _recognise(head: FileHead) -> str | None:
-    """Also for a frame in format='table' or with parts missing, which the reader refuses: it says best why."""
+    """Recognise also format='table' and incomplete frames, which the reader refuses with a reason."""
     if head.kind != "hdf5":
         return None
     with suppress(SocialxError), open_hdf5(head.path, ADVICE) as file:
@@ -76,7 +76,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _groups(file: h5py.File, part: str) -> list[str]:
-    """The keys of the groups that have ``part``."""
+    """Return the keys of groups that contain ``part``."""
     return [key for key, group in file.items() if isinstance(group, h5py.Group) and part in group]
 
 
@@ -84,39 +84,39 @@ def _open(path: Path) -> Frame:
     with open_hdf5(path, ADVICE) as file:
         key = _find_key(path, file)
         ids = _ids(path, file[key], "axis0")
-        if twice := repeated(ids):
-            raise SocialxError(path, f"sensors named more than once ({sample(twice)})", ADVICE)
+        if twice := find_repeated(ids):
+            raise SocialxError(path, f"sensors are named more than once ({sample(twice)})", ADVICE)
         times = _times(path, file[key])
-        return Frame(path, key, ids, times, _places(path, file[key], ids, len(times)))
+        return Frame(path, key, ids, times, _block_columns(path, file[key], ids, len(times)))
 
 
 def _find_key(path: Path, file: h5py.File) -> str:
     frames = _groups(file, "axis0")
-    known = [key for key in frames if key in SPEED_KEYS]
-    if len(known) == 1 or len(frames) == 1:
-        return (known or frames)[0]
+    preferred = [key for key in frames if key in SPEED_KEYS]
+    if len(preferred) == 1 or len(frames) == 1:
+        return (preferred or frames)[0]
     if frames:
         wanted = " or ".join(map(repr, SPEED_KEYS))
-        raise SocialxError(path, f"{len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE)
+        raise SocialxError(path, f"there are {len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE)
     if _groups(file, "table"):
         remedy = "write it with DataFrame.to_hdf(..., format='fixed')"
-        raise SocialxError(path, "an HDFStore in format='table', which is not read", remedy)
+        raise SocialxError(path, "the HDFStore is in format='table', which is not read", remedy)
     if "data/features" in file:
-        raise SocialxError(path, "already a socialx file, nothing to convert", Command("inspect", path))
-    raise SocialxError(path, f"an HDF5 file without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
+        raise SocialxError(path, "this is already a socialx file", Command("inspect", path))
+    raise SocialxError(path, f"this is HDF5 without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
 
 
 def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.Dataset:
     dataset = frame.get(name)
     if not isinstance(dataset, h5py.Dataset) or dataset.ndim != dimensions:
-        found = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
-        raise SocialxError(path, f"{frame.name}/{name} {found}, not a plain frame", ADVICE)
+        state = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
+        raise SocialxError(path, f"{frame.name}/{name} {state}, not a plain frame", ADVICE)
     check_dataset(path, dataset, ADVICE)
     return dataset
 
 
 def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
-    """Column labels as text; pandas pickles labels of mixed type, and those stay closed."""
+    """Return column labels as text; labels with mixed types are pickled by pandas and stay unread."""
     labels = _dataset(path, frame, name, 1)
     if labels.dtype.kind == "S":
         return tuple(label.decode("utf-8", "replace") for label in labels[:])
@@ -126,7 +126,7 @@ def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
 
 
 def _times(path: Path, frame: h5py.Group) -> np.ndarray:
-    """All times of a frame, int64 [T]; pandas before 3 writes ns without saying so, pandas 3 mostly us."""
+    """Return all times of a frame, int64 [T]; pandas before 3 writes untagged ns, pandas 3 mostly us."""
     index = _dataset(path, frame, "axis1", 1)
     kind = index.attrs.get("kind", b"")
     text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
@@ -134,8 +134,8 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     if not match or index.dtype != np.int64:
         raise SocialxError(path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE)
     if "tz" in index.attrs:
-        found = f"{index.name} has a time zone, wall times are needed"
-        raise SocialxError(path, found, "write it with DataFrame.tz_localize(None)")
+        problem = f"{index.name} has a time zone, wall times are needed"
+        raise SocialxError(path, problem, "write it with DataFrame.tz_localize(None)")
     if not len(index):
         raise SocialxError(path, f"{index.name} has no rows", ADVICE)
     moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")
@@ -147,20 +147,20 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     return seconds.astype(np.int64)
 
 
-def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:
-    """Name of a values dataset -> the column of each of its items; pandas keeps one block per dtype, in any order."""
-    column = {text: place for place, text in enumerate(ids)}
-    places = {}
+def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:
+    """Map each values dataset to the columns of its items; pandas keeps a block per dtype, in any order."""
+    column = {text: index for index, text in enumerate(ids)}
+    columns = {}
     for items in sorted(name for name in map(str, frame) if re.fullmatch(r"block[0-9]+_items", name)):
         labels = _ids(path, frame, items)
         values = _dataset(path, frame, items.replace("items", "values"), 2)
         if values.shape != (rows, len(labels)) or values.dtype.kind not in "fiu" or not column.keys() >= set(labels):
-            found = f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors"
-            raise SocialxError(path, f"{found}, not a plain frame", ADVICE)
-        places[values.name] = np.array([column[label] for label in labels], np.int64)
-    if sorted(np.concatenate([np.empty(0, np.int64), *places.values()])) != list(range(len(ids))) or not ids:
+            problem = f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors"
+            raise SocialxError(path, f"{problem}, not a plain frame", ADVICE)
+        columns[values.name] = np.array([column[label] for label in labels], np.int64)
+    if sorted(np.concatenate([np.empty(0, np.int64), *columns.values()])) != list(range(len(ids))) or not ids:
         raise SocialxError(path, f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once", ADVICE)
-    return places
+    return columns
 
 
 def _blocks(frame: Frame) -> Generator[Block, None, None]:

@@ -1,4 +1,4 @@
-"""Holidays: days whose traffic resembles that of another weekday, of a country or from a file."""
+"""Holidays by country or from a file: dates with traffic like another weekday."""
 
 from __future__ import annotations
 
@@ -20,46 +20,47 @@ MIDNIGHT = " 00:00:00"  # behind a date of a workbook
 ADVICE = "name a table with a date and a weekday in each row, such as 2012-05-28,Sunday"
 
 
-def holidays_of(named: str) -> Holidays:
-    """The holidays of a country such as US, a region such as US-CA, or a CSV file.
+def load_holidays(named: str) -> Holidays:
+    """Return the holidays of a country such as US, a region such as US-CA, or a CSV file.
 
-    Public holidays resemble Sundays; those of a year are made when one of its days is asked for.  A line of a file has
-    a date and the weekday that it resembles, Sunday where none is named.  Raises SettingsError for a country that
-    nobody knows, and SocialxError for a file that is no such list.
+    Public holidays count as Sundays and are computed per year on demand. A file line has a date and an optional
+    weekday, Sunday by default. Raises SettingsError for an unknown country, and SocialxError for a malformed file.
     """
-    if found := COUNTRY.fullmatch(named):
-        _of_year(found[1], found[2], 2000)
-        return partial(_of_country, found[1], found[2])
-    return _of_file(Path(named)).get
+    if country := COUNTRY.fullmatch(named):
+        _country_holidays(country[1], country[2], 2000)
+        return partial(_holiday_in_country, country[1], country[2])
+    return _read_holidays(Path(named)).get
 
 
-def list_of(named: str | None) -> Path | None:
-    """The file of this name, wherever the current folder is later; None for a country, and for no name."""
+def holiday_file(named: str | None) -> Path | None:
+    """Return the absolute path of a holiday file; None for a country and for None."""
     return None if named is None or COUNTRY.fullmatch(named) else Path(named).absolute()
 
 
-def _of_country(country: str, region: str | None, day: int) -> int | None:
-    of = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
-    return SUNDAY if of in _of_year(country, region, of.year) else None
+def _holiday_in_country(country: str, region: str | None, day: int) -> int | None:
+    date_of_day = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
+    return SUNDAY if date_of_day in _country_holidays(country, region, date_of_day.year) else None
 
 
 @lru_cache(maxsize=256)
-def _of_year(country: str, region: str | None, year: int) -> frozenset[date]:
-    where = Argument("data.holidays", "-".join(filter(None, (country, region))))
+def _country_holidays(country: str, region: str | None, year: int) -> frozenset[date]:
+    argument = Argument("data.holidays", "-".join(filter(None, (country, region))))
     try:
         import holidays
     except ModuleNotFoundError:
-        raise SettingsError(where, "it needs the package holidays", "pip install 'socialx[holidays]'") from None
+        raise SettingsError("", f"{argument} needs the package holidays", "pip install 'socialx[holidays]'") from None
     try:
         return frozenset(holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=year))
     except NotImplementedError as error:  # the package's own words name the regions that it knows
-        raise SettingsError(where, shortened(str(error), 300), "name another one, or a CSV file of dates") from None
+        raise SettingsError(
+            "", f"{argument}: {shortened(str(error), 300)}", "name another one, or a CSV file of dates"
+        ) from None
 
 
-def _of_file(path: Path) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for place, (line, cells) in enumerate(read_rows(path, ADVICE)):
-        if place == 0 and not cells[0][:1].isdigit():  # a header
+def _read_holidays(path: Path) -> dict[int, int]:
+    weekdays: dict[int, int] = {}
+    for index, (line, cells) in enumerate(read_rows(path, ADVICE)):
+        if index == 0 and not cells[0][:1].isdigit():  # a header
             continue
         where = f"{path}, {line}"
         try:
@@ -69,19 +70,19 @@ def _of_file(path: Path) -> dict[int, int]:
         like = (cells[1] if len(cells) > 1 else "") or WEEKDAYS[SUNDAY]
         if like.title() not in WEEKDAYS:
             raise SocialxError(where, f"{shortened(like, 40)!r} is no weekday", f"name one of {', '.join(WEEKDAYS)}")
-        if day in found:
-            raise SocialxError(where, f"{cells[0]} is there twice", "leave one of the two lines out")
-        found[day] = WEEKDAYS.index(like.title())
-    if not found:
-        raise SocialxError(path, "no date in it", ADVICE)
-    return found
+        if day in weekdays:
+            raise SocialxError(where, f"{cells[0]} appears twice", "leave one of the two lines out")
+        weekdays[day] = WEEKDAYS.index(like.title())
+    if not weekdays:
+        raise SocialxError(path, "the file has no date in it", ADVICE)
+    return weekdays
 
 
-def _day(of: date) -> int:
-    """A date as the number of days since 1970."""
-    return (of - date(1970, 1, 1)).days
+def _day(moment: date) -> int:
+    """Return a date as days since 1970."""
+    return (moment - date(1970, 1, 1)).days
 
 
 def as_dates(days: Mapping[int, int]) -> dict[str, str]:
-    """``2012-05-28`` -> ``Sunday``: days and the weekdays that they resemble, in words."""
+    """Return weekday names by ISO date: ``2012-05-28`` -> ``Sunday``."""
     return {str(np.datetime64(day, "D")): WEEKDAYS[like] for day, like in sorted(days.items())}

@@ -1,4 +1,4 @@
-"""Older files: told apart by what is in them, and what they do not say but show."""
+"""Older file variants: recognised by content, with facts that the content implies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from socialx.files.store.published import DATASETS
 
 @dataclass(frozen=True)
 class Variant:
-    """One kind of file."""
+    """A variant of older files."""
 
     name: str
-    what: str
-    rewrite: bool = False  # not the canonical layout: it must be written anew
+    description: str
+    rewrite: bool = False  # outside the canonical layout: needs a rewrite
     # Its zeros were replaced before it was written, so nobody can tell them from readings; None: that cannot be told.
     imputed: bool | None = False
 
@@ -58,14 +58,14 @@ VARIANTS = {
 
 
 def recognise(path: Path, file: h5py.File) -> Variant:
-    """Which kind of file this is; a slice in time is of its parent's kind.  Refuses what backfill cannot help."""
+    """Return the variant; a time slice has its parent's. Raises SocialxError where backfill cannot help."""
     if set(FLAT) <= set(file):
         check_parts(path, file)
         return VARIANTS["V0"]
     if "data/vd_ids" in file or "data/timestamps" in file:
         raise SocialxError(
             path,
-            "its times and ids are in data/, a layout that only old documentation describes",
+            "the times and ids are in data/, a layout that only old documentation describes",
             "convert its source",
         )
     features, _, names, _ = read_layout(path, file)
@@ -81,12 +81,12 @@ def recognise(path: Path, file: h5py.File) -> Variant:
     elif dataset == "pems_bay":
         name = ("P1" if described else "P0") if kilometres else "P2"
     elif dataset == "metr_la":
-        replaced = zeros_replaced(features, names, kilometres)
+        replaced = are_zeros_replaced(features, names, kilometres)
         if not kilometres and not read_text(file.attrs.get("feature_set", "")).endswith("_reduced"):
             name = {True: "M4", False: "M3", None: "M3/M4"}[replaced]
         elif replaced:
             name = "M2" if described else "M1"
-        elif not has_places(features, names):
+        elif not has_locations(features, names):
             name = "M0"
     elif is_taiwan(file):
         name = "TW1" if dataset else "TW0"
@@ -94,21 +94,21 @@ def recognise(path: Path, file: h5py.File) -> Variant:
 
 
 def lacking_units(file: h5py.File, names: Sequence[str]) -> dict[str, str]:
-    """Feature -> unit, of those that a Taiwan VD file does not say; empty for any other file."""
+    """Return unit by feature for units that a Taiwan VD file leaves open; empty for any other file."""
     if not is_taiwan(file):
         return {}
     return {name: TAIWAN_UNITS[name] for name in names if name in TAIWAN_UNITS and read_unit(file, name) == "unknown"}
 
 
 def missing_value(file: h5py.File) -> float:
-    """What stands for no reading in a file that does not say: 0 in METR-LA and PEMS-BAY, else only NaN."""
+    """Return the missing value that an untagged file implies: 0 for METR-LA and PEMS-BAY, else NaN."""
     dataset = read_text(file.attrs.get("dataset_name", ""))
     named = (d.missing for d in DATASETS.values() if d.dataset_name == dataset and d.missing is not None)
     return next(named, math.nan)
 
 
 def is_taiwan(file: h5py.File) -> bool:
-    """Whether a file is Taiwan VD data, which never say their units."""
+    """Return whether a file holds Taiwan VD data, which never state units."""
     if read_text(file.attrs.get("dataset_name", "")) == "taiwan_vd" or "source_directory" in file.attrs:
         return True
     info = file.get("metadata/vd_info")
@@ -117,25 +117,25 @@ def is_taiwan(file: h5py.File) -> bool:
 
 
 def _blocks(features: h5py.Dataset, column: int) -> Iterator[np.ndarray]:
-    """One feature in blocks of rows [t,N], each chunk unpacked once."""
+    """Yield row blocks [t,N] for a feature, unpacking each chunk once."""
     rows = max(BLOCK_ROWS, features.chunks[0] if features.chunks else 0)
     for first in range(0, len(features), rows):
         yield features[first : first + rows, :, column]
 
 
-def has_places(features: h5py.Dataset, names: Sequence[str]) -> bool:
-    """Whether there is any number in the latitude and longitude columns."""
+def has_locations(features: h5py.Dataset, names: Sequence[str]) -> bool:
+    """Return whether the latitude and longitude columns hold any number."""
     columns = [names.index(name) for name in ("latitude", "longitude") if name in names]
     return any(bool(np.isfinite(block).any()) for column in columns for block in _blocks(features, column))
 
 
-def zeros_replaced(features: h5py.Dataset, names: Sequence[str], kilometres: bool) -> bool | None:
-    """Whether the writer of an older METR-LA file replaced its zeros; None where the file cannot tell.
+def are_zeros_replaced(features: h5py.Dataset, names: Sequence[str], kilometres: bool) -> bool | None:
+    """Return whether an older METR-LA file had its zeros replaced; None where the file cannot tell.
 
-    A file without zeros may also be a slice of one that kept them.  In km/h such a slice has no positions in its
-    columns.  In mph it has them: there it takes more rows than METR-LA ever has without a zero.
+    A file that lacks zeros may be a slice that kept zeros. In km/h such a slice has empty location columns. In mph such
+    a slice is at most as long as METR-LA's longest zero-free run.
     """
-    if not all(bool((block > 0).all()) for block in _blocks(features, 0)) or not has_places(features, names):
+    if not all(bool((block > 0).all()) for block in _blocks(features, 0)) or not has_locations(features, names):
         return False
     long = features.shape[1] == DATASETS["metr-la"].sensors and len(features) > ROWS_WITHOUT_ZERO
     return True if kilometres or long else None

@@ -1,4 +1,4 @@
-"""The one function that reads whatever users hold: data, positions and what the user says, joined into Readings."""
+"""Read any traffic file: data, locations and user options joined into Readings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
 from socialx.files.sources.contents import Contents, Format
-from socialx.files.sources.positions.locations import ADVICE, index_ids, join, read_ids, read_locations, respelt
+from socialx.files.sources.positions.locations import ADVICE, index_ids, join, match_case, read_ids, read_locations
 from socialx.files.sources.recognition import FORMATS, find, is_table, recognise
 from socialx.files.sources.request import ConvertOptions, options
-from socialx.files.sources.resample import regular, resampled
+from socialx.files.sources.resample import fill_gaps, resample_readings
 from socialx.files.sources.tables.clock_changes import (
     goes_back,
     in_utc,
@@ -40,10 +40,11 @@ MINE = "mine"  # the name of a data set without one
 
 
 def read(kind: str, request: ConvertOptions) -> Readings:
-    """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
+    """Return the readings of any supported source, with locations joined by id; the format is recognised unless
+    ``kind`` names a format.
 
-    A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
-    DCRNN's own locations have only positions, and nothing but those is needed to forecast.
+    A locations file that lacks lanes, length and direction leaves these PEMS-BAY columns NaN: DCRNN publishes locations
+    only, and forecasts need no more.
     """
     named = find(kind)
     format = _format(named, request)
@@ -58,34 +59,34 @@ def read(kind: str, request: ConvertOptions) -> Readings:
         read_head(request.meta_csv, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
     if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
-        found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
-        raise SettingsError(Argument("timezone", request.timezone), found, "drop it")
+        problem = f"the times say themselves how far they are from UTC, and are written in {contents.timezone}"
+        raise SettingsError(request.data, problem, f"drop {Argument('timezone', request.timezone)}")
     ids, numbered = _ids(request, contents)
-    dataset, published = _published(dataset, request, ids)
+    dataset, published = _find_published(dataset, request, ids)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
     sensors = replace(sensors, ids=tuple(map(contents.stored, sensors.ids)))
     readings, assumed = _readings(request, contents, dataset, sensors, positions)
     codes, features = (request.missing or ())[1:], (contents.feature, *contents.others)
     if contents.others:
         codes = request.codes(features)
-    readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
-    readings, seconds, clock = in_order(readings, contents, request)
+    readings = replace(readings, blocks=mask_codes(readings.blocks, codes, features), codes=codes)
+    readings, seconds, clock = order_times(readings, contents, request)
     if request.resample is not None:
-        readings, seconds = resampled(readings, seconds, request)
+        readings, seconds = resample_readings(readings, seconds, request)
     lacking: tuple[Message, ...] = ()
     if dataset is None:
-        readings, lacking = regular(readings, seconds, request)
+        readings, lacking = fill_gaps(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
-        raise SettingsError(Argument("freq"), f"{dataset.name} keeps the rows that it has as published", "drop it")
+        raise SettingsError("", f"{dataset.name} keeps the rows that it has as published", f"drop {Argument('freq')}")
     files = (request.data, *request.more, request.meta_csv, request.ids, *contents.paths)
-    kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
-    lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
+    index_by_key = {match_key(contents.stored(vdid)): index for index, vdid in enumerate(ids)}
+    lanes = contents.lanes and tuple(contents.lanes[index_by_key[match_key(vdid)]] for vdid in sensors.ids)
     notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
     return replace(readings, inputs=tuple(path for path in files if path), lanes=lanes, notes=notes)
 
 
 def _format(named: PublishedDataset | Format | None, request: ConvertOptions) -> Format:
-    """The format of the data: the one that was named, or what its content tells."""
+    """Return the named format, else the recognised format."""
     table = FORMATS[CSV]
     if request.transposed:
         return named if isinstance(named, Format) else table
@@ -101,40 +102,40 @@ def _format(named: PublishedDataset | Format | None, request: ConvertOptions) ->
 
 
 def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
-    """Refuse several files, or an option, that other readers take notice of and the one of this format does not."""
+    """Raise SettingsError for several files, or for an option that this format ignores but another format reads."""
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
-        raise SettingsError(Argument("data"), f"{title} has one file", "drop the others")
-    of_readers = frozenset().union(*(each.takes for each in FORMATS.values()))
-    rounded = {"step_s"} if format.has_clock else set()  # the step of the axis
+        raise SettingsError("", f"{title} has one file, and {Argument('data')} names several", "drop the others")
+    read_fields = frozenset().union(*(known_format.takes for known_format in FORMATS.values()))
+    clock_fields = {"step_s"} if format.has_clock else set()  # the step of the axis
     for field, option in options().items():
-        given = getattr(request, field) not in (None, (), False)
-        if given and field in of_readers - format.takes - rounded:
-            raise SettingsError(Argument(option.name), f"{title} says that itself", "drop it")
+        is_given = getattr(request, field) not in (None, (), False)
+        if is_given and field in read_fields - format.takes - clock_fields:
+            raise SettingsError("", f"{title} says that itself", f"drop {Argument(option.name)}")
 
 
-def _published(
+def _find_published(
     named: PublishedDataset | None, request: ConvertOptions, ids: tuple[str, ...]
 ) -> tuple[PublishedDataset | None, tuple[Message | str, ...]]:
-    """The data set that is named, or else the one whose sensors these are, and notes on it."""
+    """Return the named data set, else the data set with these sensor ids, and notes."""
     if named:
-        return named, _fits(request, named, ids)
-    sized = (each for each in DATASETS.values() if len(ids) == each.sensors)
-    found = next((each for each in sized if all(match_key(vdid) in each.ids for vdid in ids)), None)
-    return found, (f"{request.data}: {found.name}, by the ids of its {len(ids)} sensors",) if found else ()
+        return named, _check_published(request, named, ids)
+    same_size = (dataset for dataset in DATASETS.values() if len(ids) == dataset.sensors)
+    match = next((dataset for dataset in same_size if all(match_key(vdid) in dataset.ids for vdid in ids)), None)
+    return match, (f"{request.data}: {match.name}, by the ids of its {len(ids)} sensors",) if match else ()
 
 
-def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[Message, ...]:
-    """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
+def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[Message, ...]:
+    """Return notes about sensors and times outside the named data set. Raises SocialxError for another network."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
     numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
     if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
         others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
         other = next((other.name for other in others if other is not dataset), None)
-        found = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
+        problem = f"the {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
-        likely = f"{Command('convert', other, path, **written)}, whose ids they look like"
-        raise SocialxError(path, found, likely if other else Command("convert", "auto", path, name="NAME", **written))
+        likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
+        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
         notes.append(
@@ -146,20 +147,17 @@ def _fits(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ..
     return tuple(notes)
 
 
-def in_order(
+def order_times(
     readings: Readings, contents: Contents, request: ConvertOptions, *, in_utc_always: bool = False, remedy: Remedy = ""
 ) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
-    """The readings with times that can be trusted, these times int64 [T], and a note for each change.
+    """Return the readings in time order, the row times int64 [T], and a note for each change.
 
-    There are no times where rows have none of their own.
+    The times are empty where rows lack times. Times are rounded to whole steps on request. With a zone from the user,
+    wall times that include the repeated daylight-saving hour are written in UTC, and UTC times free of such an hour
+    become wall times. A file in UTC keeps the zone as local zone.
 
-    Times are moved to whole steps if that was asked for.  If the user names their zone, wall times with an hour that
-    comes twice are written in UTC.  Times in UTC without such an hour are then written as wall times of that zone.  A
-    file in UTC keeps the zone as the one that people live by.
-
-    in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
-
-    Without a zone from the user, such an hour is refused; ``remedy`` says what helps.
+    in_utc_always: write wall times with a user zone in UTC in every case. remedy: advice for a repeated hour where the
+    user gave no zone; such an hour raises SocialxError.
     """
     path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
     notes: list[Message] = []
@@ -172,16 +170,16 @@ def in_order(
             times, moved = round_times(times, path, request.step_s)
             notes += [] if contents.rounded else [moved]
         if not zone and not zoned:
-            helps = remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
+            helps = remedy or f"keep both hours with {Argument('timezone', readings.timezone or 'ZONE')}"
             refused = repeated_hour(times, path, helps)
         elif zone and zoned and not goes_back(times):
             wall = in_zone(times, zone)
             if goes_back(wall):
-                twice = f"times that come twice at the end of daylight saving time in {zone}"
-                notes += [Message(path, f"{twice}: all times are written in UTC")]
+                twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
+                notes += [Message(path, twice)]
                 readings = replace(readings, timezone="UTC", local_zone=zone)
             else:
-                notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
+                notes += [Message(path, f"the times are written as wall times of {zone}")] if zone != "UTC" else []
                 readings, times = replace(readings, timezone=zone), wall
         elif zone and not zoned and (in_utc_always or goes_back(times)):
             times, told = in_utc(times, zone, path)
@@ -194,29 +192,29 @@ def in_order(
 
 
 def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
-    """The sensors' ids in column order, and a note where they are only numbers."""
+    """Return the sensor ids in column order, and a note where sensors are only numbered."""
     count, meta = contents.sensors, request.meta_csv
     if contents.ids is not None:
         return contents.ids, ()
     if request.ids is not None:
         ids = read_ids(request.ids)
         if len(ids) != count:
-            found = f"{len(ids)} ids for the {count} sensors of {request.data}"
-            raise SocialxError(request.ids, found, "name the ids of this data set")
+            problem = f"the file has {len(ids)} ids for the {count} sensors of {request.data}"
+            raise SocialxError(request.ids, problem, "name the ids of this data set")
         return ids, ()
     indexed = index_ids(meta) if meta else {}
     if sorted(indexed) == list(range(count)):
-        return tuple(indexed[place] for place in range(count)), (f"{meta}: ids from its column index",)
-    numbered = f"it has no sensor ids, so they are 0 to {count - 1}"
-    return tuple(map(str, range(count))), (Message(request.data, numbered, f"{Argument('ids', 'FILE')} gives them"),)
+        return tuple(indexed[index] for index in range(count)), (f"{meta}: ids from its column index",)
+    numbered = f"the file has no sensor ids, so the sensors are 0 to {count - 1}"
+    return tuple(map(str, range(count))), (Message(request.data, numbered, f"name ids with {Argument('ids', 'FILE')}"),)
 
 
-def without(
+def mask_codes(
     blocks: Generator[Block, None, None], codes: tuple[float, ...], features: Sequence[str] = (SPEED,)
 ) -> Generator[Block, None, None]:
-    """The blocks, these numbers replaced by NaN: a file names one number that stands for no reading.
+    """Yield the blocks with every missing-value code replaced by NaN; a file stores a single missing value.
 
-    features: what the blocks hold; of several 0 stands for no reading of the speed alone.
+    features: block contents; among several features, 0 is a code for speed alone.
     """
     with closing(blocks):
         for block in blocks:
@@ -230,7 +228,7 @@ def without(
 def _sensors(
     request: ConvertOptions, contents: Contents, ids: tuple[str, ...], dataset: PublishedDataset | None
 ) -> tuple[Sensors, str, tuple[str, ...]]:
-    """The sensors with their positions, the name of what these come from, and notes on what it does not say."""
+    """Return the sensors with locations, the location source, and notes about gaps in the source."""
     notes: list[str] = []
     if request.meta_csv is not None:
         locations, positions = read_locations(request.meta_csv, ids, contents.city, notes), str(request.meta_csv)
@@ -242,15 +240,15 @@ def _sensors(
         helps = (
             f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         )
-        raise SocialxError(request.data, "it holds no positions of its sensors", helps)
-    locations, cased = respelt(ids, locations)
+        raise SocialxError(request.data, "the file holds no positions of its sensors", helps)
+    locations, cased = match_case(ids, locations)
     if cased:
         notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")
-    known = [place for vdid in ids if (place := locations.get(match_key(vdid)))]
-    described = any(place.direction or np.isfinite([place.lanes, place.length]).any() for place in known)
-    if odd := sorted({place.other_direction for place in known} - {""}):
-        found = f"directions that are none of {', '.join(DIRECTIONS)} ({sample(odd)})"
-        notes.append(f"{positions}: {found}: unknown in the output")
+    listed = [location for vdid in ids if (location := locations.get(match_key(vdid)))]
+    described = any(location.direction or np.isfinite([location.lanes, location.length]).any() for location in listed)
+    if odd := sorted({location.other_direction for location in listed} - {""}):
+        problem = f"directions that are none of {', '.join(DIRECTIONS)} ({sample(odd)})"
+        notes.append(f"{positions}: {problem}: unknown in the output")
     static = dataset.static if dataset else described
     if static and not described:
         notes.append(f"{positions}: no lanes, length or direction in it: these features are NaN in the output")
@@ -260,44 +258,44 @@ def _sensors(
 
 
 def stored_unit(feature: str, text: str) -> str:
-    """A unit as it is stored; those of other quantities than speeds are free text, but no unit of speeds."""
+    """Return a unit as stored. Raises SettingsError for an unknown speed unit, and a speed unit on other features."""
     if feature != SPEED:
         if (measured := parse_unit(text)) and measured[0] == SPEED:
-            like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
-            raise SettingsError(Argument("units", text), f"a unit of speeds, and the file holds {feature}", like)
+            problem = f"{Argument('units', text)} is a unit of speeds, and the file holds {feature}"
+            raise SettingsError("", problem, f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}")
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):
         return unit
-    raise SettingsError(Argument("units", text), "not a unit of speeds", "choose mph, km/h or m/s")
+    raise SettingsError("", f"{Argument('units', text)} is not a unit of speeds", "choose mph, km/h or m/s")
 
 
 def _readings(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None, sensors: Sensors, positions: str
 ) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings with what is known or said about them, and what was assumed, a line each."""
+    """Return the readings with metadata, and notes about assumptions."""
     notes: list[Message] = []
     stem = re.sub(r"\W+", "_", request.data.resolve().name.split(".")[0]).strip("_").lower()
     name = request.name or (dataset.dataset_name if dataset else stem or MINE)
     if not request.name and not dataset:
-        published = (each for each in DATASETS.values() if each.dataset_name == name)
-        if any(match_key(vdid) not in each.ids for each in published for vdid in sensors.ids):
-            found = f"its ids are not those of {name}, so it is named {MINE}"
-            notes.append(Message(request.data, found, f"{Argument('name', 'NAME')} names it otherwise"))
+        published = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
+        if any(match_key(vdid) not in dataset.ids for dataset in published for vdid in sensors.ids):
+            problem = f"the ids are not those of {name}, so the data set is named {MINE}"
+            notes.append(Message(request.data, problem, f"choose another name with {Argument('name', 'NAME')}"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
-    missing = None if contents.others else dataset.missing if dataset else contents.no_reading()
+    missing = None if contents.others else dataset.missing if dataset else contents.missing_number()
     if contents.others:
         if SPEED in units and request.missing is None:
-            zero = "a speed of 0 counts as no reading, 0 of another quantity is one"
-            notes.append(Message("", f"{zero} ({Argument('missing', 'none')} if 0 is a speed)"))
+            zero = "a speed of 0 counts as missing, and 0 of another quantity as a reading"
+            notes.append(Message("", f"use {zero} ({Argument('missing', 'none')} if 0 is a speed)"))
     elif request.missing is not None:
         missing = request.missing[0] if request.missing else None
     elif missing is None:
-        zero = f"{contents.feature} 0 is treated as a reading ({Argument('missing', 0)} if it stands for none)"
-        notes.append(Message("", zero))
+        zero = "0 is a reading, as of all counts"
+        notes.append(Message("", zero, f"use {Argument('missing', 0)} if 0 means missing"))
     elif dataset is None:
-        zero = f"{contents.feature} 0 is treated as missing ({Argument('missing', 'none')} to keep zeros)"
-        notes.append(Message("", zero))
+        zero = "0 counts as missing, as in the published data sets"
+        notes.append(Message("", zero, f"use {Argument('missing', 'none')} to keep zeros"))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
         dataset_name=name,
@@ -319,18 +317,18 @@ def _readings(
 def _units(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
-    """The unit of each feature, and a note on those that nobody says; ``units`` is that of the speed, if it is read."""
+    """Return the unit by feature, and a note about unknown units; the option ``units`` applies to speed where read."""
     units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
-    meant = SPEED if SPEED in units else contents.feature
-    if dataset and meant == SPEED and units[meant] == "unknown":
-        units[meant] = dataset.units
+    feature = SPEED if SPEED in units else contents.feature
+    if dataset and feature == SPEED and units[feature] == "unknown":
+        units[feature] = dataset.units
     if request.units is not None:
-        units[meant] = stored_unit(meant, request.units)
+        units[feature] = stored_unit(feature, request.units)
     unknown = [name for name, unit in units.items() if unit == "unknown"]
-    if meant not in unknown:
-        found = f"the unit of {' and '.join(unknown)} is not said in it"
-        return units, (Message(request.data, found),) if unknown else ()
-    one, other = UNITS_LIKE.get(meant, ("mph", "km/h"))
-    which, later = "it" if len(units) == 1 else f"that of {meant}", Command("backfill", "OUT.h5", units="UNIT")
-    says = f"{Argument('units', one)} or {Argument('units', other)} says {which}, and {later} adds it"
-    return units, (Message(request.data, "the unit is not said in it", says),)
+    if feature not in unknown:
+        problem = f"the unit of {' and '.join(unknown)} is unknown"
+        return units, (Message(request.data, problem),) if unknown else ()
+    one, other = UNITS_LIKE.get(feature, ("mph", "km/h"))
+    which, later = "it" if len(units) == 1 else f"that of {feature}", Command("backfill", "OUT.h5", units="UNIT")
+    says = f"name {which} with {Argument('units', one)} or {Argument('units', other)}, or later with {later}"
+    return units, (Message(request.data, "the unit is unknown", says),)

@@ -1,4 +1,4 @@
-"""What a file is, whichever it is: one of ours, an older one, or one that convert reads; and what to do next."""
+"""File recognition: current, older or convertible, and the next command."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.published import DATASETS, PublishedDataset, dataset
 
 EXPORT = "export"  # an older name of csv
-FORECAST = "name the file of readings that it was made from"
+FORECAST = "name the file of readings behind the forecast"
 # Files that are not read themselves, and the page whose recipes make frames of them.
 RECIPES = "docs/how-to/recipes.md"
-BY_RECIPE = f"the recipe in {RECIPES} makes a frame of it, which convert takes"
+BY_RECIPE = f"make a frame with the recipe in {RECIPES}, and convert that"
 DAT = "data.dat"  # numbers of BasicTS, in which no line ends
 BASICTS = (DAT, "desc.json"), ("train_data.npy", "train_timestamps.npy")
 OF_BASICTS = re.compile(r"data\.dat|desc\.json|meta\.json|(train|val|test)_(data|timestamps)\.npy")
@@ -57,35 +57,35 @@ FORMATS = _NARROW | _WIDE
 
 
 def every_format() -> Iterator[Format]:
-    """In the order in which a file is shown to them: those of packages before the wide ones, which read any table."""
+    """Yield the formats in recognition order: narrow, from packages, then wide formats that read any table."""
     yield from _NARROW.values()
-    yield from of_packages()
+    yield from package_formats()
     yield from _WIDE.values()
 
 
 @cache
-def of_packages() -> tuple[Format, ...]:
-    """The formats that installed packages add; their modules are imported by the first call.
+def package_formats() -> tuple[Format, ...]:
+    """Return the formats from installed packages; the first call imports the package modules.
 
-    A module that cannot be used is left out, and so is a format whose name exists already; a note says so, once.
+    A broken module, or a format with an existing name, is skipped with a single note.
     """
-    found: dict[str, Format] = {}
+    formats_by_name: dict[str, Format] = {}
     for point in entry_points(group=GROUP):
         where = f"package {point.dist.name if point.dist else point.module}"
-        formats, wrong = _of_module(point)
-        if wrong:
-            note(Message(where, f"its formats are left out, because {wrong}", "update or remove the package"))
+        formats, fault = _module_formats(point)
+        if fault:
+            note(Message(where, f"the formats are left out, because {fault}", "update or remove the package"))
         for format in formats:
-            if format.name in {AUTO, *FORMATS, *found} or dataset(format.name):
-                another = f"its format {format.name} is left out, because convert has another of that name"
-                note(Message(where, another, "rename it in the package"))
+            if format.name in {AUTO, *FORMATS, *formats_by_name} or dataset(format.name):
+                problem = f"the format {format.name} is left out, because convert has another of that name"
+                note(Message(where, problem, "rename it in the package"))
             else:
-                found[format.name] = format
-    return tuple(found.values())
+                formats_by_name[format.name] = format
+    return tuple(formats_by_name.values())
 
 
-def _of_module(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
-    """``FORMATS`` of the module that an entry point names; none, and the reason, where it cannot be used."""
+def _module_formats(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
+    """Return ``FORMATS`` from an entry point's module; an empty tuple and the reason where the module is unusable."""
     try:
         formats = tuple(point.load().FORMATS)
     except BROKEN as error:
@@ -98,7 +98,7 @@ def _of_module(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
 
 @dataclass(frozen=True)
 class FileKind:
-    """``next`` makes a file of ours of it; None where it is one already."""
+    """A recognised file; ``next`` converts the file, None for a current socialx file."""
 
     name: str
     why: str
@@ -106,31 +106,31 @@ class FileKind:
 
 
 def is_table(request: ConvertOptions) -> bool:
-    """Whether the user says of a file what only a table has, so that it is no question whether it is one."""
+    """Return whether the request has options that only tables take, so that recognition is skipped."""
     return bool(request.time_column or request.sensor_column or request.time_format) and request.head.kind != "hdf5"
 
 
-def kind_of(head: FileHead, request: ConvertOptions | None = None) -> FileKind:
-    """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
+def recognise_kind(head: FileHead, request: ConvertOptions | None = None) -> FileKind:
+    """Recognise a file or folder by content. Raises SocialxError for unknown content."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
-    if known := ours(head):
-        return known
+    if kind := socialx_kind(head):
+        return kind
     format, reason = recognise(head)
     return FileKind(format.name, f"{format.title}: {reason}", command(ConvertOptions(head.path), format))
 
 
-def refuse_ours(head: FileHead) -> None:
-    """Raise for a file that convert has nothing to do with, because it is one of ours already."""
-    if known := ours(head):
-        found = f"a socialx file ({known.name}: {known.why}), nothing to convert"
-        raise SocialxError(head.path, found, known.next or Command("inspect", head.path))
+def refuse_socialx_file(head: FileHead) -> None:
+    """Raise SocialxError where the file already is a socialx file."""
+    if kind := socialx_kind(head):
+        problem = f"this is already a socialx file ({kind.name}: {kind.why})"
+        raise SocialxError(head.path, problem, kind.next or Command("inspect", head.path))
 
 
-def ours(head: FileHead) -> FileKind | None:
-    """An HDF5 file of ours, of today or an older one; None for pandas' frames, other HDF5 files and all else.
+def socialx_kind(head: FileHead) -> FileKind | None:
+    """Return the kind of a current or older socialx file; None for any other file.
 
-    Refuses a forecast, an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
+    Raises SocialxError for a forecast, an empty HDF5 file, and a file with an endless first line.
     """
     if head.kind != "hdf5":
         if head.kind != "folder" and head.path.name != DAT:
@@ -138,59 +138,59 @@ def ours(head: FileHead) -> FileKind | None:
         return None
     with open_hdf5(head.path, "convert its source again") as file:
         if not len(file):
-            raise SocialxError(head.path, "an HDF5 file that holds nothing", "download it again, or write it again")
+            raise SocialxError(head.path, "this is an HDF5 file that holds nothing", "download or write it again")
         if {"forecast", "origin", "times", "sensors"} <= set(file):
-            raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
+            raise SocialxError(head.path, "the file is a forecast that predict wrote, not readings", FORECAST)
         mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
         if frames or not mine:
             return None
         variant = older_variant(head.path, file)
     completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
-    return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
+    return FileKind(variant.name, variant.description, None if variant.name == CURRENT else completing)
 
 
 def find(kind: str) -> PublishedDataset | Format | None:
-    """The data set or format of a name or alias, whatever its case and with ``_`` or ``-``; None for ``auto``."""
+    """Return the data set or format for a name or alias, ignoring case and with ``_`` or ``-``; None for ``auto``."""
     name = kind.strip().lower().replace("_", "-")
     name = CSV if name == EXPORT else name
     if name == AUTO:
         return None
     if named := dataset(name) or FORMATS.get(name):
         return named
-    more = {format.name: format for format in of_packages()}
+    more = {format.name: format for format in package_formats()}
     if name in more:
         return more[name]
     if name in FORMER:
-        raise SettingsError(kind, f"no format, but {FORMER[name]}", BY_RECIPE)
+        raise SettingsError(kind, f"this names {FORMER[name]}, which convert does not read", BY_RECIPE)
     names = [AUTO, *DATASETS, *FORMATS, *more]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
-    raise SettingsError(kind, "unknown data set or format", hint)
+    raise SettingsError(kind, "this is an unknown data set or format", hint)
 
 
 def _refuse_recipe(path: Path) -> None:
-    """Raise for a folder of BasicTS, for windows of DCRNN, and for a file of theirs, which recipes read."""
+    """Raise SocialxError for BasicTS folders and DCRNN windows, which recipes read."""
     folder = path if path.is_dir() else path.parent
     with suppress(OSError):  # a folder that may not be entered
         if folder == path or OF_BASICTS.fullmatch(path.name):
             for names in BASICTS:
                 if all((folder / name).is_file() for name in names):
-                    raise SocialxError(path, f"a folder of BasicTS ({', '.join(names)})", BY_RECIPE)
+                    raise SocialxError(path, f"this is a folder of BasicTS ({', '.join(names)})", BY_RECIPE)
         of_windows = next((folder / name for name in WINDOWS if (folder / name).is_file()), None)
         if of_windows and (folder == path or path.name in WINDOWS) and {"x", "y"} <= {*array_names(of_windows)}:
-            raise SocialxError(path, f"windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
+            raise SocialxError(path, f"the files are windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
 
 
 def recognise(head: FileHead) -> tuple[Format, str]:
-    """The format of a file or folder, and why; the head keeps it for the reader."""
+    """Return the format of a file or folder and the reason; the head caches both."""
     if "format" not in head.seen:
-        head.seen["format"] = _recognised(head)
-    found: tuple[Format, str] = head.seen["format"]
-    return found
+        head.seen["format"] = _recognise_format(head)
+    recognised: tuple[Format, str] = head.seen["format"]
+    return recognised
 
 
-def _recognised(head: FileHead) -> tuple[Format, str]:
+def _recognise_format(head: FileHead) -> tuple[Format, str]:
     _refuse_recipe(head.path)
     refuse_transposed(head)
     for format in every_format():
@@ -209,24 +209,21 @@ def _recognised(head: FileHead) -> tuple[Format, str]:
     refuse_numbers(head)
     if are_locations(path):
         remedy = Command("convert", "auto", "READINGS", meta_csv=path, output="OUT.h5")
-        raise SocialxError(path, "a table of positions, not of readings", remedy)
+        raise SocialxError(path, "this is a table of positions, not of readings", remedy)
     refuse_untimed(head)
     check_text(path, head.first)
     text = head.first[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
     readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
-    found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
-    raise SocialxError(path, found, f"the formats are {', '.join(format.name for format in every_format())}")
+    problem = f"the file has no known format, {f'it begins {text!a}' if readable else 'and no text'}"
+    raise SocialxError(path, problem, f"choose from the formats {', '.join(format.name for format in every_format())}")
 
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:
-    """How to convert a file of this format: what the user gives, and an example of everything that is left unsaid.
-
-    given: arguments of ``convert`` by their name.
-    """
+    """Return the convert command: ``given`` arguments, and examples for required arguments."""
     clock = ("first_time",) if "first_time" in format.takes and format.name != CSV else ()
     fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
-    known = options().items()
+    pairs = options().items()
     said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}
-    unsaid = {option.name: option.example for field, option in known if option.example and field in fields}
+    unsaid = {option.name: option.example for field, option in pairs if option.example and field in fields}
     places = {} if request.without_positions else {"meta_csv": "LOCATIONS.csv"}
     return Command("convert", "auto", request.data, *request.more, **(unsaid | places | said), output="OUT.h5")

@@ -1,7 +1,7 @@
-"""What a user says about the data that ``convert`` and ``append`` read: a field for each option.
+"""User options for ``convert`` and ``append``: a field per option.
 
-An option is a field of ``ConvertOptions`` with its help.  The flags of the commands, the arguments of
-``socialx.convert`` and ``socialx.append``, and the refusal of what a format does not take are made of these fields.
+Command flags, the arguments of ``socialx.convert`` and ``socialx.append``, and the refusal of unsupported options
+derive from the fields of ``ConvertOptions``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
 
 @dataclass(frozen=True)
 class Option(Help):
-    """What is known of an option besides its type and its default.
+    """Metadata for an option besides type and default.
 
-    parse: the value of the field from the one that a user gives; it raises SettingsError.  append: whether ``append``
-    takes it too, or its help there.  example: its value in a command that an error shows.  name: of the argument and
-    the flag, where the field has another.
+    parse: convert the user's value; raises SettingsError. append: whether ``append`` has the option, or the help text
+    there. example: the value in commands within errors. name: argument and flag name, where different from the field.
     """
 
     parse: Callable[[Any], Any] = str
@@ -46,62 +45,63 @@ class Option(Help):
 
 
 def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
-    """``5min``, ``300s``, ``1h`` or a timedelta -> seconds; ``argument`` is what an error names."""
+    """Convert ``5min``, ``300s``, ``1h`` or a timedelta to seconds; ``argument`` is the name in errors."""
     text = f"{given.total_seconds():.0f}s" if isinstance(given, timedelta) else str(given)
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
-        raise SettingsError(Argument(argument, text), "not a time between rows in whole minutes", "for example 5min")
+        raise SettingsError("", f"{Argument(argument, text)} is not a time in whole minutes", "write for example 5min")
     return step
 
 
 def _resample(given: str | timedelta) -> int:
-    """The step to which rows are averaged, in seconds; a part of a day."""
+    """Return the averaging step in seconds, a divisor of a day."""
     step = parse_freq(given, "resample")
     if 24 * UNITS_S["h"] % step:
-        raise SettingsError(Argument("resample", given), "no part of a day", "for example 5min")
+        raise SettingsError("", f"{Argument('resample', given)} does not divide a day", "write for example 5min")
     return step
 
 
 def _time_format(text: str) -> str:
-    """A format of strptime that says the whole date and, if it says the hour, the half of the day."""
+    """Check a strptime format: a full date, and AM/PM for 12-hour clocks."""
+    argument = Argument("time_format", text)
     moment, read = datetime(2023, 3, 30, 13, 5, tzinfo=UTC), None
     with suppress(ValueError):
         read = datetime.strptime(moment.strftime(text), text) if "%" in text else None
     if read is None:
-        example = f"for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
-        raise SettingsError(Argument("time_format", text), "not a format of times", example)
+        example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
+        raise SettingsError("", f"{argument} is not a format of times", example)
     lacking = [part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part)]
     if lacking:
-        raise SettingsError(Argument("time_format", text), f"a format without {' and '.join(lacking)}", DATED)
+        raise SettingsError("", f"{argument} is a format without {' and '.join(lacking)}", DATED)
     if read.hour == moment.hour - 12:
-        raise SettingsError(Argument("time_format", text), "hours of 12 without AM or PM", "write %H, or %I with %p")
+        raise SettingsError("", f"{argument} has hours of 12 without AM or PM", "write %H, or %I with %p")
     return text
 
 
 def _decimal(text: str) -> str:
-    """The sign before decimals."""
+    """Return the decimal sign, a point or a comma."""
     if text.strip() not in (".", ","):
-        raise SettingsError("", f"{Argument('decimal')} must be . or ,", Argument("decimal", ","))
+        raise SettingsError("", f"{Argument('decimal', text)} must be . or ,", "choose . or ,")
     return text.strip()
 
 
 def _quantity(text: str) -> str:
-    """What readings are, as a feature is called."""
+    """Return the feature name for a quantity."""
     if quantity := QUANTITIES.get(text.strip().lower()):
         return quantity
-    raise SettingsError("", f"unknown quantity {text!r}", f"choose from {', '.join(QUANTITIES)}")
+    raise SettingsError("", f"{Argument('quantity', text)} is unknown", f"choose {', '.join(QUANTITIES)}")
 
 
 def free_unit(text: str) -> str:
-    """A unit that can be stored, of whatever quantity."""
+    """Return a storable unit for any quantity."""
     if not (text.strip() and text.isprintable()):
-        raise SettingsError(Argument("units", ascii(text)[1:-1]), "not a unit", "for example mph")
+        raise SettingsError("", f"{Argument('units', ascii(text)[1:-1])} is not a unit", "write for example mph")
     return text
 
 
-def _missing(value: float | str | Sequence[float]) -> tuple[float, ...]:
-    """Numbers that stand for no reading, in a text with commas between them; ``none`` or NaN: there is no such one."""
+def _codes(value: float | str | Sequence[float]) -> tuple[float, ...]:
+    """Parse numbers for a missing observation from comma-separated text; ``none`` and NaN add nothing."""
     codes: Sequence[Any] = value if isinstance(value, Sequence) else [value]
     numbers = []
     for code in value.split(",") if isinstance(value, str) else codes:
@@ -112,18 +112,18 @@ def _missing(value: float | str | Sequence[float]) -> tuple[float, ...]:
         except ValueError:
             number = math.inf
         if math.isinf(number) or (isinstance(code, str) and math.isnan(number)):
-            example = f"for example {Argument('missing', 0)}"
-            raise SettingsError(Argument("missing", code), "neither a number nor none", example)
+            example = f"write for example {Argument('missing', 0)}"
+            raise SettingsError("", f"{Argument('missing', code)} is neither a number nor none", example)
         if not math.isnan(number):
             numbers.append(number)
     return tuple(numbers)
 
 
 def zone_name(name: str, argument: str = "timezone") -> str:
-    """A zone that this machine's time zone data have, if there are any."""
+    """Return a zone name, checked against the installed time zone data where present."""
     if (zones := available_timezones()) and name not in zones:
         near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
-        raise SettingsError(Argument(argument, name), "no such zone", f"for example {near[0]}")
+        raise SettingsError("", f"{Argument(argument, name)} is an unknown zone", f"write for example {near[0]}")
     return name
 
 
@@ -141,17 +141,17 @@ def _path(value: str | Path) -> Path:
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What a user says about a source; everything but ``data`` may be left out.
+    """The user's description of a source; only ``data`` is required.
 
-    data: a file, or the folder of the formats that have several.  more: further files of the same columns.  published:
-    ``start`` was not given, it is that of the data set as published.  known: ids of the sensors of the file that is
-    appended to.  missing: empty means that every number is a reading; None is 0, and of counts no number.
+    data: a file, or a folder for formats with several files. more: further files with equal columns. published:
+    ``first_time`` comes from the published data set. known_ids: sensor ids in the file that ``append`` extends.
+    missing: empty means that every number is an observation; None means 0 for speeds, and nothing for counts.
     """
 
     data: Path
     more: tuple[Path, ...] = ()
     published: bool = False
-    known: tuple[str, ...] = ()
+    known_ids: tuple[str, ...] = ()
     meta_csv: Annotated[
         Path | None,
         Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
@@ -188,7 +188,7 @@ class ConvertOptions:
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
     missing: Annotated[
         tuple[float, ...] | None,
-        Option("numbers for no reading: -1,0, or none", "X,X", _missing, "more numbers that stand for no reading"),
+        Option("numbers that stand for no reading", "0|-1,0|none", _codes, "more numbers that stand for no reading"),
     ] = None
     timezone: Annotated[
         str | None,
@@ -225,57 +225,59 @@ class ConvertOptions:
 
     @property
     def first_time_name(self) -> str:
-        """How a message calls ``start``."""
+        """The name for ``first_time`` in messages."""
         return "the published start" if self.published else "the given start"
 
     @property
     def channels(self) -> list[str]:
-        """The names in ``channel``; an empty one where nothing was said."""
+        """The names in ``channel``; a single empty name where unset."""
         return (self.channel or "").split(",")
 
     def codes(self, features: Collection[str]) -> tuple[float, ...]:
-        """The numbers that stand for no reading of these features: as said, else 0 where one of them is a speed."""
+        """Return the numbers for a missing observation: as given, else 0 where a feature is speed."""
         return ((0.0,) if SPEED in features else ()) if self.missing is None else self.missing
 
     @classmethod
-    def of(cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]) -> ConvertOptions:
-        """The request of a call of ``convert`` or ``append``; an argument of None is not given.
+    def from_call(
+        cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]
+    ) -> ConvertOptions:
+        """Return the options from the arguments of ``convert`` or ``append``; None means unset.
 
-        Raises SettingsError for a value that cannot be, and for an argument that the task does not have.
+        Raises SettingsError for an invalid value, and for an argument that the task lacks.
         """
         paths = files_in(data)
         if not paths:
-            raise SettingsError(Argument("data"), "no file in it", "name one or several files")
-        known = {option.name: (field, option) for field, option in options(task).items()}
+            raise SettingsError("", f"{Argument('data')} has no file in it", "name one or several files")
+        options_by_name = {option.name: (field, option) for field, option in options(task).items()}
         values: dict[str, Any] = {}
         for name, value in arguments.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-                raise SettingsError(Argument(name), f"{task} has no such argument", hint)
-            field, option = known[name]
+            if name not in options_by_name:
+                near = difflib.get_close_matches(name, options_by_name, 1)
+                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(options_by_name)}"
+                raise SettingsError("", f"{task} has no argument {Argument(name)}", hint)
+            field, option = options_by_name[name]
             if value is not None:
                 values[field] = bool(value) if getattr(cls, field) is False else option.parse(value)
         return cls(paths[0], tuple(paths[1:]), **values)
 
 
 def options(task: str = "convert") -> dict[str, Option]:
-    """The options of ``convert`` or ``append`` by their field, with the name and the help that they have there."""
-    known = {}
+    """Return the options of ``convert`` or ``append`` by field, with task-specific name and help."""
+    by_field = {}
     for field, hint in get_type_hints(ConvertOptions, include_extras=True).items():
         for option in getattr(hint, "__metadata__", ()):
             if task == "convert" or option.append:
                 text = option.append if task == "append" and isinstance(option.append, str) else option.help
-                known[field] = replace(option, name=option.name or field, help=text)
-    return known
+                by_field[field] = replace(option, name=option.name or field, help=text)
+    return by_field
 
 
 def with_options(task: str) -> Callable[[Function], Function]:
-    """Show the options of a task in the signature and the docstring of a function that takes them as keywords."""
+    """Add the options of a task to the signature and docstring of a function with keyword arguments."""
 
     def decorate(function: Function) -> Function:
         signature, keyword = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
-        parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters = [part for part in signature.parameters.values() if part.kind is not inspect.Parameter.VAR_KEYWORD]
         lines = []
         for field, option in options(task).items():
             default = getattr(ConvertOptions, field)

@@ -1,6 +1,6 @@
-"""The axis of times that is written: finer rows averaged to longer steps, and a row for each step without gaps.
+"""The output time axis: rows averaged to longer steps, and a row for each step.
 
-T rows of the source, R rows of the axis, t rows of one block, N sensors, F features.
+T source rows, R axis rows, t rows in a block, N sensors, F features.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
 from socialx.files.store.quantities import SPEED
-from socialx.files.store.time_axis import as_timestamps, common_step, irregular, lacking_times
+from socialx.files.store.time_axis import as_timestamps, common_step, lacking_times, odd_rows
 
 Blocks = Generator[Block, None, None]
 SHARE = 0.5  # of the readings of a step, below which the step has none
@@ -26,61 +26,61 @@ BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
 ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
 
 
-def resampled(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, np.ndarray]:
-    """The readings with a row for each ``request.resample`` seconds after midnight, and the times of these, int64.
+def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, np.ndarray]:
+    """Return the readings averaged to ``request.resample`` seconds, and the new row times, int64.
 
-    seconds: the times of the rows, int64 [T].  A step is called by its beginning.  Its speed is the mean of its rows,
-    weighted by flow where there is one, and anything else their plain mean.  Its flow is their sum where it is a count:
-    where its unit is unknown, or that of the step; rates such as veh/h have a mean.  A sensor needs half of its rows; a
-    flow with fewer than all is the sum of as many rows as usual.  Raises SettingsError where the rows are no finer.
+    seconds: row times, int64 [T]. A step is labelled by its beginning. Speed is the flow-weighted mean where flow is
+    present; other features are plain means. Flow counts are summed: the unit is unknown or matches the step; rates such
+    as veh/h are averaged. A sensor needs half the usual rows, and a flow count with missing rows is scaled up. Raises
+    SettingsError where rows are already as coarse.
     """
     step, features = request.resample or 0, (readings.feature, *readings.others)
     codes = {*request.codes(features), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
     flow = {readings.feature: readings.units, **readings.others}.get("flow", UNKNOWN)
     sums = flow == UNKNOWN or request.units == ("veh/h" if step == 3600 else f"veh/{step // 60}min")
-    blocks = averaged(readings.blocks, step, features, tuple(codes), request.data, sums=sums)
+    blocks = average_blocks(readings.blocks, step, features, tuple(codes), request.data, sums=sums)
     return replace(readings, blocks=blocks), np.unique(seconds // step * step)
 
 
-def averaged(
+def average_blocks(
     blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Blocks:
-    """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
+    """Yield blocks, from time-ordered blocks, with a row per ``step_s`` seconds after midnight.
 
-    codes: numbers that stand for no reading.  sums: whether flows are counts.
+    codes: numbers for a missing observation. sums: whether flows are counts.
     """
-    seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
+    seconds, values, rows_per_step, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
         for block in blocks:
             new = block.speeds.reshape(len(block.seconds), -1, len(features)).astype(np.float64)
             new[is_code(new, features, codes)] = np.nan
             seconds = np.concatenate([seconds, block.seconds])
             values = new if values is None else np.concatenate([values, new])
-            while not usual and len(seconds) >= enough:
-                usual = _climatology(seconds[:enough], values[:enough], step_s, where)
+            while not rows_per_step and len(seconds) >= enough:
+                rows_per_step = _estimate_rows_per_step(seconds[:enough], values[:enough], step_s, where)
                 enough *= 2
-            if not usual:
+            if not rows_per_step:
                 continue
             ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
             if ready:
-                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, sums)
+                yield _average_rows(seconds[:ready], values[:ready], step_s, features, rows_per_step, sums)
                 seconds, values = seconds[ready:], values[ready:]
     if values is not None and len(values):
-        usual = usual or _climatology(seconds, values, step_s, where)
-        if not usual:
-            raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
-        yield _averaged(seconds, values, step_s, features, usual, sums)
+        rows_per_step = rows_per_step or _estimate_rows_per_step(seconds, values, step_s, where)
+        if not rows_per_step:
+            raise SettingsError(where, "each sensor has fewer than two readings", f"drop {Argument('resample')}")
+        yield _average_rows(seconds, values, step_s, features, rows_per_step, sums)
 
 
-def _climatology(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
-    """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
+def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
+    """Return the rows per sensor and step among the first rows; 0 with fewer than two observations everywhere."""
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
-        own = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
-        steps += [float(np.median(own))] if len(own) else []
+        intervals = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
+        steps += [float(np.median(intervals))] if len(intervals) else []
     step = float(np.median(steps)) if steps else 0.0
     if step >= step_s:
-        raise SettingsError(Argument("resample"), f"{where} has rows every {step / 60:g} min, no finer ones", "drop it")
+        raise SettingsError(where, f"rows are {step / 60:g} min apart, no finer ones", f"drop {Argument('resample')}")
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
@@ -88,65 +88,64 @@ def _climatology(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Pa
     return step_s / step
 
 
-def _averaged(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, sums: bool
+def _average_rows(
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows_per_step: float, sums: bool
 ) -> Block:
-    """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
+    """Average rows int64 [t], float64 [t,N,F] to a row per step with data."""
     steps = seconds // step_s
     begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
 
     def total(part: np.ndarray) -> np.ndarray:
         return np.add.reduceat(part, begins, axis=0)
 
-    known = np.isfinite(values)
-    filled = np.where(known, values, 0.0)
+    observed = np.isfinite(values)
+    numbers = np.where(observed, values, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = total(filled) / total(known)
+        means = total(numbers) / total(observed)
         if "flow" in features:
-            place = features.index("flow")
+            flow = features.index("flow")
             if SPEED in features:
-                at = features.index(SPEED)
-                weight = np.where(known[..., at], filled[..., place], 0.0)
-                weighted = total(weight * filled[..., at]) / total(weight)
-                found[..., at] = np.where(np.isfinite(weighted), weighted, found[..., at])
-            rows = usual if usual % 1 else np.maximum(usual, total(known[..., place]))
-            found[..., place] *= rows if sums else 1
-    found[total(known) < SHARE * usual] = np.nan
-    shape = (len(begins), -1) if len(features) == 1 else found.shape
-    return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))
+                speed = features.index(SPEED)
+                weight = np.where(observed[..., speed], numbers[..., flow], 0.0)
+                weighted = total(weight * numbers[..., speed]) / total(weight)
+                means[..., speed] = np.where(np.isfinite(weighted), weighted, means[..., speed])
+            rows = rows_per_step if rows_per_step % 1 else np.maximum(rows_per_step, total(observed[..., flow]))
+            means[..., flow] *= rows if sums else 1
+    means[total(observed) < SHARE * rows_per_step] = np.nan
+    shape = (len(begins), -1) if len(features) == 1 else means.shape
+    return Block(steps[begins] * step_s, means.astype(np.float32).reshape(shape))
 
 
-def regular(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings on an axis without gaps, and a note on the rows that the source lacks.
+def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:
+    """Return the readings on a gap-free axis, and a note about the added rows.
 
-    seconds: the times of its rows, int64 [T]; those that go back are refused where they are read.  The step is their
-    common one, or the one that the user gives.  Where more than half of the rows would be without readings, the user is
-    asked.
+    seconds: row times, int64 [T]; a decreasing time is refused by the writer. The step is the user's, else the common
+    step. Raises SocialxError where more than half the rows would be empty and the user gave no step.
     """
     step, where = request.resample or request.step_s or common_step(seconds), request.data
     if not step or (np.diff(seconds) <= 0).any():
         return readings, ()
     freq = Argument("freq", f"{step // 60}min")
-    if request.step_s and len(odd := irregular(seconds, step)):
+    if request.step_s and len(odd := odd_rows(seconds, step)):
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
-        remedy = f"drop it, or {Argument('resample', f'{step // 60}min')} averages finer rows"
-        raise SettingsError(freq, f"{where} has rows at {pair}, which are no multiple of it apart", remedy)
+        remedy = f"drop {freq}, or average finer rows with {Argument('resample', f'{step // 60}min')}"
+        raise SettingsError(where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy)
     lacking = lacking_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
     first, last = as_timestamps(lacking[[0, -1]]).astype(str)
     if len(lacking) > len(seconds) and not request.step_s:
-        every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from its first row to its last one"
-        remedy = f"check its dates; {freq} writes them as rows without readings"
+        every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from the first row to the last one"
+        remedy = f"check the dates, or write such rows without readings with {freq}"
         raise SocialxError(where, f"{len(lacking):,} of the {every} have no row, such as {first}", remedy)
     axis = np.sort(np.concatenate([seconds, lacking]))
-    told = f"{counted(len(lacking), 'row that it lacks is', 'rows that it lacks are')} written without readings"
+    told = f"{counted(len(lacking), 'missing row is', 'missing rows are')} written without readings"
     lacks = Message(where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")
-    return replace(readings, blocks=_filled(readings.blocks, axis)), (lacks,)
+    return replace(readings, blocks=_fill_rows(readings.blocks, axis)), (lacks,)
 
 
-def _filled(blocks: Blocks, axis: np.ndarray) -> Blocks:
-    """The blocks with all rows of an axis int64 [R], which has those of the blocks; NaN where there is no reading."""
+def _fill_rows(blocks: Blocks, axis: np.ndarray) -> Blocks:
+    """Yield the blocks on the full axis int64 [R], with NaN for missing rows."""
     begin = 0
     with closing(blocks):
         for block in blocks:

@@ -1,6 +1,7 @@
-"""Snapshots of Taiwan's vehicle detectors (VD): VDLiveList with readings of lanes, VDList with positions.
+"""Snapshots from Taiwan's vehicle detectors (VD): VDLiveList with lane observations, VDList with locations.
 
-Both are JSON or XML by the standard of Taiwan's Ministry of Transportation (MOTC).  The readings are read as a table.
+Both are JSON or XML by the standard of Taiwan's Ministry of Transportation (MOTC). Lane observations are read as a
+table.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from socialx.files.sources.tables.known_tables import ISO, refuse_zone
 from socialx.files.sources.tables.reader import read_tables
 from socialx.files.sources.tables.roles import ColumnRoles
 from socialx.files.sources.tables.sheets import Sheet
-from socialx.files.store.head import UNREADABLE, FileHead, head_in, inside, read_head, unpacked
+from socialx.files.store.head import UNREADABLE, FileHead, head_in, member_paths, read_head, unpack
 from socialx.files.store.ids import match_key
 from socialx.files.store.time_axis import JITTER_S
 
@@ -41,51 +42,51 @@ ZONE, CLOCK = "Asia/Taipei", timezone(timedelta(hours=8))
 COLUMNS = ("VDID", "DataCollectTime", "Lane", "Speed [km/h]", "Occupancy [%]", "Volume")
 LISTS = {"VDLives", "VDs", "LinkFlows", "Lanes", "Vehicles"}  # elements of XML that are lists
 LIVE = re.compile(r"\s*[{\[<].*?(?:VDLive|LiveTrafficData|LinkFlows)", re.DOTALL)
-CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # of so many files of a folder one must be a snapshot
-ADVICE = "download it again, or remove this file"
+CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # one of the first LOOKED files must be a snapshot
+ADVICE = "download the file again, or remove it"
 
 
 def _recognise(head: FileHead) -> str | None:
-    for path in _inside(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
+    for path in _list_files(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
         with suppress(SocialxError):
             if LIVE.match("\n".join(line[:BEGIN] for _, line in head_in(head, path).lines)):
                 return f"snapshots of detectors, such as {path.name}"
     return None
 
 
-def _inside(head: FileHead, most: int | None = None) -> list[Path]:
-    """The files of JSON and XML in a folder and its folders, or in a zip, in order; any other file itself."""
+def _list_files(head: FileHead, most: int | None = None) -> list[Path]:
+    """Return the JSON and XML files in a folder tree or zip, sorted; any other file itself."""
     if head.kind not in ("folder", "zip"):
         return [head.path]
     files = (Path(folder, name) for folder, _, names in os.walk(head.path) for name in names if name[0] != ".")
-    paths = inside(head.path)[:most] if head.kind == "zip" else islice(files, most)
+    paths = member_paths(head.path)[:most] if head.kind == "zip" else islice(files, most)
     return sorted(path for path in paths if path.name.lower().endswith((".json", ".xml", ".gz")))
 
 
 def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
-    """The files of a head, each with its text, unpacked."""
+    """Yield each file with its unpacked text."""
     with zipfile.ZipFile(head.path) if head.kind == "zip" else nullcontext() as archive:
-        for path in _inside(head):
+        for path in _list_files(head):
             try:
                 opened = archive.open(path.relative_to(head.path).as_posix()) if archive else path.open("rb")
-                with opened as file, unpacked(path, file) as stream:
+                with opened as file, unpack(path, file) as stream:
                     content = stream.read(CONTENT_BYTES + 1)
                 if len(content) > CONTENT_BYTES:
                     raise ValueError(f"more than {CONTENT_BYTES >> 20} MiB")
                 yield path, content.decode("utf-8-sig")
             except UNREADABLE as error:
-                raise SocialxError(path, f"cannot be read ({in_short(error, 80)})", ADVICE) from None
+                raise SocialxError(path, f"the file cannot be read ({in_short(error, 80)})", ADVICE) from None
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """All snapshots.  The readings stay in memory, a row of about 50 bytes for each lane and time."""
+    """Read all snapshots into memory, a row with about 50 bytes per lane and time."""
     import pandas as pd
 
     refuse_zone(request, ZONE)
     heads = [request.head, *map(read_head, request.more)]
     frames, places, left, notes = dict[Path, Any](), dict[int | str, Location](), list[str](), list[Message | str]()
-    with work("reading snapshots", sum(len(_inside(head)) for head in heads), "files") as bar:
-        for path, text in (found for head in heads for found in _contents(head)):
+    with work("reading snapshots", sum(len(_list_files(head)) for head in heads), "files") as bar:
+        for path, text in (content for head in heads for content in _contents(head)):
             name = path.name.lower()
             live = "vdlive" in name or ("vdlist" not in name and LIVE.match(text, 0, BEGIN))
             if live and (rows := _rows(path, text)):
@@ -97,89 +98,90 @@ def _read(request: ConvertOptions) -> Contents:
             bar.advance()
     if not frames:
         raise SocialxError(
-            request.data, "no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
+            request.data, "there are no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
         )
-    frame, step = _near(pd.concat(frames), request, notes)
+    frame, step = _select_near(pd.concat(frames), request, notes)
     roles = ColumnRoles((1,), (0,), lanes=2, values=(3, 4, 5))
     sheet = Sheet(**vars(roles), path=request.data, kind="parquet", names=COLUMNS, first=frame[1][0], frame=frame)
-    one = next(iter(frames))  # any file, as ``sheet`` stands for all
+    one = next(iter(frames))  # any file: ``sheet`` covers all
     table = replace(request, data=one, more=(), meta_csv=None, time_format=ISO, sensor_column=COLUMNS[:1], step_s=step)
     contents = read_tables(table, lambda *_: [sheet])
     notes += [f"{request.data}: left out, without readings of lanes: {sample(left)}"] if left else []
     return replace(contents, locations=places or None, timezone=ZONE, notes=(*contents.notes, *notes))
 
 
-def _near(frame: Any, request: ConvertOptions, notes: list[Message | str]) -> tuple[Any, int]:
-    """The rows within a step of the snapshots, and this step in seconds; ``notes`` get a line on the others.
+def _select_near(frame: Any, request: ConvertOptions, notes: list[Message | str]) -> tuple[Any, int]:
+    """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line about dropped
+    rows.
 
-    A detector of other times stands still, or its clock is wrong.  The index of ``frame`` begins with the snapshot.
+    A dropped detector is stuck or has a wrong clock. The index of ``frame`` begins with the snapshot.
     """
     seconds = frame[1].astype("datetime64[s]").astype(np.int64)
-    own = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
-    step = request.step_s or free_step(own)
-    near = seconds.between(own[0] - step, own[-1] + step)
+    snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
+    step = request.step_s or free_step(snapshots)
+    near = seconds.between(snapshots[0] - step, snapshots[-1] + step)
     far = frame[0][~near].tolist()
     out = f"{counted(len(far), 'row')} of other times than the snapshots ({sample([*dict.fromkeys(far)])}): left out"
     notes += [Message(request.data, out)] if far else []
     if not request.round_times and (np.diff(np.unique(seconds[near])) < step - 2 * JITTER_S).any():
-        what = f"detectors have times that are closer than the {step // 60} min between snapshots"
-        raise SocialxError(request.data, what, f"{Argument('round_times', True)} moves each to a whole step")
+        problem = f"detectors have times that are closer than the {step // 60} min between snapshots"
+        raise SocialxError(request.data, problem, f"move each to a whole step with {Argument('round_times', True)}")
     return frame[near].reset_index(drop=True), step
 
 
 def _entries(path: Path, text: str) -> list[dict[str, Any]]:
-    """The entries of the list of a snapshot, or of positions."""
+    """Return the list entries in a snapshot or locations file."""
     try:
         if "<!DOCTYPE" in text:  # which alone can define entities
             raise ValueError("it has a document type")
-        found = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
-        lists = [each for each in (found.values() if isinstance(found, dict) else [found]) if isinstance(each, list)]
+        root = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
+        lists = [part for part in (root.values() if isinstance(root, dict) else [root]) if isinstance(part, list)]
     except (ET.ParseError, ValueError, RecursionError) as error:
-        raise SocialxError(path, f"no JSON or XML that can be read ({in_short(error, 140)})", ADVICE) from None
-    if len(lists) != 1 or not all(isinstance(each, dict) for each in lists[0]):
-        raise SocialxError(path, "no list VDLives or VDs in it", ADVICE)
+        raise SocialxError(path, f"this is no JSON or XML that can be read ({in_short(error, 140)})", ADVICE) from None
+    if len(lists) != 1 or not all(isinstance(part, dict) for part in lists[0]):
+        raise SocialxError(path, "there is no list VDLives or VDs in it", ADVICE)
     return lists[0]
 
 
 def _mapping(element: ET.Element) -> dict[str, Any]:
-    """An element of XML as JSON has it, all numbers as texts."""
-    found: dict[str, Any] = {}
-    for each in element:
-        name = each.tag.rpartition("}")[2]
-        found[name] = [*map(_mapping, each)] if name in LISTS else _mapping(each) if len(each) else each.text
-    return found
+    """Return an XML element as JSON-like data, with numbers as text."""
+    mapping: dict[str, Any] = {}
+    for child in element:
+        name = child.tag.rpartition("}")[2]
+        mapping[name] = [*map(_mapping, child)] if name in LISTS else _mapping(child) if len(child) else child.text
+    return mapping
 
 
 def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
-    """A row of ``COLUMNS`` for each lane of a snapshot; the volume of a lane is the sum of all kinds of vehicles."""
+    """Return a ``COLUMNS`` row per lane; lane volume is the sum over vehicle kinds."""
     rows = list[tuple[str | float, ...]]()
     for vd in _entries(path, text):
         vdid, time = (sys.intern(str(vd.get(name) or "").strip()) for name in COLUMNS[:2])
         try:
             links = [(link.get("LinkID", ""), link.get("Lanes") or ()) for link in vd.get("LinkFlows") or ()]
-            lanes = [(link, lane) for link, those in links for lane in those]
+            lanes = [(link, lane) for link, link_lanes in links for lane in link_lanes]
             if lanes and not (vdid and len(time) >= len("2024-01-31T00:05")):
                 raise ValueError("it needs a VDID, and a DataCollectTime such as 2024-01-31T00:05:00+08:00")
             for link, lane in lanes:
                 moment = datetime.fromisoformat(time)  # without an offset it is one of Taiwan
                 wall = sys.intern((moment.astimezone(CLOCK) if moment.tzinfo else moment).strftime(ISO))
-                volumes = [_number(each, "Volume") for each in lane.get("Vehicles") or [lane]]
-                volume = sum(volumes) if all(0 <= each < math.inf for each in volumes) else math.nan
-                named = sys.intern(f"{link} {lane['LaneID']}")
-                rows.append((vdid, wall, named, _number(lane, "Speed"), _number(lane, "Occupancy"), volume))
+                volumes = [_number(value, "Volume") for value in lane.get("Vehicles") or [lane]]
+                volume = sum(volumes) if all(0 <= value < math.inf for value in volumes) else math.nan
+                lane_name = sys.intern(f"{link} {lane['LaneID']}")
+                rows.append((vdid, wall, lane_name, _number(lane, "Speed"), _number(lane, "Occupancy"), volume))
         except (ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
-            what = f"the detector {vdid[:40]!r} at {time[:40]!r} is not as the standard has it ({in_short(error, 80)})"
-            raise SocialxError(path, what, ADVICE) from None
+            problem = f"the detector {vdid[:40]!r} at {time[:40]!r} breaks the standard ({in_short(error, 80)})"
+            raise SocialxError(path, problem, ADVICE) from None
     return rows
 
 
 def _number(entry: dict[str, Any], name: str) -> float:
-    """A number of an entry; NaN where there is none."""
+    """Return a number from an entry; NaN where absent."""
     return math.nan if entry.get(name) in (None, "") else float(str(entry[name]))  # of True and the like an error
 
 
 def _positions(path: Path, text: str) -> dict[int | str, Location]:
-    """The positions of a list of detectors; one without degrees counts as not listed."""
+    """Return the detector locations; entries outside degrees are skipped."""
     places: dict[int | str, Location] = {}
     for vd in _entries(path, text):
         with suppress(TypeError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""What a file is that no reader takes, and the command that helps."""
+"""Explain files that every reader rejects, with the command that helps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from socialx.core.errors import Argument, Command, SocialxError, sample, shortened
-from socialx.files.sources.databases import database, query_of_all
+from socialx.files.sources.databases import database, suggest_query
 from socialx.files.sources.request import DATED
 from socialx.files.sources.tables.columns import HOUR, SINCE_1970
 from socialx.files.sources.tables.json_rows import NESTED, json_objects
@@ -31,10 +31,10 @@ from socialx.files.store.head import (
     ZIP,
     FileHead,
     check_text,
-    inside,
-    opened,
+    find_separator,
+    member_paths,
+    open_io,
     read_head,
-    separator_of,
 )
 
 LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
@@ -51,48 +51,50 @@ DAY = re.compile(r".*(?:date|datum|day|fecha|jour|data|tag).*", re.IGNORECASE)
 
 
 def refuse_bytes(head: FileHead) -> None:
-    """Raise for what is no text of ours, by its first bytes: with its name, and the command that helps."""
+    """Raise SocialxError for a known foreign format by its first bytes, with a command that converts the file."""
     path, first = head.path, head.first
     name = shlex.quote(str(path))
     kinds = {
-        b"MATLAB 5.0": ("a file of MATLAB", "scipy.io.loadmat reads it, and socialx.convert takes a frame"),
+        b"MATLAB 5.0": ("a file of MATLAB", "read it with scipy.io.loadmat, and convert a frame with socialx.convert"),
         b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx"),
-        b"\x28\xb5\x2f\xfd": ("packed by zstd", f"unpack it with unzstd {name}"),
-        b"7z\xbc\xaf": ("packed by 7-Zip", f"unpack it with 7z x {name}"),
-        b"Rar!": ("packed by RAR", f"unpack it with unrar x {name}"),
+        b"\x28\xb5\x2f\xfd": ("a file packed by zstd", f"unpack it with unzstd {name}"),
+        b"7z\xbc\xaf": ("a file packed by 7-Zip", f"unpack it with 7z x {name}"),
+        b"Rar!": ("a file packed by RAR", f"unpack it with unrar x {name}"),
         b"%PDF": ("a PDF", "save its table as CSV, or ask for the data that it was made from"),
-        b"ARROW1": ("a Feather file", "pandas.read_feather(FILE).to_csv(FILE.csv) in Python makes a table of it"),
+        b"ARROW1": ("a Feather file", "make a table in Python: pandas.read_feather(FILE).to_csv(FILE.csv)"),
     }
-    for magic, (what, remedy) in kinds.items():
+    for magic, (kind, remedy) in kinds.items():
         if first.startswith(magic):
-            raise SocialxError(path, what, remedy)
+            raise SocialxError(path, f"this is {kind}", remedy)
     if first.startswith(b"SQLite format 3"):
         base = database(f"sqlite:///{path}")
-        has, query = query_of_all(base)
-        raise SocialxError(path, f"a database of SQLite{has}", f"name it {base.shown} {Argument('query', query)}")
+        has, query = suggest_query(base)
+        raise SocialxError(path, f"this is a database of SQLite{has}", f"name {base.shown} {Argument('query', query)}")
     if first.startswith((b"PRAGMA ", b"BEGIN TRANSACTION")):
         code = f'import sqlite3; sqlite3.connect("dump.db").executescript(open({json.dumps(str(path))}).read())'
-        loads = f"python -c {shlex.quote(code)} loads it into dump.db, of which sqlite:///dump.db then names the tables"
-        raise SocialxError(path, "a dump of SQLite", loads)
+        loads = f"load it into dump.db with python -c {shlex.quote(code)}, and name sqlite:///dump.db"
+        raise SocialxError(path, "this is a dump of SQLite", loads)
     if any(line.startswith(("CREATE TABLE", "INSERT INTO")) for _, line in head.lines):
-        raise SocialxError(path, "a dump of a database", "load it there, and name the database, or save a query as CSV")
-    for member in inside(path)[:1] if first.startswith(ZIP) else ():
+        raise SocialxError(
+            path, "this is a dump of a database", "load it, and name the database, or save a query as CSV"
+        )
+    for member in member_paths(path)[:1] if first.startswith(ZIP) else ():
         refuse_bytes(read_head(member))
     if PICKLE.match(first):
-        trusted = "pandas.read_pickle(FILE).to_csv(FILE.csv) in Python makes a table of it, if you trust its source"
-        raise SocialxError(path, "a pickle, which can run programs and is never opened", trusted)
+        trusted = "make a table in Python if you trust the source: pandas.read_pickle(FILE).to_csv(FILE.csv)"
+        raise SocialxError(path, "this is a pickle, which can run programs and is never opened", trusted)
     if head.kind == "text" and _is_tar(path):
         packed = "xzf" if first.startswith(GZIP) else "xf"
-        raise SocialxError(path, "a tar archive", f"unpack it with tar {packed} {name}, and name its files")
+        raise SocialxError(path, "this is a tar archive", f"unpack it with tar {packed} {name}, and name its files")
     if first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"<?xml", b"<")):
-        helps = "pandas.read_xml(FILE).to_csv(FILE.csv) in Python makes a table of it"
-        raise SocialxError(path, "XML, or a page of the web", f"{helps}; a page was downloaded in place of the data")
+        helps = "make a table in Python: pandas.read_xml(FILE).to_csv(FILE.csv)"
+        raise SocialxError(path, "this is XML, or a page of the web downloaded in place of the data", helps)
     refuse_encoding(head)
 
 
 def _is_tar(path: Path) -> bool:
-    """Whether a file, packed by gzip or not, is a tar archive."""
-    with suppress(*UNREADABLE, tarfile.TarError), opened(path) as file:
+    """Return whether a file, plain or gzipped, is a tar archive."""
+    with suppress(*UNREADABLE, tarfile.TarError), open_io(path) as file:
         begin = file.read(TAR_BYTES)
         if begin.startswith(GZIP):
             file.seek(0)
@@ -103,8 +105,8 @@ def _is_tar(path: Path) -> bool:
 
 
 def refuse_encoding(head: FileHead) -> None:
-    """Raise for a text in one of the encodings of many letters, which are named where it may be in them."""
-    with suppress(*UNREADABLE), opened(head.path) as file:
+    """Raise SocialxError for East Asian text encodings, and name the likely encodings."""
+    with suppress(*UNREADABLE), open_io(head.path) as file:
         raw = file.read(TAR_BYTES).rpartition(b"\n")[0]
         packed = head.kind != "text" or head.first.startswith((GZIP, *UTF16))
         if packed or CONTROLS.search(raw) or not RUN.search(raw):
@@ -121,33 +123,33 @@ def refuse_encoding(head: FileHead) -> None:
                     may_be.append((encoding, language))
         if may_be:
             listed = ", ".join(f"{encoding}, {language}" for encoding, language in may_be)
-            rewrite = f"iconv -f {may_be[0][0]} -t utf-8 {shlex.quote(str(head.path))} > UTF8.csv rewrites it"
-            raise SocialxError(head.path, f"a text in another encoding than UTF-8 (perhaps {listed})", rewrite)
+            rewrite = f"rewrite it: iconv -f {may_be[0][0]} -t utf-8 {shlex.quote(str(head.path))} > UTF8.csv"
+            raise SocialxError(head.path, f"this is a text in another encoding than UTF-8 (perhaps {listed})", rewrite)
 
 
 def refuse_headless(head: FileHead) -> None:
-    """Raise for rows of a time and other cells without a line that names them."""
-    rows = [split_cells(line, separator_of(line)) for _, line in head.lines]
+    """Raise SocialxError for time rows that lack a header line."""
+    rows = [split_cells(line, find_separator(line)) for _, line in head.lines]
     if len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 1:
         called = {"time": MOMENT, "date": ONLY_DATE, "clock": ONLY_CLOCK}
         columns = [*zip(*rows, strict=True)]
-        kinds = [next((kind for kind in called if all(map(called[kind].fullmatch, each))), "") for each in columns]
+        kinds = [next((kind for kind in called if all(map(called[kind].fullmatch, column))), "") for column in columns]
         kinds[0] = "time" if all(map(EPOCH.fullmatch, columns[0])) else kinds[0]
         if {"time", "date"} & {*kinds}:
-            found = f"rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
-            named = [kind or f"NAME{place}" for place, kind in enumerate(kinds, 1)]
-            raise SocialxError(head.path, found, f"write one in front of them: {','.join(named)}")
+            problem = f"the file has rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
+            named = [kind or f"NAME{number}" for number, kind in enumerate(kinds, 1)]
+            raise SocialxError(head.path, problem, f"write one in front of them: {','.join(named)}")
 
 
 def refuse_table(head: FileHead) -> NoReturn:
-    """Raise for a file that is no table with times, with the reason."""
+    """Raise SocialxError for a table that lacks times, with the reason."""
     path, lines = head.path, [line for _, line in head.lines]
     header, row = two_lines(head)
-    for place, cells in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
+    for where, cells in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
         nested = [key for key, cell in cells.items() if cell == NESTED]
         if nested and len(cells) - len(nested) < 2:
             raise SocialxError(
-                path, f"{place}, {sample(nested)} holds an object", "write each reading by a key of its own"
+                path, f"{where}, {sample(nested)} holds an object", "write each reading by a key of its own"
             )
     if not head.first.startswith((GZIP, *UTF16)):  # those are read
         check_text(path, head.first)
@@ -164,82 +166,80 @@ def refuse_table(head: FileHead) -> NoReturn:
     if header and MOMENT.fullmatch(header[0]):
         raise SocialxError(path, f"line 1 has a header that begins {','.join(header)[:40]!a}", WANTED)
     if row and (MOMENT.fullmatch(row[0]) or sum(map(is_label, header)) > 1):
-        separator = separator_of(lines[0])
+        separator = find_separator(lines[0])
         for number, line in head.lines[1:]:
             if (count := len(split_cells(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
-                raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
+                raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct the line")
     if len(lines) == 1:
-        raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
+        raise SocialxError(path, f"there is no row after the header ({shortened(lines[0], 60)})", "add rows")
     refuse_undated(path, row)
     _refuse_digits(path, header, row)
     begin = f"; line 1 is {lines[0][:60]!a}, line 2 {lines[1][:60]!a}" if lines else ""
-    raise SocialxError(path, f"no table with a column of times{begin}", WANTED)
+    raise SocialxError(path, f"this is no table with a column of times{begin}", WANTED)
 
 
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
-    """Raise for a column of dates without signs, such as 170101, or of seconds from a start that nothing says."""
+    """Raise SocialxError for dates without separators, such as 170101, or seconds from an unknown start."""
     pairs = list(zip(header, row, strict=False))
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
         forms = [key for key, form in DIGITS.items() if form.fullmatch(cell) and Times.from_format(key).fit([cell])]
         if DAY.fullmatch(name) and forms:
             either = " or ".join(str(Argument("time_format", f"{form}{' %H' if hours else ''}")) for form in forms)
-            found = f"a column of dates without signs ({name!r} is {cell})"
-            raise SocialxError(path, found, f"say how they are written: {either}")
+            problem = f"there is a column of dates without signs ({name!r} is {cell})"
+            raise SocialxError(path, problem, f"say how they are written: {either}")
     for name, cell in pairs:
         if (SINCE_1970.fullmatch(name) or "begin" in name.lower()) and NUMBER.fullmatch(cell) and float(cell) < 1e8:
-            found = f"its column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
-            start = (
-                f"{Argument('time_column', name)} {Argument('first_time', 'YYYY-MM-DD HH:MM')} counts them from a time"
-            )
-            raise SocialxError(path, found, start)
+            problem = f"the column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
+            start = f"count from a time: {Argument('time_column', name)} {Argument('first_time', 'YYYY-MM-DD HH:MM')}"
+            raise SocialxError(path, problem, start)
 
 
 def refuse_undated(where: object, cells: list[str]) -> None:
-    """Raise where one of some cells is a time of day; those of the first row have no date."""
+    """Raise SocialxError where a cell is a time of day; the first row's times lack a date."""
     if clock := next(filter(ONLY_CLOCK.fullmatch, cells), None):
-        raise SocialxError(where, f"a time of day without a date ({clock})", DATED)
+        raise SocialxError(where, f"there is a time of day without a date ({clock})", DATED)
 
 
 def refuse_untimed(head: FileHead) -> None:
-    """Raise for a header without rows, and for cells without times; return for what may be no table at all."""
+    """Raise SocialxError for a lone header and cells that lack times; return for other kinds of file."""
     lines = [line for _, line in head.lines]
     if is_json(head):
         refuse_table(head)
     refuse_headless(head)
-    refuse_undated(head.path, split_cells(lines[-1], separator_of(lines[-1])) if lines else [])
+    refuse_undated(head.path, split_cells(lines[-1], find_separator(lines[-1])) if lines else [])
     if lines and lines[0].lstrip().startswith("["):
-        raise SocialxError(head.path, "an array of JSON that holds no objects", "write an object for each row")
+        raise SocialxError(head.path, "this is an array of JSON that holds no objects", "write an object for each row")
     _refuse_digits(head.path, *two_lines(head))
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
-    counts = {len(split_cells(line, separator_of(lines[0]))) for line in lines}
+    counts = {len(split_cells(line, find_separator(lines[0]))) for line in lines}
     if readable and (len(counts) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
         refuse_table(head)
 
 
 def refuse_folder(head: FileHead) -> NoReturn:
-    """Raise for a folder of which nothing is known; what is wrong with its first file comes first."""
-    if not (found := sorted(each for each in head.path.iterdir())):
-        raise SocialxError(head.path, "an empty folder", "name a folder of tables, or a file")
-    for path in [each for each in found if each.is_file()][:1]:
+    """Raise SocialxError for an unknown folder; a fault in the first file takes precedence."""
+    if not (members := sorted(member for member in head.path.iterdir())):
+        raise SocialxError(head.path, "this is an empty folder", "name a folder of tables, or a file")
+    for path in [member for member in members if member.is_file()][:1]:
         first = read_head(path)
         refuse_bytes(first)
         refuse_headless(first)
-    listed = sample([each.name for each in found])
-    raise SocialxError(head.path, f"nothing in this folder is known ({listed})", "name the file itself")
+    listed = sample([member.name for member in members])
+    raise SocialxError(head.path, f"socialx knows nothing in this folder ({listed})", "name the file itself")
 
 
 def refuse_transposed(head: FileHead) -> None:
-    """Raise for a table with a column for each time; return for all else."""
+    """Raise SocialxError for a table with a column per time; return for any other file."""
     names, _ = two_lines(head)
     if len(names) > 2 and all(map(is_label, names[1:4])) and not _are_ids(names[1:4]):
-        found = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
-        turned = Command("convert", "auto", head.path, transposed=True, meta_csv="LOCATIONS.csv", output="OUT.h5")
-        raise SocialxError(head.path, found, turned)
+        problem = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
+        conversion = Command("convert", "auto", head.path, transposed=True, meta_csv="LOCATIONS.csv", output="OUT.h5")
+        raise SocialxError(head.path, problem, conversion)
 
 
 def _are_ids(names: list[str]) -> bool:
-    """Whether whole numbers are no times since 1970, which come a minute or more, but soon, after one another."""
+    """Return whether whole numbers are ids, unlike epoch times, which increase by a minute or more in small ratios."""
     if not all(name.isdigit() for name in names):
         return False
     minute = 60 * 1000 ** ((len(names[0]) - 9) // 3)  # in seconds, milliseconds, ...

@@ -1,4 +1,4 @@
-"""The beginning of a file that a user named, read once for all who must tell what the file is."""
+"""The beginning of a user file, read once for every recogniser."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, z
 
 @dataclass(frozen=True, eq=False)
 class FileHead:
-    """What the beginning of a file tells.
+    """The facts in a file's beginning.
 
-    kind: folder, hdf5, npy, zip, parquet, excel, or text for all else.  first: its first bytes.  encoding: that of a
-    text; utf-8 in place of utf-8-sig: its lines do not end in a line feed.  lines: the first lines that are not blank,
-    each with its number; none of what is no text, or cannot be unpacked.  ends: whether a line ends in its first
-    16 MiB.  seen: what readers found in the file, so that it is not looked for again.
+    kind: folder, hdf5, npy, zip, parquet, excel, else text. first: the first bytes. encoding: the text encoding; utf-8
+    in place of utf-8-sig means that lines end in carriage returns. lines: the first filled lines with line numbers;
+    empty for binary or unreadable files. ends: whether a line ends in the first 16 MiB. seen: a cache for readers.
     """
 
     path: Path
@@ -56,25 +55,25 @@ class FileHead:
 
 
 def read_head(path: Path, advice: str = AGAIN) -> FileHead:
-    """The head of a file or folder; refuses what is missing, empty, no plain file or a Git-LFS pointer."""
+    """Return the head of a path. Raises SocialxError for missing, empty or special files and Git-LFS pointers."""
     check_name(path)
     if path.is_dir():
         return FileHead(path, "folder")
-    with _opened(path, advice) as (file, first):
+    with _open_checked(path, advice) as (file, first):
         kinds = {HDF5: "hdf5", NPY: "npy", PARQUET: "parquet"}
         kind = next((kind for magic, kind in kinds.items() if first.startswith(magic)), "text")
         if first.startswith(ZIP):
             kind = "excel" if path.suffix.lower() in (".xlsx", ".xlsm") else "zip"
         if kind == "zip":
             with suppress(*UNREADABLE), zipfile.ZipFile(file) as archive:
-                members = members_of(archive)
+                members = member_names(archive)
                 kind = "text" if len(members) == 1 and not members[0].endswith(".npy") else "zip"
             file.seek(0)
         if kind != "text":
             return FileHead(path, kind, first)
         raw = b""
         try:
-            with unpacked(path, file) as stream:
+            with unpack(path, file) as stream:
                 for _ in range(LINES):
                     raw += stream.readline(LINE_BYTES)
                     if len(raw) >= HEAD_BYTES:
@@ -95,7 +94,7 @@ def read_head(path: Path, advice: str = AGAIN) -> FileHead:
 
 
 def head_in(head: FileHead, path: Path) -> FileHead:
-    """The head of a file in the folder or the zip of ``head``, read once; or ``head`` where the file is its own."""
+    """Return the head of a file inside the folder or zip ``head``, read once; ``head`` itself for its own path."""
     if path == head.path:
         return head
     if path not in head.seen:
@@ -103,94 +102,91 @@ def head_in(head: FileHead, path: Path) -> FileHead:
     return head.seen[path]
 
 
-def whole(path: Path) -> Path:
-    """The file that holds a path: the archive of ``months.zip/jan.csv``, else the path itself."""
-    return next((each for each in path.parents if each.is_file()), path)
+def container(path: Path) -> Path:
+    """Return the archive for a path such as ``months.zip/jan.csv``, else the path itself."""
+    return next((parent for parent in path.parents if parent.is_file()), path)
 
 
-def inside(archive: Path) -> list[Path]:
-    """The paths of the files in a zip; none of hidden files, and of names that are no plain paths."""
+def member_paths(archive: Path) -> list[Path]:
+    """Return the file paths in a zip, skipping hidden files and unsafe names."""
     with suppress(*UNREADABLE), zipfile.ZipFile(archive) as content:
-        names = [PurePosixPath(name) for name in members_of(content) if str(PurePosixPath(name)) == name]
+        names = [PurePosixPath(name) for name in member_names(content) if str(PurePosixPath(name)) == name]
         hidden = (".", "__MACOSX")  # a path that begins with .. or / is none of the archive either
         plain = [name for name in names if not any(part.startswith((*hidden, "/")) for part in name.parts)]
         return sorted(archive / name for name in plain)
     return []
 
 
-def opened(path: Path) -> IO[bytes]:
-    """A file, or a file in a zip, to be read."""
-    archive = whole(path)
+def open_io(path: Path) -> IO[bytes]:
+    """Open a file or zip member for reading."""
+    archive = container(path)
     if archive == path:
         return path.open("rb")
     return zipfile.ZipFile(archive).open(path.relative_to(archive).as_posix())
 
 
 def first_bytes(path: Path, advice: str) -> bytes:
-    """The first bytes of a file; refuses what ``read_head`` refuses, and a folder."""
-    with _opened(path, advice) as (_, first):
+    """Return the first bytes. Raises SocialxError as ``read_head`` does, and for a folder."""
+    with _open_checked(path, advice) as (_, first):
         return first
 
 
 def check_first_line(head: FileHead, advice: str) -> None:
-    """Refuse a folder, and a text whose first line ends nowhere in its first 16 MiB: a download of zeros alone."""
+    """Raise SocialxError for a folder, and for a text with an endless first line: a download full of zeros."""
     if head.kind == "folder":
-        raise SocialxError(head.path, "a folder", "name a file in it")
+        raise SocialxError(head.path, "this is a folder", "name a file in it")
     if not head.ends:
-        what = f"no line ends in its first {LINE_BYTES >> 20} MiB, so it is no table"
-        raise SocialxError(head.path, what, advice)
+        problem = f"the first {LINE_BYTES >> 20} MiB hold no end of a line, so the file is no table"
+        raise SocialxError(head.path, problem, advice)
 
 
 def check_text(path: Path, first: bytes) -> None:
-    """Refuse what is packed, or in UTF-16, where only a plain text is read."""
-    for magic, (what, remedy) in PACKED.items():
+    """Raise SocialxError for packed or UTF-16 content where only plain text is read."""
+    for magic, (kind, remedy) in PACKED.items():
         if first.startswith(magic):
-            raise SocialxError(path, what, remedy)
+            raise SocialxError(path, f"the file is {kind}", remedy)
 
 
 @contextmanager
-def _opened(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
-    """A file that a user named, and its first bytes."""
+def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
+    """Yield a user file and its first bytes."""
     try:
-        check_regular(whole(path))
-        file = opened(path)
+        check_regular(container(path))
+        file = open_io(path)
         first = file.read(FIRST_BYTES)
     except FileNotFoundError:
         remedy = f"check the path{'' if advice == AGAIN else f', or {advice}'}"
-        raise SocialxError(path, "no such file", remedy) from None
+        raise SocialxError(path, "there is no such file", remedy) from None
     except IsADirectoryError:
-        raise SocialxError(path, "a folder", "name a file in it") from None
+        raise SocialxError(path, "this is a folder", "name a file in it") from None
     except OSError as error:
-        raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+        raise SocialxError(path, f"the file cannot be read ({error.strerror})", "check path and permissions") from None
     except (*UNREADABLE, KeyError) as error:  # of a zip around it
-        raise SocialxError(path, f"cannot be unpacked ({error})", "unpack the zip, and name its folder") from None
+        raise SocialxError(path, f"the file cannot be unpacked ({error})", "unpack the zip and name a folder") from None
     with file:
         if not first:
             raise SocialxError(path, "the file is empty", advice)
         if first.startswith(b"version https://git-lfs"):
-            raise SocialxError(path, "a Git-LFS pointer, not the data", "git lfs pull, or download it again")
+            raise SocialxError(path, "this is a Git-LFS pointer, not the data", "run git lfs pull, or download it")
         file.seek(0)
         yield file, first
 
 
 @contextmanager
-def unpacked(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-    """The bytes of a text, unpacked if it is packed by gzip or the only member of a zip.
-
-    file: ``path`` where it is open already.
-    """
+def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+    """Yield the bytes of a text, unpacked from gzip or a one-member zip. file: ``path`` if already open."""
     if file is None:
-        with opened(path) as file, unpacked(path, file) as stream:
+        with open_io(path) as file, unpack(path, file) as stream:
             yield stream
         return
     magic = file.read(len(ZIP))
     file.seek(0)
     if magic == ZIP:
         with zipfile.ZipFile(file) as archive:
-            members = members_of(archive)
+            members = member_names(archive)
             if len(members) != 1:
-                what = f"{len(members)} files in the zip ({sample(members)})"
-                raise SocialxError(path, what, "unpack it and name the file")
+                problem = f"there are {len(members)} files in the zip ({sample(members)})"
+                raise SocialxError(path, problem, "unpack it and name the file")
             with archive.open(members[0]) as stream:
                 yield stream
     elif magic == GZIP:
@@ -200,11 +196,11 @@ def unpacked(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
         yield file
 
 
-def members_of(archive: zipfile.ZipFile) -> list[str]:
-    """Of the files in a zip, without folders; a name that is empty is damage."""
+def member_names(archive: zipfile.ZipFile) -> list[str]:
+    """Return the file names in a zip, skipping folders and empty names, which mean damage."""
     return [name for name in archive.namelist() if name and not name.endswith("/")]
 
 
-def separator_of(line: str) -> str:
-    """What separates the cells of a line: the first of the signs that it has; a comma is tried last."""
+def find_separator(line: str) -> str:
+    """Return the first separator in ``SEPARATORS`` order that the line contains; a comma by default."""
     return next((mark for mark in SEPARATORS if mark in line), ",")

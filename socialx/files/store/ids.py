@@ -1,4 +1,4 @@
-"""Ids of sensors as people spell them."""
+"""Sensor ids in the spellings that people use."""
 
 from __future__ import annotations
 
@@ -10,36 +10,33 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1 << 17)  # of a table with many sensors, whose names are asked again and again
 def match_key(sensor_id: str) -> int | str:
-    """What two spellings of one id share: the integer where it is one (``0400001``, ``400001.0``), else the text."""
+    """Return the key that spellings share: the integer for ``0400001`` and ``400001.0``, else the text."""
     text = sensor_id.strip()
     return int(text.partition(".")[0]) if re.fullmatch(r"[0-9]{1,64}(\.0*)?", text) else text
 
 
-def folded(sensor_id: str) -> str:
-    """What the spellings of one id share, in whatever case."""
+def casefolded_key(sensor_id: str) -> str:
+    """Return the key that spellings share in any letter case."""
     return str(match_key(sensor_id)).casefold()
 
 
-def recased(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, int | str]:
-    """Those of some ids that are written in another case than one of these ``match_key``, ``s1`` for S1, with that one.
-
-    Only where one id and one key have this spelling but for the case.
-    """
-    ids, spelt = list(ids), {folded(str(key)): key for key in keys}
-    theirs, mine = Counter(folded(str(key)) for key in keys), Counter(map(folded, ids))
-    alone = [vdid for vdid in ids if mine[folded(vdid)] == theirs[folded(vdid)] == 1]
-    return {vdid: spelt[folded(vdid)] for vdid in alone if match_key(vdid) not in keys}
+def case_variants(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, int | str]:
+    """Return ids that equal a key except for letter case, with the key; both must be unambiguous."""
+    ids, spelt = list(ids), {casefolded_key(str(key)): key for key in keys}
+    theirs, mine = Counter(casefolded_key(str(key)) for key in keys), Counter(map(casefolded_key, ids))
+    alone = [vdid for vdid in ids if mine[casefolded_key(vdid)] == theirs[casefolded_key(vdid)] == 1]
+    return {vdid: spelt[casefolded_key(vdid)] for vdid in alone if match_key(vdid) not in keys}
 
 
-def repeated(ids: Iterable[str]) -> list[str]:
-    """Those of some ids that are not the only spelling of a sensor among them, or may be its second column."""
+def find_repeated(ids: Iterable[str]) -> list[str]:
+    """Return ids with a second spelling in the list, or with a possible duplicate column."""
     ids = list(ids)
-    names = {text: text for text in ids} | {copy: copy.rpartition(".")[0] for copy in copies(ids)}
+    names = {text: text for text in ids} | {copy: copy.rpartition(".")[0] for copy in renamed_copies(ids)}
     counts = Counter(match_key(names[text]) for text in ids)
     return [text for text in ids if counts[match_key(names[text])] > 1]
 
 
-def copies(ids: list[str]) -> list[str]:
-    """Those of some ids that pandas gives to a column whose name stands twice: ``S1.1`` beside ``S1``."""
+def renamed_copies(ids: list[str]) -> list[str]:
+    """Return the ids that pandas gives to duplicate columns: ``S1.1`` beside ``S1``."""
     there = {*ids}
     return [text for text in ids if re.fullmatch(r".+\.[1-9][0-9]*", text) and text.rpartition(".")[0] in there]

@@ -1,4 +1,4 @@
-"""The layout of the canonical HDF5 file: names, dtypes and units.  T rows, N sensors, F features, t rows of a block."""
+"""The canonical HDF5 layout: names, dtypes and units. T rows, N sensors, F features, t rows in a block."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # a
 
 @dataclass(frozen=True, eq=False)
 class Sensors:
-    """The N sensors in column order; NaN or an empty direction = unknown, None = the dataset has no such column."""
+    """The N sensors in column order; NaN or an empty direction means unknown, None means that the column is absent."""
 
     ids: tuple[str, ...]
     latitude: np.ndarray  # float64 [N], degrees
@@ -45,20 +45,20 @@ class Sensors:
     direction: tuple[str, ...] | None = None
 
     def select(self, columns: np.ndarray) -> Sensors:
-        """These columns, in this order."""
+        """Return the sensors in ``columns``, in this order."""
 
-        def chosen(values: Any) -> Any:
+        def select_from(values: Any) -> Any:
             return tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
 
-        known = {name: values for name, values in vars(self).items() if values is not None}
-        return replace(self, **{name: chosen(values) for name, values in known.items()})
+        columns_by_name = {name: values for name, values in vars(self).items() if values is not None}
+        return replace(self, **{name: select_from(values) for name, values in columns_by_name.items()})
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Neighbouring rows of a source: seconds int64 [t], speeds float32 [t,N], or [t,N,F] of several features.
+    """Consecutive source rows: seconds int64 [t], speeds float32 [t,N], or [t,N,F] for several features.
 
-    The seconds are those since 1970, of a wall time as if it were UTC.
+    Seconds count from 1970, with wall times read as UTC.
     """
 
     seconds: np.ndarray
@@ -67,47 +67,47 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """What a source yields.  ``blocks`` can be walked once and never holds the whole file in memory."""
+    """The content of a source. ``blocks`` can be walked once, and at most a part of the file is in memory."""
 
     dataset_name: str
     feature_set: str
     sensors: Sensors
     blocks: Generator[Block, None, None]
     units: str
-    missing: float | None  # the speed that stands for "no reading"; NaN always does
+    missing: float | None  # the missing value; NaN always counts as missing
     timezone: str | None
     source_data: str
     source_meta: str
-    feature: str = SPEED  # what the blocks hold, if not speeds
-    others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
-    inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
-    lanes: tuple[str, ...] | None = None  # the names of those that are combined to each sensor
-    local_zone: str | None = None  # by whose clock people live, where the times are in UTC
-    codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
-    notes: tuple[Message | str, ...] = ()  # what was recognised and assumed on the way
+    feature: str = SPEED  # the feature in the blocks
+    others: Mapping[str, str] = field(default_factory=dict)  # further features in the blocks, with units
+    inputs: tuple[Path, ...] = ()  # every file read, to protect from overwriting
+    lanes: tuple[str, ...] | None = None  # lane names by combined sensor
+    local_zone: str | None = None  # local time zone for times in UTC
+    codes: tuple[float, ...] = ()  # further missing-value codes, NaN in the blocks
+    notes: tuple[Message | str, ...] = ()  # recognised facts and assumptions
 
 
 def is_reading(values: np.ndarray, missing: float | None) -> np.ndarray:
-    """Which of these values are readings, bool of the same shape: finite, and not the missing value."""
+    """Return the mask of observed values, bool in equal shape: finite, and unlike the missing value."""
     valid = np.isfinite(values)
     valid &= values != np.float32(np.nan if missing is None else missing)
     return valid
 
 
 def is_code(values: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
-    """Which of these values [..., F] are one of the numbers that stand for no reading, bool of the same shape.
+    """Return the mask of values [..., F] that equal a missing-value code, bool in equal shape.
 
-    Of several features 0 stands for no reading of the speed alone.
+    Among several features, 0 is a code for speed alone.
     """
-    found = np.zeros(values.shape, bool)
-    for place, feature in enumerate(features):
-        mine = [code for code in codes if code != 0 or feature == SPEED or len(features) == 1]
-        found[..., place] = np.isin(values[..., place].astype(np.float32), np.array(mine, np.float32))
-    return found
+    matches = np.zeros(values.shape, bool)
+    for index, feature in enumerate(features):
+        feature_codes = [code for code in codes if code != 0 or feature == SPEED or len(features) == 1]
+        matches[..., index] = np.isin(values[..., index].astype(np.float32), np.array(feature_codes, np.float32))
+    return matches
 
 
 def check_parts(path: Path, file: h5py.File) -> None:
-    """Refuse a file that keeps a part of what is read from it elsewhere, or declares more than it holds."""
+    """Raise SocialxError for parts stored elsewhere, or declared larger than the file."""
     check_links(path, file, ("data", "metadata", *FLAT))
     for name in PARTS:
         if isinstance(part := file.get(name), h5py.Dataset):
@@ -117,24 +117,24 @@ def check_parts(path: Path, file: h5py.File) -> None:
 def read_layout(
     path: Path, file: h5py.File, flat: bool = False
 ) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
-    """The features [T,N,F], ids [N], feature names [F] and timestamps S19 [T] of a file whose shapes agree.
+    """Return features [T,N,F], ids [N], feature names [F] and timestamps S19 [T], with checked shapes.
 
-    flat: of one of the oldest files, which are refused otherwise.
+    flat: expect the oldest layout; otherwise a flat file raises SocialxError.
     """
     for group in file.values():
         if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
             raise SocialxError(
                 path,
-                "a pandas HDFStore, not a socialx file",
+                "this is a pandas HDFStore, not a socialx file",
                 Command("convert", "auto", path, meta_csv="LOCATIONS.csv", output="OUT.h5"),
             )
     check_parts(path, file)
     if set(FLAT) <= set(file) and not flat:
-        raise SocialxError(path, "an older flat file", Command("backfill", path, rewrite=True))
+        raise SocialxError(path, "this is an older flat file", Command("backfill", path, rewrite=True))
     whole = FLAT[0] if flat else FEATURES
     axes = {FLAT[1]: 0, FLAT[2]: 1} if flat else {VDIDS: 1, FEATURE_NAMES: 2, TIMESTAMPS: 0}
     if lacking := [name for name in (whole, *axes) if not isinstance(file.get(name), h5py.Dataset)]:
-        raise SocialxError(path, f"it lacks {', '.join(lacking)}", "convert its source again")
+        raise SocialxError(path, f"the file lacks {', '.join(lacking)}", "convert its source again")
     features, shape = file[whole], file[whole].shape
     right = len(shape) == 3 and features.dtype.kind == "f" and (not flat or shape[2] == len(FLAT_NAMES))
     for name, axis in axes.items():
@@ -150,32 +150,32 @@ def read_layout(
     timestamps, ids, names = texts[0], texts[1], texts.get(2, FLAT_NAMES)
     repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
     if repeated or 0 in shape:
-        what = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
-        raise SocialxError(path, what, "convert it again")
+        problem = f"sensors appear twice ({sample(repeated)})" if repeated else f"the file holds nothing {shape}"
+        raise SocialxError(path, problem, "convert it again")
     # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
     wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
     return features, tuple(ids), names, np.array(wall, "S19")
 
 
 def fixed_texts(texts: Sequence[str | bytes]) -> np.ndarray:
-    """Texts as UTF-8 of one width, 64 bytes or more, bytes [n]; the dtype says so where one is beyond ASCII."""
+    """Encode texts as UTF-8 with a common width from 64 bytes, bytes [n]; the dtype marks text beyond ASCII."""
     encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
     width = max([64, *map(len, encoded)])
     return np.array(encoded, f"S{width}" if all(map(bytes.isascii, encoded)) else h5py.string_dtype("utf-8", width))
 
 
 def plain_text(text: str) -> str:
-    """A text that can be stored: bytes of a file name that are no UTF-8 become U+FFFD."""
+    """Return storable text: invalid UTF-8 bytes from file names become U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def read_text(value: object) -> str:
-    """An attribute or an element of a dataset as text that can be printed, whichever way it was written."""
+    """Return an attribute or dataset element as printable text."""
     return printable(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
 
 
 def read_units(file: h5py.File) -> dict[str, str]:
-    """The units that a file says, by feature."""
+    """Return the stated units by feature."""
     units = file.get(UNITS)
     try:
         return {printable(name): printable(str(unit)) for name, unit in json.loads(read_text(units[()])).items()}
@@ -184,20 +184,20 @@ def read_units(file: h5py.File) -> dict[str, str]:
 
 
 def read_unit(file: h5py.File, feature: str) -> str:
-    """The unit of a feature, "unknown" where the file does not say."""
+    """Return a feature's unit, "unknown" where the file leaves the unit open."""
     return read_units(file).get(feature, UNKNOWN)
 
 
 def read_codes(path: Path, file: h5py.File) -> list[float]:
-    """The numbers besides the missing value that stood for no reading when a file was made."""
+    """Return the further numbers that meant a missing observation at conversion."""
     codes = np.asarray(file["metadata"].attrs.get(CODES_ATTR, ())).ravel()
     if codes.dtype.kind not in "iuf":
-        raise SocialxError(path, f"its attribute {CODES_ATTR} holds no numbers", "convert its source again")
+        raise SocialxError(path, f"the attribute {CODES_ATTR} holds no numbers", "convert its source again")
     return [float(code) for code in codes]
 
 
 def read_lanes(path: Path, file: h5py.File, sensors: int) -> list[str] | None:
-    """The names of the lanes of which the readings of each sensor were made; None where the file does not say."""
+    """Return the lane names that each sensor combines; None where the file has single detectors."""
     if (lanes := file.get(COMBINED)) is None:
         return None
     if not isinstance(lanes, h5py.Dataset) or lanes.shape != (sensors,) or h5py.check_string_dtype(lanes.dtype) is None:
@@ -206,7 +206,7 @@ def read_lanes(path: Path, file: h5py.File, sensors: int) -> list[str] | None:
 
 
 def read_number(value: object) -> float:
-    """An attribute as a number, NaN where it is none."""
+    """Return an attribute as a number, else NaN."""
     if isinstance(value, complex | np.complexfloating):
         return np.nan  # NumPy would warn and drop a part of it
     try:

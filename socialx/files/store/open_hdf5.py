@@ -1,4 +1,4 @@
-"""Opening the files that users name: what cannot be read becomes one line."""
+"""Open user files as HDF5 and turn read errors into a line."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ INSIDE = "copy what it points to into this file"
 
 @contextmanager
 def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[h5py.File]:
-    """Open for reading; what h5py raises for a damaged or hostile file, now or in the block, becomes one line.
+    """Open a file for reading; h5py's errors for damaged or hostile files become SocialxError, also inside the block.
 
-    locking: False inside ``file_lock``, which holds the lock that HDF5 would ask for.
+    locking: False inside ``file_lock``, which already holds HDF5's lock.
 
-    HDF5 reports with OSError, RuntimeError, KeyError and ValueError, and a size that cannot be is an OverflowError.
-    Types and dataspaces that NumPy does not have end in a TypeError, AttributeError or IndexError inside h5py.  Those
-    three are also what a bug of socialx raises, so they keep their traceback if they come from anywhere else.
+    HDF5 raises OSError, RuntimeError, KeyError and ValueError, and OverflowError for impossible sizes. Types and
+    dataspaces that NumPy lacks raise TypeError, AttributeError or IndexError inside h5py; raised elsewhere, the last
+    three are bugs and keep their traceback.
     """
     if not first_bytes(path, advice).startswith(HDF5):
-        raise SocialxError(path, "not an HDF5 file", advice)
+        raise SocialxError(path, "this is not an HDF5 file", advice)
     try:
         with h5py.File(path, "r", locking=locking) as file:
             yield file
     except BlockingIOError:
         raise SocialxError(path, "another process is writing it", "wait until it is done") from None
     except MemoryError as error:
-        raise SocialxError(path, f"more than fits into memory ({_words(error)})", advice) from error
+        raise SocialxError(path, f"the file has more than fits into memory ({_words(error)})", advice) from error
     except (OSError, RuntimeError, KeyError, ValueError, OverflowError) as error:
-        raise SocialxError(path, f"truncated or damaged HDF5 ({_words(error)})", advice) from error
+        raise SocialxError(path, f"this is truncated or damaged HDF5 ({_words(error)})", advice) from error
     except (TypeError, AttributeError, IndexError) as error:
         if not _raised_by_h5py(error):
             raise
-        raise SocialxError(path, f"HDF5 that cannot be read ({_words(error)})", advice) from error
+        raise SocialxError(path, f"this is HDF5 that cannot be read ({_words(error)})", advice) from error
 
 
 @contextmanager
-def writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str]) -> Iterator[h5py.File]:
-    """Open for writing a file that is thrown away where the block fails.
+def open_for_writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str]) -> Iterator[h5py.File]:
+    """Open for writing a file that is discarded where the block fails.
 
-    HDF5 must never meet a full disk: after a write that fails it keeps the file open, tries again when the process
-    ends, and crashes.  So the block calls ``reserve`` before it writes.
+    HDF5 must never meet a full disk: after a failed write HDF5 keeps the file open, retries at exit, and crashes. So
+    the block calls ``reserve`` before writing.
 
-    Raises WriteFailed, which ``disk.replacing`` makes one line.
+    Raises WriteFailed, which ``disk.atomic_write`` turns into a line.
     """
     try:
         with h5py.File(path, mode, libver=libver) as file:
@@ -70,9 +70,9 @@ def writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str])
 
 
 def reserve(file: h5py.File, size: int) -> None:
-    """Have the disk keep room for ``size`` more bytes of a file of ``writing``, and 256 KiB for what describes them.
+    """Reserve disk space for ``size`` more bytes and 256 KiB of HDF5 structures.
 
-    Raises OSError where it has no room.  The file is longer than its content until ``writing`` cuts it.
+    Raises OSError on a full disk. The file stays longer than its content until ``open_for_writing`` truncates.
     """
     if hasattr(os, "posix_fallocate"):
         try:
@@ -83,12 +83,12 @@ def reserve(file: h5py.File, size: int) -> None:
 
 
 def packed_bytes(size: int) -> int:
-    """How many bytes so many take at most when they are packed: what cannot be compressed grows a little."""
+    """Return an upper bound for the compressed size: incompressible data grow slightly."""
     return size + size // 64
 
 
 def _cut(path: Path) -> None:
-    """Cut what ``reserve`` kept behind the content; where that ends, the superblock of HDF5's specification says."""
+    """Truncate reserved space behind the content end given in the HDF5 superblock (HDF5 specification)."""
     with path.open("r+b") as file:
         head = file.read(64)
         size_of_offsets, end = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}.get(head[8], (0, 0))
@@ -101,7 +101,7 @@ def _words(error: BaseException) -> str:
 
 
 def _raised_by_h5py(error: BaseException) -> bool:
-    """Whether the innermost function of the traceback is one of h5py."""
+    """Return whether the innermost frame belongs to h5py."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -109,9 +109,9 @@ def _raised_by_h5py(error: BaseException) -> bool:
 
 
 def check_links(path: Path, file: h5py.File, names: Iterable[str]) -> None:
-    """Refuse soft and external links at these members of the root, and at all that is in them.
+    """Raise SocialxError for soft and external links among these root members and their content.
 
-    What is behind an external link is in another file: nobody named that one, and it must not be written.
+    An external link leads to another file, which the user never named and socialx must never write.
     """
     for name in names:
         link = file.get(name, getlink=True)
@@ -120,12 +120,12 @@ def check_links(path: Path, file: h5py.File, names: Iterable[str]) -> None:
         if not isinstance(link, h5py.HardLink):
             raise _link_error(path, file, name)
         if isinstance(group := file[name], h5py.Group):
-            found = group.id.links.visit(_not_hard, info=True)
-            if found is not None:
-                raise _link_error(path, file, f"{name}/{found.decode('utf-8', 'replace')}")
+            soft_link = group.id.links.visit(_soft_link_name, info=True)
+            if soft_link is not None:
+                raise _link_error(path, file, f"{name}/{soft_link.decode('utf-8', 'replace')}")
 
 
-def _not_hard(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
+def _soft_link_name(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
     return None if info.type == h5py.h5l.TYPE_HARD else name
 
 
@@ -136,12 +136,12 @@ def _link_error(path: Path, file: h5py.File, name: str) -> SocialxError:
         link = None
     if isinstance(link, h5py.ExternalLink):
         return SocialxError(path, f"{name} is a link to {link.path} in another file, {link.filename}", INSIDE)
-    what = f"a link to {link.path}" if isinstance(link, h5py.SoftLink) else "a link of an unknown kind"
-    return SocialxError(path, f"{name} is {what}, not the data itself", INSIDE)
+    problem = f"a link to {link.path}" if isinstance(link, h5py.SoftLink) else "a link of an unknown kind"
+    return SocialxError(path, f"{name} is {problem}, not the data itself", INSIDE)
 
 
 def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
-    """Refuse a dataset that keeps its values in another place, or declares more than the file can hold."""
+    """Raise SocialxError for a dataset with values elsewhere, or a declared size beyond the file's capacity."""
     if dataset.is_virtual or dataset.external:
         others = [source.file_name for source in dataset.virtual_sources()] if dataset.is_virtual else []
         names = ", ".join(dict.fromkeys(others or [name for name, *_ in dataset.external or []]))
@@ -152,7 +152,7 @@ def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
     declared = math.prod(shape) * dataset.dtype.itemsize
     stored = min(dataset.id.get_storage_size(), path.stat().st_size)
     if declared > PACKED_RATIO * stored + UNWRITTEN_BYTES:
-        found = (
+        problem = (
             f"{dataset.name} declares {dataset.dtype} {dataset.shape}, which its {stored:,} stored bytes cannot hold"
         )
-        raise SocialxError(path, found, advice)
+        raise SocialxError(path, problem, advice)

@@ -1,13 +1,13 @@
-"""Published facts, each in one place: what a data set's files do not say, their addresses and md5, published scores.
+"""Facts about published data sets: metadata, addresses, md5, and published scores.
 
 The scores are MAE in mph at 15, 30 and 60 minutes under the canonical protocol: 12 steps in and out, windows split
-70/10/20, missing readings masked, errors over the whole test split at each horizon.
+70/10/20, missing observations masked, errors over the whole test split at each horizon.
 
-How sure the addresses are.  None of them could be tried where this was written.  The md5 of the CSVs are those that
-others quote from Zenodo record 5146275: METR-LA.csv, rebuilt from another copy, has it; PEMS-BAY.csv was not at hand.
-The md5 of graph_sensor_locations*.csv are of copies whose SHA-256 several projects pin for exactly these addresses.
-PEMS-BAY-META.csv has the address of an older version of the record, where others found it, and no md5: it is only
-checked for being a table of locations.
+Reliability: the addresses are untested here. The md5 values for the CSVs are quoted by others from Zenodo record
+5146275; METR-LA.csv, rebuilt from another copy, matches, and PEMS-BAY.csv is unchecked. The md5 values for
+graph_sensor_locations*.csv come from copies whose SHA-256 several projects pin for exactly these addresses.
+PEMS-BAY-META.csv has the address from an older record version, where others found the file, and lacks an md5: only the
+content is checked, as a locations table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LA, _BAY, _META = "graph_sensor_locations.csv", "graph_sensor_locations_bay.csv
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One file as published; md5 is None where it is not known."""
+    """A published file; md5 is None where unknown."""
 
     name: str
     md5: str | None
@@ -33,7 +33,7 @@ class PublishedFile:
 
 
 class PublishedScore(NamedTuple):
-    """One published result: MAE at 15, 30 and 60 minutes, and where it was published."""
+    """A published result: MAE at 15, 30 and 60 minutes, and the source."""
 
     model: str
     mae: tuple[float, float, float]
@@ -42,7 +42,7 @@ class PublishedScore(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """A published data set: how users name it, what its files do not say, where they are and how others scored."""
+    """A published data set: names, metadata that the files omit, file addresses, and published scores."""
 
     name: str  # as in ``socialx convert NAME``
     aliases: tuple[str, ...]
@@ -142,6 +142,6 @@ DATASETS = {
 
 
 def dataset(name: str) -> PublishedDataset | None:
-    """The data set that a user calls ``name``, whatever its case and with ``_`` or ``-``; None for any other."""
+    """Return the data set for a user's ``name``, ignoring case and with ``_`` or ``-``; None for any other name."""
     plain = name.strip().lower().replace("_", "-")
-    return next((each for each in DATASETS.values() if plain in (each.name, *each.aliases)), None)
+    return next((facts for facts in DATASETS.values() if plain in (facts.name, *facts.aliases)), None)

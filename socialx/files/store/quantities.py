@@ -1,4 +1,4 @@
-"""What readings are: the quantities that a file may hold, and what their values can be."""
+"""Traffic quantities in a file, and the possible range of their values."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ UNITS_LIKE = {"flow": ("veh/h", "veh/5min"), "occupancy": ("%", "share")}  # exa
 
 
 def ratio_of_units(unit: str, other: str) -> float:
-    """What one of a unit is in the other one: 1 where they are not both of speeds."""
+    """Return the factor from ``unit`` to ``other``; 1 unless both are speed units."""
     return KMH[unit] / KMH[other] if {unit, other} <= {*KMH} else 1.0

@@ -1,4 +1,4 @@
-"""Reading the canonical HDF5 file.  T rows, N sensors, t rows of one block."""
+"""Read the canonical HDF5 file. T rows, N sensors, t rows in a block."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from socialx.files.store.time_axis import as_text, is_utc, known_zone, timestamp
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
 LARGEST = float(np.finfo(np.float32).max)
-CODES = 3  # different numbers that may all stand for no reading
+CODES = 3  # most distinct numbers that may mean a missing observation
 AGAIN = "make one with convert"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Store(ResultRepr):
-    """One feature of a canonical file; ``read`` is the only place where missing readings are decided.
+    """A feature in a canonical file; ``read`` alone decides which observations are missing.
 
-    Its readings are read when they are asked for: those of a small file once, those of a large one row by row.
+    Values are read on demand: small files once, large files row by row.
     """
 
     path: Path
@@ -63,33 +63,33 @@ class Store(ResultRepr):
     step_minutes: int
     missing: float | None
     timezone: str | None
-    local_zone: str | None  # by whose clock people live, beside times in UTC
-    imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
-    failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
-    place: int  # of the feature in the file
+    local_zone: str | None  # local time zone for times in UTC
+    imputed: bool | None  # whether zeros were replaced before writing; None = unknown
+    failed_rows: int  # dropped rows that lack a time, from failed crawler steps
+    feature_index: int  # of the feature in the file
     rows: np.ndarray  # int64 [T], in the file
     columns: np.ndarray | None  # int64 [N], in the file; None = all of them
-    version: tuple[int, ...]  # of the file: another one may have replaced it before its readings are read
+    version: tuple[int, ...]  # file signature, to detect a replaced file
 
     def headline(self) -> str:
-        """What it holds, and of which times."""
-        first, last = (self.timestamps[place].decode() for place in (0, -1))
+        """Return size, feature, unit and time span."""
+        first, last = (self.timestamps[index].decode() for index in (0, -1))
         size = f"{len(self.rows):,} rows of {len(self.sensors.ids)} sensors, {self.step_minutes} min apart"
         return f"{self.path}, {self.feature} in {self.unit}: {size}, {first} .. {last}"
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Neighbouring rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
+        """Return consecutive rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
         if 4 * len(self.rows) * len(self.sensors.ids) <= KEPT_BYTES:
             return self.values[rows], self.valid[rows]
         values = self._read(rows)
         return values, self.is_reading(values)
 
     def local_clock(self) -> ZoneInfo | None:
-        """The clock that people live by, where the times are in UTC; None: the times are those of that clock."""
+        """Return the local zone where times are in UTC; None where times already are local."""
         zone = known_zone(self.local_zone)
         if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
-            what = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"
-            raise SocialxError(self.path, what, f"install the package tzdata, or {AGAIN}")
+            problem = f"the local zone {shortened(self.local_zone, ITEM)!a} is not known, or the times are not in UTC"
+            raise SocialxError(self.path, problem, f"install the package tzdata, or {AGAIN}")
         return zone
 
     @cached_property
@@ -99,7 +99,7 @@ class Store(ResultRepr):
 
     @cached_property
     def valid(self) -> np.ndarray:
-        """Which of them are readings, bool [T,N]."""
+        """The mask of observed values, bool [T,N]."""
         return self.is_reading(self.values)
 
     @cached_property
@@ -107,7 +107,7 @@ class Store(ResultRepr):
         return self._walk(slice(0, len(self.rows)))
 
     def _walk(self, span: slice) -> tuple[str, np.ndarray]:
-        """The checksum of these rows, and the latest valid reading before each page of them [pages,N]."""
+        """Return the checksum of these rows, and the latest observation before each page [pages,N]."""
         digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in self.sensors.ids).encode())
         digest.update(np.ascontiguousarray(self.timestamps[span], "S19").data)
         latest = np.full(len(self.sensors.ids), np.nan, np.float32)
@@ -123,11 +123,11 @@ class Store(ResultRepr):
 
     @property
     def checksum(self) -> str:
-        """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
+        """The sha256 of ids, times and values: conversions of a source agree in any file and on any date."""
         return self._scan[0]
 
-    def checksum_of(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
-        """The same of these sensors alone, from one time to another, None: of all rows; empty: it lacks them."""
+    def subset_checksum(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
+        """Return the checksum for sensors and a time span, None = unbounded; "" where some are absent."""
         begin = 0 if first is None else int(np.searchsorted(self.timestamps, first.encode()))
         end = len(self.rows) if last is None else int(np.searchsorted(self.timestamps, last.encode(), "right"))
         if begin >= end or not set(ids) <= set(self.sensors.ids):
@@ -136,67 +136,67 @@ class Store(ResultRepr):
         return self.checksum if whole else self.with_sensors(ids)._walk(slice(begin, end))[0]
 
     @property
-    def largest(self) -> float:
-        """The highest reading that a road can have; infinite where no speed in a known unit is read."""
+    def ceiling(self) -> float:
+        """The highest possible observation on a road; infinite unless the feature is speed in a known unit."""
         return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
 
-    def cannot_be(self, values: np.ndarray) -> np.ndarray:
-        """Which of these numbers, in the file's unit, can be none of its readings, bool of the same shape."""
-        wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.largest, LARGEST))
+    def is_impossible(self, values: np.ndarray) -> np.ndarray:
+        """Return the mask of numbers, in the file's unit, outside the possible range, bool in equal shape."""
+        wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.ceiling, LARGEST))
         return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
 
     def check_readings(
         self, values: np.ndarray, seconds: np.ndarray, sensors: Sequence[str] = (), where: str = ""
     ) -> None:
-        """Raise SocialxError where numbers [t,n] at these seconds [t] can be no readings of the file.
+        """Raise SocialxError for impossible numbers [t,n] at these seconds [t].
 
-        sensors: the n that they are of, by default its own.  where: what holds the numbers, by default the file.
+        sensors: the n sensor ids, by default the file's. where: the source of the numbers, by default the file.
         """
-        wrong, ids = self.cannot_be(values), sensors or self.sensors.ids
+        wrong, ids = self.is_impossible(values), sensors or self.sensors.ids
         if not wrong.any():
             return
         first = {int(column): int(wrong[:, column].argmax()) for column in np.flatnonzero(wrong.any(axis=0))}
         named = [f"{ids[at]} has {values[row, at]:g} at {as_text(int(seconds[row]))}" for at, row in first.items()]
         highest, numbers = np.abs(values[wrong]).max(), np.unique(values[wrong]).tolist()
-        what = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.largest:g} {self.unit}"
-        what = "numbers too large for float32" if highest > LARGEST else what
+        problem = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.ceiling:g} {self.unit}"
+        problem = "numbers too large for float32" if highest > LARGEST else problem
         helps = f"give numbers in {self.unit}, and none where nothing was read"
         if not where:
             helps = f"correct them, or say their unit: convert again with {Argument('units', 'UNIT')}"
         if not where and len(numbers) <= CODES:
             with open_hdf5(self.path, AGAIN) as file:
-                known = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
-            missing = Argument("missing", ",".join(f"{code:g}" for code in (*known, *numbers)))
-            helps = f"if {' and '.join(f'{each:g}' for each in numbers)} means no reading, convert again with {missing}"
-        raise SocialxError(where or self.path, f"{what} ({sample(named)})", helps)
+                codes = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
+            missing = Argument("missing", ",".join(f"{code:g}" for code in (*codes, *numbers)))
+            helps = f"if {' and '.join(f'{n:g}' for n in numbers)} means no reading, convert again with {missing}"
+        raise SocialxError(where or self.path, f"{problem} ({sample(named)})", helps)
 
     def latest_before(self, page: int) -> np.ndarray:
-        """The latest valid reading before the first row of a page, float32 [N]; NaN where there never was one."""
+        """Return the latest observation before a page, float32 [N]; NaN where a sensor has none yet."""
         return self._scan[1][page]
 
-    def within(self, rows: slice) -> Store:
-        """The same file with these rows only."""
-        return replace(self, **{each: getattr(self, each)[rows] for each in ("timestamps", "seconds", "rows")})
+    def select_rows(self, rows: slice) -> Store:
+        """Return the store restricted to ``rows``."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in ("timestamps", "seconds", "rows")})
 
     def with_sensors(self, ids: tuple[str, ...]) -> Store:
-        """The same file with these sensors only, in this order; SocialxError lists those that it does not have."""
+        """Return the store restricted to ``ids``, in this order. Raises SocialxError for absent sensors."""
         if ids == self.sensors.ids:
             return self
-        place = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
-        if lost := [vdid for vdid in ids if vdid not in place]:
-            what = f"it lacks {len(lost)} of {len(ids)} sensors of the run ({sample(lost, 10)})"
+        column_by_id = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
+        if foreign := [vdid for vdid in ids if vdid not in column_by_id]:
+            problem = f"the file lacks {len(foreign)} of {len(ids)} sensors of the run ({sample(foreign, 10)})"
             free = Argument("model.zero_shot", True)
-            remedy = f"name the data of that network; a run for any is trained with {free}"
-            raise SocialxError(self.path, f"{what}; it has {sample(list(self.sensors.ids))}", remedy)
-        columns = np.array([place[vdid] for vdid in ids])
+            remedy = f"name the data of that network, or train a zero-shot run with {free}"
+            raise SocialxError(self.path, f"{problem}; it has {sample(list(self.sensors.ids))}", remedy)
+        columns = np.array([column_by_id[vdid] for vdid in ids])
         return replace(self, sensors=self.sensors.select(columns), columns=columns)
 
     def _read(self, rows: slice) -> np.ndarray:
         chosen = self.rows[rows]
         with open_hdf5(self.path, AGAIN) as file:
             if file_signature(self.path) != self.version:
-                raise SocialxError(self.path, "it was changed while it was read", "run the command again")
-            values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.place].astype(np.float32, copy=False)
+                raise SocialxError(self.path, "the file was changed while it was read", "run the command again")
+            values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index].astype(np.float32, copy=False)
         if len(values) != len(chosen):
             values = values[chosen - chosen[0]]
         if self.columns is not None:
@@ -204,14 +204,14 @@ class Store(ResultRepr):
         return values
 
     def is_reading(self, values: np.ndarray) -> np.ndarray:
-        """Which of these values are readings, bool of the same shape: finite, and not the missing value of the file."""
+        """Return the mask of observed values, bool in equal shape: finite, and unlike the missing value."""
         return is_reading(values, self.missing)
 
 
 def open_store(path: str | Path, feature: str | None = None, days: int | None = None) -> Store:
-    """One feature of a canonical file; unknown positions are NaN.  Refuses an older file: backfill completes it.
+    """Open a feature in a canonical file; unknown locations are NaN. Raises SocialxError for an older file.
 
-    feature: None takes the first, which is the measured one.  days: the first so many calendar days, None: all of it.
+    feature: None for the first, measured feature. days: the first N calendar days, None for all.
     """
     (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:
@@ -220,13 +220,13 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         rules = file["metadata"].attrs
         if MISSING_ATTR not in rules:
             raise SocialxError(
-                path, "an older file: it does not say what a missing reading is", Command("backfill", path)
+                path, "this is an older file, which does not say what a missing reading is", Command("backfill", path)
             )
         feature = names[0] if feature is None else feature
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else f"forecast it with {Argument('data.targets', names[0])}"
-            raise SocialxError(path, f"no feature {feature!r}, it has {', '.join(names)}", hint)
+            raise SocialxError(path, f"there is no feature {feature!r}, the file has {', '.join(names)}", hint)
         timed = timestamps != b""
         rows = np.flatnonzero(timed) if timed.any() else np.arange(len(timestamps))
         seconds = timestamp_seconds(timestamps[rows], str(path))
@@ -252,7 +252,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         local_zone=local_zone,
         imputed=None if imputed is not None and read_text(imputed) == UNKNOWN else bool(imputed),
         failed_rows=int(rows[-1]) + 1 - len(rows),
-        place=names.index(feature),
+        feature_index=names.index(feature),
         rows=rows,
         columns=None,
         version=version,
@@ -260,7 +260,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
 
 
 def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
-    """What vd_info says of each sensor; a position that is absent or impossible becomes NaN."""
+    """Return the sensors from vd_info; an absent or impossible location becomes NaN."""
     info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else None  # get() takes a damaged group for no group
     present = set(info) if isinstance(info, h5py.Group) else set()
     entries = [dict(info[vdid].attrs) if info and vdid in present else {} for vdid in ids]
@@ -270,7 +270,7 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
 
     latitude, longitude = column("position_lat"), column("position_lon")
     latitude, longitude = np.where(on_earth(latitude, longitude), (latitude, longitude), np.nan)
-    known: set[str] = set().union(*entries)
-    lanes, length = (column(name) if name in known else None for name in ("lanes", "length"))
+    names: set[str] = set().union(*entries)
+    lanes, length = (column(name) if name in names else None for name in ("lanes", "length"))
     direction = tuple(read_text(attributes.get("direction", "")) for attributes in entries)
-    return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in known else None)
+    return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in names else None)

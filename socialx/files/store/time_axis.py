@@ -1,6 +1,6 @@
-"""The time axis of a file: its common step, its gaps, and where the clocks of its time zone change; times of a user.
+"""The time axis: common step, gaps, clock changes in a time zone, and user times.
 
-T rows; times are seconds since 1970, wall times as if they were UTC.
+T rows; times are seconds since 1970, with wall times read as UTC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
 
 
 def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
-    """S19 [T] ``YYYY-MM-DD HH:MM:SS``, ``first`` rows into a file -> int64 [T] seconds, the wall time read as UTC."""
+    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to seconds int64 [T], read as UTC; ``first``: preceding rows."""
     seconds = np.empty(len(timestamps), np.int64)
     for row, timestamp in enumerate(timestamps.tolist()):
         try:
@@ -38,52 +38,52 @@ def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.
 
 
 def as_timestamps(seconds: np.ndarray) -> np.ndarray:
-    """Seconds since 1970 int64 [t] -> S19 [t] ``YYYY-MM-DD HH:MM:SS``."""
+    """Convert seconds since 1970 int64 [t] to S19 [t] ``YYYY-MM-DD HH:MM:SS``."""
     return np.char.replace(np.datetime_as_string(seconds.astype("datetime64[s]")), "T", " ").astype("S19")
 
 
 def common_step(seconds: np.ndarray) -> int:
-    """The most common forward step in seconds; 0 where no row is later than the one before it."""
+    """Return the most common forward step in seconds; 0 where time never advances."""
     steps, counts = np.unique(np.diff(seconds), return_counts=True)
     return int(steps[np.where(steps > 0, counts, 0).argmax()]) if (steps > 0).any() else 0
 
 
-def irregular(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
-    """The rows after which a step is no multiple of ``step``, int64 [I]; a clock may jitter a little.
+def odd_rows(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
+    """Return the rows before a step that differs from multiples of ``step``, int64 [I], allowing clock jitter.
 
-    step: in seconds, None: the common one.
+    step: seconds, None for the common step.
     """
     step = step or common_step(seconds)
     return np.flatnonzero((np.diff(seconds) + JITTER_S) % step > 2 * JITTER_S)
 
 
 def whole_minutes(seconds: np.ndarray, where: str) -> int:
-    """The common step in minutes; refuses times that cannot be forecast from, before they are written or when read."""
+    """Return the common step in minutes. Raises SocialxError for other steps, when writing and when reading."""
     step = common_step(seconds)
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
-        what = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
-        raise SocialxError(where, what, "convert a file with such rows")
+        problem = f"the rows are {step} s apart, not whole minutes" if step else "all rows have one time"
+        raise SocialxError(where, problem, "convert a file with such rows")
     return minutes
 
 
 def refuse_jitter(seconds: np.ndarray, where: str) -> None:
-    """Raise for the times of a clock that runs freely, whose steps are hardly ever the same."""
+    """Raise SocialxError for a free-running clock, whose steps keep changing."""
     steps = np.diff(seconds)
     step = 60 * round(float(np.median(steps)) / 60) if len(steps) else 0
-    rows = irregular(seconds, step) if step > 0 else np.empty(0, np.int64)
+    rows = odd_rows(seconds, step) if step > 0 else np.empty(0, np.int64)
     alike = np.count_nonzero(steps == common_step(seconds))
     if len(rows) > JITTERED_SHARE * len(steps) and 2 * alike < len(steps):
         texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
-        what = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
-        helps = f"{Argument('round_times', True)} moves each time to the nearest whole step"
-        raise SocialxError(where, f"{what} ({sample([text.replace('T', ' ') for text in texts])})", helps)
+        problem = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
+        helps = f"move each time to the nearest whole step with {Argument('round_times', True)}"
+        raise SocialxError(where, f"{problem} ({sample([text.replace('T', ' ') for text in texts])})", helps)
 
 
 def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The rows after which time is missing, and the seconds until the next row, int64 [G] each.
+    """Return the rows before a gap, and the seconds until the next row, int64 [G] each.
 
-    The hour that daylight saving time skips in a known zone is not missing.  step: in seconds, None: the common one.
+    The hour that daylight saving time skips in a known zone is excluded. step: seconds, None for the common step.
     """
     elapsed, step = np.diff(seconds), step or common_step(seconds)
     zone = known_zone(timezone)
@@ -99,37 +99,37 @@ def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> 
 
 
 def lacking_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
-    """The times between rows int64 [T] at which a row is missing, int64 [t], ``step`` seconds apart.
+    """Return the missing times between rows int64 [T], int64 [t], ``step`` seconds apart.
 
-    The hour that daylight saving time skips in a known zone is not missing, and none is after a row off the steps.
+    The skipped daylight-saving hour and gaps after odd rows are excluded.
     """
-    places = np.setdiff1d(gaps(seconds, timezone, step)[0], irregular(seconds, step))
+    places = np.setdiff1d(gaps(seconds, timezone, step)[0], odd_rows(seconds, step))
     pairs = zip(seconds[places].tolist(), seconds[places + 1].tolist(), strict=True)
     parts = [np.arange(before + step, after - JITTER_S, step) for before, after in pairs]
     times = np.concatenate([np.empty(0, np.int64), *parts])
-    return times[~skips(times, timezone)]
+    return times[~is_skipped(times, timezone)]
 
 
-def skips(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
-    """Which wall times the clock of a zone never shows because it is put forward, bool [T]; none without a zone."""
+def is_skipped(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
+    """Return the mask of wall times that the zone's clock skips, bool [T]; all False if the zone is unknown."""
     skipped, zone = np.zeros(len(seconds), bool), known_zone(timezone)
     for moment, before, after in [] if zone is None else clock_changes(zone, np.unique(seconds // DAY_S)):
         skipped |= (seconds >= moment + before) & (seconds < moment + after)
     return skipped
 
 
-def no_such_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
-    """What is found, and what helps, where rows with readings are at times that a zone skips, such as ``first``."""
+def skipped_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
+    """Return problem and remedy for observed rows at times that a zone skips, such as ``first``."""
     many = counted(rows, "row with readings is", "rows with readings are")
-    found = f"{many} at times that daylight saving time skips in {timezone}, such as {first}"
+    problem = f"{many} at times that daylight saving time skips in {timezone}, such as {first}"
     offset = datetime.fromisoformat(first).replace(tzinfo=known_zone(timezone)).utcoffset() or timedelta()
     hours, rest = divmod(int(offset.total_seconds()), 3600)
     right = f"convert again with {Argument('timezone', f'Etc/GMT{-hours:+d}' if hours else 'UTC')}"
-    return found, f"their clock seems to have no daylight saving time: {'write its times in UTC' if rest else right}"
+    return f"{problem}: the clock seems to have no daylight saving time", "write the times in UTC" if rest else right
 
 
 def known_zone(name: str | None) -> ZoneInfo | None:
-    """The zone of a name; None without one, for an unknown one, and without time zone data."""
+    """Return the zone for a name; None for None, an unknown name, or missing zone data."""
     try:
         return None if name is None else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # unknown or without tzdata, a path, a folder of zones
@@ -137,13 +137,13 @@ def known_zone(name: str | None) -> ZoneInfo | None:
 
 
 def is_utc(name: str | None) -> bool:
-    """Whether a zone is UTC under one of its names."""
+    """Return whether a zone name means UTC."""
     zone = known_zone(name)
     return zone is not None and zone.utcoffset(None) == timedelta()
 
 
 def same_clock(one: str | None, other: str | None, first: int, last: int) -> bool | None:
-    """Whether two zones show the same wall time all days from ``first`` to ``last``; None where a zone is not known."""
+    """Return whether two zones show equal wall times from ``first`` to ``last``; None where a zone is unknown."""
     zones = known_zone(one), known_zone(other)
     if None in zones:
         return True if one is not None and one == other else None
@@ -153,31 +153,31 @@ def same_clock(one: str | None, other: str | None, first: int, last: int) -> boo
 
 
 def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]]:
-    """The clock changes on or beside the days [D] since 1970: the second in UTC, the offsets before and after it.
+    """Return the clock changes on or next to the days [D] since 1970: the UTC second, offset before, offset after.
 
-    About 1 us for a day of the file.  Two changes within one day that undo each other are not seen.
+    Takes about 1 us per day. Two changes within a day that cancel out stay unseen.
     """
     near = np.unique(days[:, None] + np.arange(-1, 2)) * DAY_S
     changes = []
     for begin in near[shifts(zone, near) != shifts(zone, near + DAY_S)].tolist():
         moments = np.arange(begin, begin + DAY_S + 1, QUARTER_S)
         offsets = shifts(zone, moments)
-        place = int((offsets != offsets[0]).argmax())
-        changes.append((int(moments[place]), int(offsets[0]), int(offsets[-1])))
+        index = int((offsets != offsets[0]).argmax())
+        changes.append((int(moments[index]), int(offsets[0]), int(offsets[-1])))
     return changes
 
 
 def _iso(text: str) -> str:
-    """``29.06.2012 8:00`` and ``2012-06-29 8:00`` as ISO 8601 has them; any other text stays as it is."""
+    """Convert ``29.06.2012 8:00`` and ``2012-06-29 8:00`` to ISO 8601; keep any other text."""
     text = re.sub(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})\b", lambda date: f"{date[3]}-{date[2]:0>2}-{date[1]:0>2}", text)
     return re.sub(r"([ T])(\d:)", r"\g<1>0\2", text, count=1)
 
 
 def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
-    """A wall time that a user gave -> seconds, read as UTC.
+    """Convert a wall time from the user to seconds, read as UTC.
 
-    A date is its 00:00, and one with points begins with its day; a time with a zone is moved into the zone of the file.
-    Raises SettingsError for ``argument`` where it is no time.
+    A bare date means 00:00, a dotted date begins with the day, and a zoned time moves into the file's zone. Raises
+    SettingsError for ``argument`` where the time is invalid.
     """
     zone = known_zone(timezone)
     try:
@@ -185,13 +185,13 @@ def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
         if moment.tzinfo is not None and zone is not None:
             moment = moment.astimezone(zone).replace(tzinfo=None)
     except (ValueError, OverflowError):  # in the first or the last hours that a date can have
-        raise SettingsError(Argument(argument, str(time)), "not a time", "for example 2012-06-27 17:00") from None
+        raise SettingsError("", f"{Argument(argument, str(time))} is not a time", "write 2012-06-27 17:00") from None
     if moment.tzinfo is not None:
-        unknown = "a time with a zone, and the file does not say its zone"
-        raise SettingsError(Argument(argument, str(time)), unknown, "give the wall time without a zone")
+        unknown = f"{Argument(argument, str(time))} has a zone, and the file does not say its zone"
+        raise SettingsError("", unknown, "give the wall time without a zone")
     return int(moment.replace(tzinfo=UTC).timestamp())
 
 
 def as_text(seconds: int) -> str:
-    """Seconds of a wall time -> ``2012-06-27 17:00:00``."""
+    """Convert wall time seconds to ``2012-06-27 17:00:00``."""
     return str(np.datetime64(seconds, "s")).replace("T", " ")

@@ -1,4 +1,4 @@
-"""Writing the canonical HDF5 file, and changing one.  T rows, N sensors, F features, t rows of one block."""
+"""Write and amend the canonical HDF5 file. T rows, N sensors, F features, t rows in a block."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from socialx.files.store.layout import (
     fixed_texts,
     plain_text,
 )
-from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
+from socialx.files.store.open_hdf5 import open_for_writing, open_hdf5, packed_bytes, reserve
 from socialx.files.store.time_axis import as_text, as_timestamps, common_step, gaps, refuse_jitter, whole_minutes
 
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
@@ -59,7 +59,7 @@ ENTRIES = 100  # of vd_info, for which room is kept at once
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``create`` wrote, and the seconds it took."""
+    """The result of ``create``, with the elapsed seconds."""
 
     rows: int
     sensors: int
@@ -79,11 +79,11 @@ def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summar
 
 
 def write(path: Path, readings: Readings) -> Summary:
-    """Write the canonical file to a path that nobody else reads before this returns."""
+    """Write the canonical file to a private path."""
     started = time.perf_counter()
     columns = _columns(readings)
     with closing(readings.blocks):
-        with writing(path, "w", "v110") as file:
+        with open_for_writing(path, "w", "v110") as file:
             for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
                 file.create_group(group)
             seconds, last, zeros = _write_features(file, readings, columns)
@@ -108,7 +108,7 @@ def write(path: Path, readings: Readings) -> Summary:
 
 
 def _columns(readings: Readings) -> dict[str, np.ndarray]:
-    """Feature name -> its constant column [N] in the order of the file; readings replace the zeros."""
+    """Return the constant column [N] by feature name in file order; measured features start as zeros."""
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
     if bad:  # an id becomes fixed-width text and the name of an HDF5 group
@@ -124,7 +124,7 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
 
 
 def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
-    """Feature name -> what is known of each sensor, [N], in the order of a file; None: nothing is."""
+    """Return the static attributes [N] by feature name in file order; None where unknown."""
     letters = sensors.direction
     return {
         "lanes": sensors.lanes,
@@ -138,12 +138,12 @@ def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
 def _write_features(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Append the blocks -> all seconds [T], the last row as written [N,F], the number of zeros."""
+    """Append the blocks and return all seconds [T], the last written row [N,F], and the number of zeros."""
     sensors, zeros, measured = len(readings.sensors.ids), 0, 1 + len(readings.others)
     seconds = np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
     if not head:
-        raise SocialxError(readings.source_data, "it has no rows", "download it again")
+        raise SocialxError(readings.source_data, "the file has no rows", "download it again")
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
     shard_bytes = packed_bytes(4 * rows * sensors)
@@ -151,25 +151,25 @@ def _write_features(
     features = create_features(
         file, FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
     )
-    for block in chain(head, _ahead(readings.blocks)):
+    for block in chain(head, _prefetch(readings.blocks)):
         first = len(seconds)
         check_block(readings, block, seconds)
         seconds = np.concatenate([seconds, block.seconds])
         reserve(file, packed_bytes(block.speeds.nbytes) + measured * shard_bytes)
         features.resize(len(seconds), axis=0)
         parts = block.speeds.reshape(len(block.speeds), sensors, measured)
-        for place in range(measured):
-            features[first:, :, place] = parts[..., place]
+        for index in range(measured):
+            features[first:, :, index] = parts[..., index]
         zeros += int((parts[..., 0] == 0).sum())
-    for place, column in enumerate(list(columns.values())[measured:], measured):
+    for index, column in enumerate(list(columns.values())[measured:], measured):
         reserve(file, shard_bytes)
-        features[:rows, :, place] = column
+        features[:rows, :, index] = column
         file.flush()
         # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
-        mask, packed = features.id.read_direct_chunk((0, 0, place))
+        mask, packed = features.id.read_direct_chunk((0, 0, index))
         reserve(file, len(packed) * (len(seconds) // rows))
         for first in range(rows, len(seconds), rows):
-            features.id.write_direct_chunk((first, 0, place), packed, mask)
+            features.id.write_direct_chunk((first, 0, index), packed, mask)
     last = np.column_stack([parts[-1], *list(columns.values())[measured:]]).astype(np.float32)
     return seconds, last, zeros
 
@@ -177,47 +177,47 @@ def _write_features(
 def create_features(
     file: h5py.File, name: str, shape: tuple[int, int, int], chunk_rows: int, cache: int = 0
 ) -> h5py.Dataset:
-    """A dataset of readings [T,N,F] that can grow in time, with a chunk for so many rows of one feature."""
+    """Create an extendable dataset [T,N,F], with a chunk per ``chunk_rows`` rows and feature."""
     _, sensors, features = shape
     growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
     return file.create_dataset(name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **PACKED)
 
 
 def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset:
-    """Values, one for each row, sensor or feature, as a dataset that can grow."""
+    """Write an extendable dataset with a value per row, sensor or feature."""
     reserve(file, packed_bytes(values.nbytes))
     return file.create_dataset(name, data=values, maxshape=(None,), chunks=True, **PACKED)
 
 
-def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
-    """The same blocks, the next parsed while one is compressed: pandas parses without the GIL, which saves a sixth."""
+def _prefetch(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Yield blocks, parsing ahead during compression: pandas parses outside the GIL, which saves a sixth."""
     context = copy_context()  # whose callback hears the notes of the reader
 
-    def following() -> Block | None:
+    def next_block() -> Block | None:
         return context.run(next, blocks, None)
 
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(following)
+        waiting = pool.submit(next_block)
         while (block := waiting.result()) is not None:
-            waiting = pool.submit(following)
+            waiting = pool.submit(next_block)
             yield block
 
 
 def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
-    """Refuse a block whose times do not go on from those ``before``, int64 [T], or whose speeds are no numbers."""
+    """Raise SocialxError where block times go back behind ``before``, int64 [T], or speeds are infinite."""
     where, first = readings.source_data, len(before)
     seconds = np.concatenate([before[-1:], block.seconds])
     if (back := np.diff(seconds) <= 0).any():
-        place = int(back.argmax())
-        row = place + max(first, 1)  # the later one of the two, from 0
-        pair = ", ".join(as_text(int(each)) for each in seconds[place : place + 2])
-        found = f"rows {row} and {row + 1} ({pair}) are not in order of time"
-        raise SocialxError(where, found, "sort the rows and remove repeated ones")
+        index = int(back.argmax())
+        row = index + max(first, 1)  # the later one of the two, from 0
+        pair = ", ".join(as_text(int(moment)) for moment in seconds[index : index + 2])
+        problem = f"rows {row} and {row + 1} ({pair}) are not in order of time"
+        raise SocialxError(where, problem, "sort the rows and remove repeated ones")
     if np.isinf(block.speeds).any():
-        at, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
+        offset, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
         raise SocialxError(
             where,
-            f"row {first + at + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
+            f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
             "correct it",
         )
 
@@ -259,7 +259,7 @@ def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.n
 
 
 def write_sensors(file: h5py.File, sensors: Sensors) -> None:
-    """An entry of vd_info for each of these sensors, with what is known of it."""
+    """Write a vd_info entry per sensor with the known attributes."""
     for index, vdid in enumerate(sensors.ids):
         if index % ENTRIES == 0:
             reserve(file, 0)
@@ -273,30 +273,30 @@ def write_sensors(file: h5py.File, sensors: Sensors) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that the system does not let be written."""
+    """Raise SocialxError for a read-only file."""
     if path.exists() and not os.access(path, os.W_OK):
-        raise SocialxError(path, "read-only", "make it writable, or work on a copy")
+        raise SocialxError(path, "the file is read-only", "make it writable, or work on a copy")
 
 
 def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.File, h5py.File], bool]) -> None:
-    """Patch a copy of a file and put it in the file's place; the caller holds the file ``file_lock``.
+    """Patch a copy and move the copy into the file's place; the caller holds ``file_lock``.
 
-    patch: writes into the copy, whose new objects are in the oldest form that HDF5 knows, so that every reader reads
-    them.  check: whether the copy, opened as the second file, gives back what the first one held and what was written.
-    Raises SocialxError, and leaves the file as it was, where the file is damaged or the disk fails.
+    patch: writes into the copy, using HDF5's oldest object format, which every reader supports. check: compares old
+    file and copy, and returns whether both old content and changes are present. Raises SocialxError, and keeps the old
+    file, where the file is damaged or the disk fails.
     """
     before = file_signature(path)
     with atomic_write(path) as temporary:
         shutil.copyfile(path, temporary)
         try:
-            with writing(temporary, "r+", ("earliest", "v110")) as file:
+            with open_for_writing(temporary, "r+", ("earliest", "v110")) as file:
                 check_parts(path, file)  # of the very file that is written
                 patch(file)
         except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
-            raise SocialxError(path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
+            raise SocialxError(path, f"this is damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
         with open_hdf5(path, ADVICE, locking=False) as old, open_hdf5(temporary, ADVICE) as new:
             same = check(old, new)
         if file_signature(path) != before:  # by somebody who takes no lock
-            raise SocialxError(path, "it was changed meanwhile", "run the command again")
+            raise SocialxError(path, "the file was changed by another process", "run the command again")
         if not same:
             raise SocialxError(path, "the disk returned other data than was written", "check the disk")

@@ -1,1 +1,1 @@
-"""Where sensors stand, and which are neighbours: tables of positions, GeoJSON, DATEX II, road distances."""
+"""Sensor locations and neighbours: location tables, GeoJSON, DATEX II, road distances."""

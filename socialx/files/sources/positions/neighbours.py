@@ -1,6 +1,6 @@
-"""The neighbours of the sensors of a file: by their positions, or by a list of road distances.
+"""Sensor neighbours in a file: by location, or by a list of road distances.
 
-Road distances are published beside the data: a CSV of from, to, cost, or a square matrix.  N sensors.
+Road distances are published beside the data: a CSV with from, to, cost, or a square matrix. N sensors.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from socialx.files.store.store import Store
 
 ALONE = "these sensors use no neighbours, and no other sensor uses them"
 COLUMNS = ("from", "to", "cost")
-ADVICE = "a CSV with the columns from,to,cost is needed"
+ADVICE = "name a CSV with the columns from,to,cost"
 OF_NETWORK = "name the distances of this network"
 OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
 # Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
 SMALLEST_MEDIAN_METRES = 20.0
 
 
-def neighbours_of(
+def find_neighbours(
     store: Store, count: int | None, max_distance_km: float | None, distances: Path | None, require_locations: bool
 ) -> geo.Neighbours:
-    """The neighbours of every sensor, found once, in float64.
+    """Return the neighbours of every sensor, computed once in float64.
 
-    count: the nearest so many, None: all; max_distance_km: none farther away, None: no limit; distances: a list of
-    roads in place of straight lines.  Raises SocialxError where a position is unknown and ``require_locations``.
+    count: number of nearest sensors, None for all. max_distance_km: the largest distance, None for any. distances: road
+    distances in place of straight lines. Raises SocialxError where a location is missing and ``require_locations``.
     """
     path, ids, sensors = store.path, store.sensors.ids, store.sensors
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
-    reach = np.inf if max_distance_km is None else max_distance_km
+    max_km = np.inf if max_distance_km is None else max_distance_km
     if distances is not None:
         start, end, km = read_distances(distances, ids)
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
         if alone:
             fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)}): {ALONE}")
-        return geo.by_road(start, end, km, xy, count, reach)
-    lost = [name for name, known in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
-    if lost:
-        what = f"{len(lost)} of {len(ids)} sensors have no position ({sample(lost)})"
+        return geo.by_road(start, end, km, xy, count, max_km)
+    unlocated = [name for name, is_located in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not is_located]
+    if unlocated:
+        problem = f"{len(unlocated)} of {len(ids)} sensors have no position ({sample(unlocated)})"
         command = Command("backfill", path, meta_csv="LOCATIONS.csv")
         if require_locations:
             without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
-            raise SocialxError(path, what, f"{command}, or train with {without}")
-        fall_back(path, f"{what}; {ALONE}", command)
-    return geo.nearest(xy, count, reach)
+            raise SocialxError(path, problem, f"{command}, or train with {without}")
+        fall_back(path, f"{problem}; {ALONE}", f"add positions with {command}")
+    return geo.nearest(xy, count, max_km)
 
 
 def distances_checksum(path: Path) -> str:
-    """12 hex digits that tell this file from others.  Raises SocialxError where it cannot be read."""
+    """Return 12 hex digits that identify the file. Raises SocialxError for an unreadable file."""
     try:
         check_regular(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
@@ -68,14 +68,14 @@ def distances_checksum(path: Path) -> str:
 
 
 def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The listed pairs of these sensors: start, end int64 [pairs] as places in ids, and km float64 [pairs].
+    """Return the listed sensor pairs: start, end int64 [pairs] as indices into ids, and km float64 [pairs].
 
-    Three columns are a list, any other rows of numbers are a matrix N x N in the order of the sensors: STGCN's
-    ``W_228.csv``, with metres from the sensor of the row to that of the column.
+    Three columns are a list; any other number rows are a matrix N x N in sensor order, such as STGCN's ``W_228.csv``,
+    in metres from row sensor to column sensor.
 
-    DCRNN's ``distances_la_2012.csv``: a header from,to,cost, costs in metres, and many sensors that are not in the
-    data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
-    the columns, the unit or every sensor are others.
+    DCRNN's ``distances_la_2012.csv`` has a header from,to,cost, metres, and many foreign sensors, which are skipped;
+    ``distances_bay_2017.csv`` lacks the header. Raises SocialxError for other columns, another unit, or only foreign
+    sensors.
     """
     lines = read_rows(path, ADVICE, long=True)
     line, first = next(lines, ("", []))
@@ -86,16 +86,16 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     if len(first) > 1 and all(map(_is_number, first)):
         return _read_matrix(path, chain([(line, first)], lines), ids)
     if any(names.count(name) != 1 for name in COLUMNS):
-        raise SocialxError(path, f"its columns are {sample(names, 8)}", "from,to,cost are needed, cost in metres")
+        raise SocialxError(path, f"the columns are {sample(names, 8)}", "name them from,to,cost, with cost in metres")
     return _read_list(path, lines, names, ids)
 
 
-def _km(path: Path, what: str, metres: np.ndarray) -> np.ndarray:
-    """Metres float64 [pairs] -> km; refuses what is in another unit."""
+def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
+    """Convert metres float64 [pairs] to km. Raises SocialxError for another unit."""
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
         raise SocialxError(
             path,
-            f"half of its {what} are no more than {np.median(metres):.3g}, which are no metres",
+            f"half of the {subject} are no more than {np.median(metres):.3g}, which are no metres",
             "multiply kilometres by 1000",
         )
     return metres / 1000
@@ -112,11 +112,8 @@ def _is_number(cell: str) -> bool:
 def _read_list(
     path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of a list with these columns, as ``read_distances`` gives them.
-
-    Every cost is checked, also of pairs that are not of these sensors.
-    """
-    place = {match_key(vdid): number for number, vdid in enumerate(ids)}
+    """Return the pairs of a list, as in ``read_distances``; costs are checked for foreign sensors too."""
+    index_by_key = {match_key(vdid): number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
     for line, cells in lines:
@@ -124,45 +121,45 @@ def _read_list(
             raise SocialxError(path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
         start, end, cost = (cells[column] for column in columns)
         if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
-            raise SocialxError(path, f"{line}: cost {cost[:40]!r} is no distance", "correct it")
-        first, second = place.get(match_key(start)), place.get(match_key(end))
+            raise SocialxError(path, f"cost {cost[:40]!r} in {line} is no distance", "correct it")
+        first, second = index_by_key.get(match_key(start)), index_by_key.get(match_key(end))
         if first is not None and second is not None and first != second:
             pairs.extend((first, second))
             costs.append(float(cost))
         elif len(others) <= SAMPLE:
             others[start] = None
     if not costs:
-        what = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
-        raise SocialxError(path, f"no pair of it is in the data ({what})", OF_NETWORK)
-    places = np.array(pairs, np.int64).reshape(-1, 2)
-    return places[:, 0].copy(), places[:, 1].copy(), _km(path, "costs", np.array(costs))
+        listed = f"the list has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
+        raise SocialxError(path, f"there is no pair of it in the data ({listed})", OF_NETWORK)
+    indices = np.array(pairs, np.int64).reshape(-1, 2)
+    return indices[:, 0].copy(), indices[:, 1].copy(), _km(path, "costs", np.array(costs))
 
 
 def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of a matrix [N,N] of metres without a header, as ``read_distances`` gives them.
+    """Return the pairs from a headerless matrix [N,N] in metres, as in ``read_distances``.
 
-    Its diagonal is not read.  inf is no road.  So is 0 elsewhere, with a warning: it stands for "not connected" more
-    often than for two sensors at one place, and then all unconnected sensors would be the nearest ones.
+    The diagonal is ignored, and inf means unconnected. So does 0 elsewhere, with a warning: 0 stands for "not
+    connected" more often than for two sensors at the same location, and would make unconnected sensors the nearest.
     """
     sensors, rows = len(ids), 0
     metres = np.empty((sensors, sensors))
     for rows, (line, cells) in enumerate(lines, 1):
         if len(cells) != sensors or rows > sensors:
-            what = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
-            raise SocialxError(path, f"{line} is {what}, and the data has {sensors} sensors", OTHER)
+            problem = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
+            raise SocialxError(path, f"{line} is {problem}, and the data has {sensors} sensors", OTHER)
         for column, cell in enumerate(cells):
             distance = float(cell) if _is_number(cell) else -1.0
             if not distance >= 0 and column != rows - 1:
-                what = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
-                raise SocialxError(path, what, "correct it")
+                problem = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
+                raise SocialxError(path, problem, "correct it")
             metres[rows - 1, column] = distance
     if rows < sensors:
-        raise SocialxError(path, f"{rows} rows of numbers, and the data has {sensors} sensors", OTHER)
+        raise SocialxError(path, f"the matrix has {rows} rows of numbers, and the data has {sensors} sensors", OTHER)
     off = ~np.eye(sensors, dtype=bool)
     listed = off & (metres > 0) & np.isfinite(metres)
     if not listed.any():
-        raise SocialxError(path, "no distance above 0 in it", OF_NETWORK)
+        raise SocialxError(path, "there is no distance above 0 in it", OF_NETWORK)
     if zeros := int((off & (metres == 0)).sum()):
-        fall_back(path, f"{zeros} of its distances between two sensors are 0: these pairs are no neighbours")
+        fall_back(path, f"{zeros} of the distances between two sensors are 0: these pairs are no neighbours")
     start, end = np.nonzero(listed)
     return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])

@@ -1,4 +1,4 @@
-"""Positions in cells: degrees as numbers or with minutes, and points; and the locations of DATEX II as rows.
+"""Locations in cells: degrees as numbers or with minutes, and points; DATEX II locations as rows.
 
 A point is WKT, JSON, or two numbers.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from socialx.core.errors import SocialxError, in_short
 from socialx.files.sources.tables.columns import AXES, BEGINS, ENDS_OF_ROADS, OF_ANY_PLANE
-from socialx.files.store.head import FileHead, unpacked
+from socialx.files.store.head import FileHead, unpack
 
 DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number
@@ -37,88 +37,87 @@ WKT = re.compile(
     rf"(?:SRID=[0-9]+;)?\s*(?:MULTI)?(POINT|LINESTRING)\s*(?:ZM|Z|M)?\s*\(+\s*({SIGNED})\s+({SIGNED})[\s,)]",
     re.IGNORECASE,
 )
-Row = tuple[str, list[str]]  # where it stands, such as "line 3"; and its cells without the spaces around them
+Row = tuple[str, list[str]]  # row name, such as "line 3", and stripped cells
 
 
-def words_of(name: str) -> list[str]:
-    """The words of a name in lower case: those of ``PositionLat`` and ``position_lat`` are position and lat."""
+def split_words(name: str) -> list[str]:
+    """Return the lower-case words in a name: position and lat for ``PositionLat`` and ``position_lat``."""
     return [word.lower() for word in BORDERS.split(name) if word]
 
 
-def axis_of(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
-    """Of a name of degrees: latitude or longitude, the place of its word in the list, its other words, and whether
-    coordinates of any plane are named so."""
-    words = words_of(name)
-    found = [
-        (axis, listed.index(spelling), place)
-        for place, word in enumerate(words)
+def parse_axis(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
+    """Return axis, spelling rank and other words of a degree column name, and whether planar names match."""
+    words = split_words(name)
+    matches = [
+        (axis, listed.index(spelling), index)
+        for index, word in enumerate(words)
         for axis, listed in AXES.items()
         for spelling in listed
         if word == spelling or (spelling > "\u1000" and word.endswith(spelling))
     ]
-    if len({axis for axis, _, _ in found}) != 1:
+    if len({axis for axis, _, _ in matches}) != 1:
         return None  # lat_lon names a point
-    axis, listed, place = found[0]
-    return axis, listed, tuple(words[:place] + words[place + 1 :]), words[place] in OF_ANY_PLANE
+    axis, listed, index = matches[0]
+    return axis, listed, tuple(words[:index] + words[index + 1 :]), words[index] in OF_ANY_PLANE
 
 
-def rank_of(words: tuple[str, ...]) -> int:
-    """How well these words beside that of an axis name the place of a sensor: 0 best, of an end of a road 3."""
+def rank_words(words: tuple[str, ...]) -> int:
+    """Return how well the words beside an axis denote a sensor location: 0 best, 3 for a road end."""
     return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS_OF_ROADS & {*words} else 2
 
 
 def number(cell: str) -> float:
-    """A finite number, or NaN for everything else."""
+    """Return a finite number, else NaN."""
     try:
-        found = float(cell)
+        value = float(cell)
     except ValueError:
         return math.nan
-    return found if math.isfinite(found) else math.nan
+    return value if math.isfinite(value) else math.nan
 
 
 def degrees(cell: str, letters: str) -> float:
-    """The degrees in a cell, whose letter is one of these, as NS; NaN for everything else.
+    """Return the degrees in a cell with an optional letter from ``letters``, such as NS; else NaN.
 
-    Minutes need the sign of degrees or a letter: else two numbers would be taken for one.
+    Minutes need a degree sign or a letter: two plain numbers stay ambiguous.
     """
-    found = ONE.fullmatch(cell.strip())
-    if not found or not math.isnan(number(cell)):
+    match = ONE.fullmatch(cell.strip())
+    if not match or not math.isnan(number(cell)):
         return number(cell)
-    sign, letter = found["sign"], (found["front"] + found["back"]).upper()  # two letters are none of these
-    whole, *parts = (float((found[name] or "0").replace(",", ".")) for name in ("degrees", "minutes", "seconds"))
+    sign, letter = match["sign"], (match["front"] + match["back"]).upper()  # two letters are none of these
+    whole, *parts = (float((match[name] or "0").replace(",", ".")) for name in ("degrees", "minutes", "seconds"))
     if letter not in ("", *letters) or (sign and letter) or max(parts) >= 60:
         return math.nan
-    if found["minutes"] and (not (letter or found["mark"]) or whole != int(whole)):
+    if match["minutes"] and (not (letter or match["mark"]) or whole != int(whole)):
         return math.nan
     return (whole + parts[0] / 60 + parts[1] / 3600) * (-1 if sign == "-" or (letter and letter in "SW") else 1)
 
 
 def point(cell: str) -> tuple[str, float, float] | None:
-    """How a cell writes a point, and its numbers in their order; None for no point.
+    """Return a point's notation and two numbers in order; None for any other cell.
 
-    The ways: ``point`` and ``line``, longitude first, of a line its first point; ``angles``, latitude first; and
-    ``,`` or a space where two numbers do not say which is which.
+    Notations: ``point`` and ``line``, longitude first, with a line's first point; ``angles``, latitude first; ``,`` or
+    a space where the order is open.
     """
     if cell.startswith(("{", "[")):
         try:
             cell = as_wkt(json.loads(cell))
         except (ValueError, RecursionError):
             return None
-    if found := WKT.match(cell):
-        return "point" if found[1].upper() == "POINT" else "line", float(found[2]), float(found[3])
-    if found := TWO.fullmatch(cell):
-        return "," if found[2] in ",;" else " ", float(found[1]), float(found[3])
-    if found := TWO_ANGLES.fullmatch(cell):
-        latitude, longitude = degrees(found[1] or found[3], "NS"), degrees(found[2] or found[4], "EW")
+    if match := WKT.match(cell):
+        return "point" if match[1].upper() == "POINT" else "line", float(match[2]), float(match[3])
+    if match := TWO.fullmatch(cell):
+        return "," if match[2] in ",;" else " ", float(match[1]), float(match[3])
+    if match := TWO_ANGLES.fullmatch(cell):
+        latitude, longitude = degrees(match[1] or match[3], "NS"), degrees(match[2] or match[4], "EW")
         return None if math.isnan(latitude + longitude) else ("angles", latitude, longitude)
     return None
 
 
 def as_wkt(value: Any) -> str:
-    """A point of JSON as WKT, of a line its first one; empty for anything else.
+    """Return a JSON point, or a line's first point, as WKT; empty for anything else.
 
-    It is an object with type and coordinates, or with a latitude and a longitude, or a list of longitude and latitude
-    with decimals.
+    A point is an object with type and coordinates, an object with latitude and longitude, or a decimal list [longitude,
+    latitude].
     """
     kind = "POINT"
     if isinstance(value, dict) and "coordinates" in value:
@@ -126,22 +125,21 @@ def as_wkt(value: Any) -> str:
         while isinstance(value, list) and value and isinstance(value[0], list):
             value = value[0]
     elif isinstance(value, dict):
-        named = {found[0]: each for name, each in value.items() if (found := axis_of(str(name)))}
+        named = {axis[0]: part for name, part in value.items() if (axis := parse_axis(str(name)))}
         value = [named.get("longitude"), named.get("latitude")]
-    elif not any("." in str(each) for each in value):
+    elif not any("." in str(part) for part in value):
         return ""
     if kind not in ("POINT", "LINESTRING") or not isinstance(value, list) or not 2 <= len(value) <= 4:
         return ""
-    x, y = (math.nan if isinstance(each, bool | None) else degrees(str(each), "") for each in value[:2])
+    x, y = (math.nan if isinstance(part, bool | None) else degrees(str(part), "") for part in value[:2])
     return "" if math.isnan(x + y) else f"{kind} ({x!r} {y!r})"
 
 
 def datex(head: FileHead) -> Iterator[Row]:
-    """The locations and measurement sites of a DATEX II publication: id, name and degrees of each.
+    """Yield id, name and degrees for each location and measurement site in a DATEX II publication.
 
-    A position belongs to the innermost element around it that has an id, and to those around it that have none of their
-    own.  A position that is only for display counts where there is no other.  Refuses a document type, which
-    alone can define entities.
+    A location belongs to the innermost enclosing element with an id, and to enclosing elements that lack a location.
+    Display locations are the last choice. Raises SocialxError for a document type, which could define entities.
     """
     yield "its header", ["id", "name", *DEGREES]
     parents: list[str] = []
@@ -149,9 +147,9 @@ def datex(head: FileHead) -> Iterator[Row]:
     try:
         if any("<!DOCTYPE" in line for _, line in head.lines):
             raise ValueError("it has a document type")
-        with unpacked(head.path) as file:
+        with unpack(head.path) as file:
             for event, element in ET.iterparse(file, ("start", "end")):  # noqa: S314
-                name, found = element.tag.rpartition("}")[2], (element.text or "").strip()[:LETTERS]
+                name, text = element.tag.rpartition("}")[2], (element.text or "").strip()[:LETTERS]
                 if event == "start":
                     parents.append(name)
                     if "id" in element.attrib:
@@ -164,15 +162,17 @@ def datex(head: FileHead) -> Iterator[Row]:
                 if not sites:
                     continue
                 if name in DEGREES:
-                    sites[-1].setdefault(f"{name} for display" if "locationForDisplay" in parents else name, found)
-                elif NAMED & {name, *parents} and found:
-                    sites[-1].setdefault("name", found)
+                    sites[-1].setdefault(f"{name} for display" if "locationForDisplay" in parents else name, text)
+                elif NAMED & {name, *parents} and text:
+                    sites[-1].setdefault("name", text)
                 if sites[-1]["element"] == str(len(parents) + 1):
                     site = sites.pop()
-                    ways = [[site.get(f"{each}{way}", "") for each in DEGREES] for way in WAYS]
+                    ways = [[site.get(f"{axis}{way}", "") for axis in DEGREES] for way in WAYS]
                     if degrees := next(filter(all, ways), None):
                         if sites and not parents[int(sites[-1]["element"]) - 1].endswith(OF_MANY):
-                            sites[-1] |= {f"{each} of a part": at for each, at in zip(DEGREES, degrees, strict=True)}
+                            sites[-1] |= {
+                                f"{axis} of a part": value for axis, value in zip(DEGREES, degrees, strict=True)
+                            }
                         yield f"the location {site['id']}", [site["id"], site.get("name", ""), *degrees]
     except (ET.ParseError, ValueError, LookupError) as error:
-        raise SocialxError(head.path, f"no XML that can be read ({in_short(error, 80)})", FORMS) from None
+        raise SocialxError(head.path, f"the file is no XML that can be read ({in_short(error, 80)})", FORMS) from None

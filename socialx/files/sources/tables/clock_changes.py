@@ -19,7 +19,7 @@ from socialx.core.errors import Argument, Message, Remedy, SettingsError, Social
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.store.layout import Block, is_reading
-from socialx.files.store.time_axis import JITTER_S, as_text, common_step, no_such_hour, skips
+from socialx.files.store.time_axis import JITTER_S, as_text, common_step, is_skipped, skipped_hour
 
 SORT = "sort the rows and remove repeated ones"
 REWRITE = "write its times in UTC"
@@ -166,14 +166,14 @@ def note_skipped(
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
-            skipped = skips(block.seconds, timezone)
+            skipped = is_skipped(block.seconds, timezone)
             if skipped.any():
                 read = is_reading(block.speeds[skipped], missing).any(axis=1)
                 rows += int(read.sum())
                 first = first or "".join(map(as_text, block.seconds[skipped][read][:1].tolist()))
             yield block
     if rows:
-        note(Message(where, *no_such_hour(rows, first, timezone)))
+        note(Message(where, *skipped_hour(rows, first, timezone)))
 
 
 def is_put_back(seconds: np.ndarray) -> bool:

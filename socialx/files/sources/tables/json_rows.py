@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from socialx.core.errors import SocialxError, counted
-from socialx.files.store.head import LINE_BYTES, UNREADABLE, unpacked
+from socialx.files.store.head import LINE_BYTES, UNREADABLE, unpack
 
 WHOLE_BYTES = 1 << 28  # of a text that is read as a whole
 KEY = "id"  # of the column that a table with an object for each station gets
@@ -66,7 +66,7 @@ def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
     """Yield the filled lines in a text with line numbers."""
     try:
-        with unpacked(path) as stream:
+        with unpack(path) as stream:
             lines = io.TextIOWrapper(stream, encoding, errors="replace")
             for number, line in enumerate(iter(lambda: lines.readline(LINE_BYTES), ""), 1):
                 if len(line) == LINE_BYTES:

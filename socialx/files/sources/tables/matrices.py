@@ -14,7 +14,7 @@ from socialx.files.sources.contents import Clock, Contents, Format
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.sheets import Sheet, check_ids, split_cells
 from socialx.files.sources.tables.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
-from socialx.files.store.head import LINE_BYTES, FileHead, separator_of
+from socialx.files.store.head import LINE_BYTES, FileHead, find_separator
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
@@ -25,7 +25,7 @@ ID_RATIO = 10  # the least ratio of ids to observations
 
 def two_lines(head: FileHead) -> tuple[list[str], list[str]]:
     """Return the cells in the first two filled lines; an empty list for a missing line."""
-    lines = [split_cells(line, separator_of(head.lines[0][1])) for _, line in head.lines[:2]]
+    lines = [split_cells(line, find_separator(head.lines[0][1])) for _, line in head.lines[:2]]
     return (lines[0] if lines else []), (lines[1] if len(lines) > 1 else [])
 
 
@@ -115,7 +115,7 @@ def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
     header, row = two_lines(head)
     if not header:
         raise SocialxError(head.path, "the file holds no numbers", "write a row per time and a column per sensor")
-    mark, columns = separator_of(head.lines[0][1]), tuple(range(len(header)))
+    mark, columns = find_separator(head.lines[0][1]), tuple(range(len(header)))
     names = tuple(header) if has_ids else ("",) * len(header)
     if has_ids:
         check_ids(head.path, names, integers=True)

@@ -49,11 +49,11 @@ from socialx.files.sources.tables.times import SUFFIXES, Table, join_sheets, ref
 from socialx.files.sources.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
 from socialx.files.store.head import (
     FileHead,
+    container,
+    find_separator,
     head_in,
-    inside,
+    member_paths,
     read_head,
-    separator_of,
-    whole,
 )
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
@@ -88,7 +88,7 @@ def _recognise(head: FileHead) -> str | None:
 def table_files(head: FileHead) -> list[Path]:
     """Return the data files in a folder or a zip, without hidden files and prose; else the file itself."""
     if head.kind != "folder":
-        paths = inside(head.path) if head.kind == "zip" else []
+        paths = member_paths(head.path) if head.kind == "zip" else []
         return [path for path in paths if not PROSE.fullmatch(path.name)] or [head.path]
     try:
         paths = [path for path in head.path.iterdir() if path.is_file() and not path.name.startswith(".")]
@@ -108,7 +108,7 @@ def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
     begin, line = head.lines[0]
     sheet = Sheet((0,), path=head.path, kind="text", names=tuple(names), encoding=head.encoding, begin=begin)
     columns = tuple(range(1, len(names)))
-    return [replace(sheet, values=columns, separator=separator_of(line), signs=NumberFormat(decimals=True))]
+    return [replace(sheet, values=columns, separator=find_separator(line), signs=NumberFormat(decimals=True))]
 
 
 def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
@@ -148,7 +148,7 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
         lanes=names,
         locations=locations,
         notes=(*notes, *location_notes, *_omission_notes(sheets)),
-        paths=tuple(whole(sheet.path) for sheet in sheets),
+        paths=tuple(container(sheet.path) for sheet in sheets),
         times=table.moments,
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
@@ -281,7 +281,7 @@ def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict
         quantity = sheet.quantity(column)
         if quantity is None and len(asked) == 1:
             quantity, notes = _column_feature(sheets, column, request)
-        if request.known or request.channel is None:
+        if request.known_ids or request.channel is None:
             _refuse_other_quantity(sheet, request, quantity, f"column {sheet.names[column]} is")
         feature = request.quantity or quantity
         if feature is None or feature in columns:
@@ -304,7 +304,7 @@ def _wide_feature(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[st
     if quantity := request.quantity or sheets[0].common_quantity():
         return {quantity: None}, []
     by_file, notes = _file_quantity(sheets, "the table")
-    if by_file is None and not request.known:
+    if by_file is None and not request.known_ids:
         _refuse_shares(sheets)
     return {by_file or SPEED: None}, notes
 
@@ -329,7 +329,7 @@ def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -
             problem = "the table does not say what it measures"
         raise SocialxError(sheet.where, problem, f"say it: {choices}")
     by_file, notes = _file_quantity(sheets, name) if sheet.one or sheet.melt else (None, [])
-    if by_file is None and not request.known:
+    if by_file is None and not request.known_ids:
         _refuse_shares(sheets)
     return by_file or SPEED, notes
 
@@ -341,7 +341,7 @@ def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str 
     """
     if quantity is None or request.quantity in (None, quantity):
         return
-    if request.known:
+    if request.known_ids:
         differ = f"{where} {quantity}, and the file holds {request.quantity}"
         raise SocialxError(sheet.where, differ, "append a table of the same quantity")
     asked = next(name for name, feature in QUANTITIES.items() if feature == request.quantity)
@@ -397,7 +397,7 @@ def _locations(
     """Return the locations next to the data, the located sensor keys, and notes on files set aside."""
     file, more = request.meta_csv or (aside[0] if len(aside) == 1 else None), lane_sensors(table.ids)
     locations = read_locations(file, (*table.ids, *more), request.city) if file and (more or file in aside) else None
-    located = {match_key(vdid) for vdid in request.known} if locations is None else set(locations)
+    located = {match_key(vdid) for vdid in request.known_ids} if locations is None else set(locations)
     role = "the positions of the sensors" if file in aside else "positions of sensors, set aside"
     return locations if file in aside else None, located, [f"{path}: {role}" for path in aside]
 

@@ -41,7 +41,7 @@ from socialx.files.sources.tables.text_cells import (
 )
 from socialx.files.sources.tables.time_texts import ONLY_CLOCK, interval_begin, is_time
 from socialx.files.store.head import SEPARATORS, FileHead
-from socialx.files.store.ids import copies, match_key, repeated
+from socialx.files.store.ids import find_repeated, match_key, renamed_copies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -384,8 +384,8 @@ def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) ->
     wrong = [ascii(name[:40]) for name in ids if not (isinstance(match_key(name), int) if integers else name)]
     if wrong:
         raise SocialxError(where, f"line 1 has sensor ids like {sample(wrong)}", "name each column, or remove it")
-    if twice := repeated(ids):
-        copy = next(iter(copies(twice)), None)
+    if twice := find_repeated(ids):
+        copy = next(iter(renamed_copies(twice)), None)
         either = f"leave one out with {Argument('drop', copy)}, or rename it if it is another sensor"
         helps = "remove the repeated ones" if copy is None else either
         raise SocialxError(where, f"line 1 names sensors more than once ({sample(twice)})", helps)

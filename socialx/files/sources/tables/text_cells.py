@@ -22,7 +22,7 @@ import numpy as np
 from socialx.core.errors import Argument, SocialxError, sample, shortened
 from socialx.core.progress import note, work
 from socialx.files.sources.tables.json_rows import JsonNumber, json_objects
-from socialx.files.store.head import LINE_BYTES, UNREADABLE, unpacked, whole
+from socialx.files.store.head import LINE_BYTES, UNREADABLE, container, unpack
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -410,7 +410,7 @@ def _object_lines(
 ) -> Generator[tuple[int, bytes], None, None]:
     """Yield the cells in objects as lines of text, many at once."""
     first = 1
-    with closing(objects), work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
+    with closing(objects), work(f"{task} {path.name}", container(path).stat().st_size, "B") as bar:
         while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
             lines = "".join(rows).encode()
             yield first, lines
@@ -434,7 +434,7 @@ def pieces(
 ) -> Generator[tuple[int, bytes], None, None]:
     """Yield the text lines after the first ``begin`` as UTF-8: whole lines, with the first line number."""
     try:
-        with unpacked(path) as stream, work(f"{task} {path.name}", whole(path).stat().st_size, "B") as bar:
+        with unpack(path) as stream, work(f"{task} {path.name}", container(path).stat().st_size, "B") as bar:
             lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
             for _ in range(begin):
                 lines.readline()

@@ -79,7 +79,7 @@ def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int])
                 raise twice[1]
         every = np.unique(every)
     if wide and chosen:
-        names, joined = _sensors_of_files(ordered, request.known, joined=gathered)
+        names, joined = _sensors_of_files(ordered, request.known_ids, joined=gathered)
         ordered = tuple(replace(sheet, sensor=name) for sheet, name in zip(ordered, names, strict=True))
         ids = tuple(dict.fromkeys(names))
         return Table(ordered, times, ids, every, not gathered, told, joined, True, tuple(chosen))
