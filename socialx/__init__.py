@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.core.errors import FallbackWarning as FallbackWarning
     from socialx.core.errors import SettingsError as SettingsError
     from socialx.core.errors import SocialxError as SocialxError
-    from socialx.files.sources.append import Appended as Appended
+    from socialx.files.sources.append import AppendResult as AppendResult
     from socialx.files.store.store import open_store as open_store
     from socialx.forecast.forecast import Forecast as Forecast
     from socialx.model.export_model import ExportModel as ExportModel
@@ -59,7 +59,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
 # The module of each public name.
 _NAMES = {
     "core.errors": "FallbackWarning CheckFailedError SettingsError SocialxError",
-    "files.sources.append": "Appended",
+    "files.sources.append": "AppendResult",
     "files.store.store": "open_store",
     "forecast.forecast": "Forecast",
     "model.export_model": "ExportModel",

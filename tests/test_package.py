@@ -68,7 +68,7 @@ def test_no_path_of_a_machine_is_in_the_tree() -> None:
 
 
 PUBLIC = [
-    "Appended",
+    "AppendResult",
     "CheckFailedError",
     "Comparison",
     "ConformalIntervals",

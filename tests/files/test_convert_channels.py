@@ -377,7 +377,7 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     )
     assert found.missing == missing
     if "missing" not in said:
-        told = "0 is a reading, as of all counts: use --missing 0 if 0 means missing"
+        told = "0 is treated as an observation (--missing 0 if 0 means missing)"
         if missing == 0:
-            told = "0 counts as missing, as in the published data sets: use --missing none to keep zeros"
+            told = "0 is treated as missing (--missing none to keep zeros)"
         assert told in shown(found.notes)

@@ -410,7 +410,7 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
     grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
     store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:
-        note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already and were left out"))
+        note(f"{where}: {counted(same, 'row is', 'rows are')} in {store.path} already and were left out")
     if done.absent:
         problem = f"the table lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
         note(Message(where, problem, "", done.absent))

@@ -59,7 +59,7 @@ def fetch(
     try:
         if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
             state = "with the published md5" if published.md5 else "a table of positions"
-            note(Message(target, f"the file is there already, {state}, and was kept"))
+            note(f"{target}: the file is there already, {state}, and was kept")
             return target
         check_output(target, overwrite)
         with atomic_write(target) as temporary:

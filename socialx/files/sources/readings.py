@@ -286,16 +286,16 @@ def _readings(
     missing = None if contents.others else dataset.missing if dataset else contents.missing_number()
     if contents.others:
         if SPEED in units and request.missing is None:
-            zero = "a speed of 0 counts as missing, and 0 of another quantity as a reading"
-            notes.append(Message("", f"use {zero} ({Argument('missing', 'none')} if 0 is a speed)"))
+            zero = "a speed of 0 is treated as missing, and 0 of another quantity as an observation"
+            notes.append(Message("", f"{zero} ({Argument('missing', 'none')} if 0 is a speed)"))
     elif request.missing is not None:
         missing = request.missing[0] if request.missing else None
     elif missing is None:
-        zero = "0 is a reading, as of all counts"
-        notes.append(Message("", zero, f"use {Argument('missing', 0)} if 0 means missing"))
+        zero = f"{contents.feature} 0 is treated as an observation ({Argument('missing', 0)} if 0 means missing)"
+        notes.append(Message("", zero))
     elif dataset is None:
-        zero = "0 counts as missing, as in the published data sets"
-        notes.append(Message("", zero, f"use {Argument('missing', 'none')} to keep zeros"))
+        zero = f"{contents.feature} 0 is treated as missing ({Argument('missing', 'none')} to keep zeros)"
+        notes.append(Message("", zero))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
         dataset_name=name,

@@ -156,7 +156,7 @@ def on_axis(
         raise SocialxError(where, "the file changed while it was read", AGAIN)
     if again.any():
         text = f"{counted(int(again.sum()), 'row repeats', 'rows repeat')} an earlier row and count once"
-        note(Message(where, text))
+        note(f"{where}: {text}")
 
 
 def note_skipped(

@@ -85,7 +85,7 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
                 again += len(cells) - len(first)
         if again:
             noun = "observations" if table.joined else "rows"
-            note(Message(table.sheets[0].path, f"{again:,} {noun} repeat an earlier one and count once"))
+            note(f"{table.sheets[0].path}: {again:,} {noun} repeat an earlier one and count once")
         shape = (len(moments), len(table.ids), features)
         grid, step = (
             values.reshape(shape[: 3 if features > 1 else 2]),

@@ -194,8 +194,8 @@ def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[P
     paths = [(path, head) for head in heads for path in table_files(head)]
     sheets: list[Sheet] = []
     aside = []
-    for path, container in paths:
-        head = head_in(container, path)
+    for path, archive in paths:
+        head = head_in(archive, path)
         if head.encoding == "cp1252":  # which nearly every text may be
             refuse_encoding(head)
         file_sheets = look_at(head, request)

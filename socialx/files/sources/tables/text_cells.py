@@ -426,7 +426,7 @@ def is_footer(cell: str) -> bool:
 
 def note_footer(where: object, rows: list[str]) -> None:
     """Note the rows below a table."""
-    note(Message(where, f"rows below the table are left out: {sample([shortened(row, 40) for row in rows if row])}"))
+    note(f"{where}: rows below the table are left out: {sample([shortened(row, 40) for row in rows if row])}")
 
 
 def pieces(
