@@ -213,7 +213,7 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
     arguments = ["convert", "csv", data, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
     done = socialx(*arguments, tmp_path / "out.h5")
     assert "the unit is unknown: name it with --units mph or --units km/h" in done.stderr
-    assert "0 counts as missing" in done.stderr
+    assert "0 is treated as missing" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
     choices = ["--name", "lyon", "--units", "km/h", "--missing", "none", "--timezone", "America/Los_Angeles"]

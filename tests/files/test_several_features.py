@@ -67,7 +67,7 @@ def test_a_row_per_reading_of_several_quantities(tmp_path: Path) -> None:
     assert units == {"flow": "veh/h", "avg_speed": "km/h", "occupancy": "%"}
     out = ("--without-positions", "--output-h5", tmp_path / "b.h5", "--channel")
     done = run("convert", "auto", tmp_path / "old.csv", *out, "flow,speed")
-    assert "a speed of 0 counts as missing, and 0 of another quantity as a reading" in done.stderr
+    assert "a speed of 0 is treated as missing, and 0 of another quantity as an observation" in done.stderr
     assert "--targets flow" in done.stderr
     done = run("convert", "auto", tmp_path / "old.csv", *out, "flow,speed", "--missing", "none", "--overwrite")
     assert (valid(tmp_path / "b.h5", "avg_speed") == 0).to_numpy().any()
