@@ -146,8 +146,8 @@ def processes_in_turns(
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
     names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
-    holidays_in_it = holidays and holidays_of(holidays)
-    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=holidays_in_it, **names)
+    file_holidays = holidays and holidays_of(holidays)
+    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=file_holidays, **names)
 
 
 def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:

@@ -22,8 +22,8 @@ from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
 from socialx.cli.flags import name_of_type, words_of
 from socialx.files.sources.recognition import FORMATS
-from socialx.settings.layers import PRESETS, as_typed
-from socialx.settings.schema import KEYS, Settings, flag_of
+from socialx.settings.layers import PRESETS, command_text
+from socialx.settings.schema import KEYS, Settings, flag_name
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "socialx"
@@ -117,15 +117,15 @@ def settings_page() -> str:
     ]
     for key, field in KEYS.items():
         values = [PRESETS[name].get(key, field.default) for name in ("mlp-small", "xlstm-large")]
-        if any(as_typed(value) != as_typed(field.default) for value in values):
-            cells = [default(field), *(f"`{as_typed(value)}`" for value in values)]
+        if any(command_text(value) != command_text(field.default) for value in values):
+            cells = [default(field), *(f"`{command_text(value)}`" for value in values)]
             lines.append(f"`{key}` | {' | '.join(cells)}")
     return "\n".join(lines) + "\n"
 
 
 def row(key: str, field: FieldInfo) -> str:
     """Return a setting as a row of the table of its section."""
-    flag = flag_of(key)
+    flag = flag_name(key)
     named = "" if flag == f"--{key.split('.')[1].replace('_', '-')}" else f"`{flag}`"
     value = "" if field.default is None and "not set:" in (field.description or "").lower() else default(field)
     inside = "; ".join(part for part in (kind(key, field), value, named) if part)
@@ -159,7 +159,7 @@ def default(field: FieldInfo) -> str:
     """The default as it is typed."""
     if field.default is None:
         return "not set"
-    return f"`{as_typed(field.default)}`" if as_typed(field.default) else "none"
+    return f"`{command_text(field.default)}`" if command_text(field.default) else "none"
 
 
 def cli_page() -> str:

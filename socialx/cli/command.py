@@ -22,7 +22,7 @@ from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import layers_of, own_parameter, settings_parameters, task_parameters
 from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Argument, FallbackWarning, Message, SocialxError, in_short
-from socialx.settings.schema import KEYS, flag_of, shown
+from socialx.settings.schema import KEYS, flag_keys, flag_name
 
 Devices = Annotated[
     int,
@@ -49,7 +49,7 @@ class _Command(typer.core.TyperCommand):
         except Exception as error:
             flag = getattr(error, "option_name", None)
             meant = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"))
-            if (name := next((key for key in KEYS if flag_of(key) == flag), None)) and shown(str(ctx.info_name)):
+            if (name := next((key for key in KEYS if flag_name(key) == flag), None)) and flag_keys(str(ctx.info_name)):
                 meant = f"--set {name}=VALUE"
             if flag is not None and meant and meant.startswith("-"):
                 ctx.fail(f"no such option {flag}: did you mean {meant}?")

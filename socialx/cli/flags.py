@@ -22,8 +22,8 @@ from socialx.core import help as task_help
 from socialx.core.errors import Argument
 from socialx.core.help import Help
 from socialx.files.sources.request import ConvertOptions, options
-from socialx.settings.layers import PRESETS, ConfigLayers, as_typed, settings_here
-from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_of, shown
+from socialx.settings.layers import PRESETS, ConfigLayers, command_text, settings_here
+from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_keys, flag_name
 
 WITH_PRESET = ("train", "profile", "doctor", "config")  # commands that take a preset
 LONG = ("train", "profile", "evaluate", "predict")  # whose --help shows some flags, --help-all all
@@ -118,12 +118,12 @@ def settings_parameters(command: str) -> list[inspect.Parameter]:
     if command not in LONG:
         left_out.add("help_all")
     general = [each for each in _GENERAL if each.name not in left_out]
-    return general + [_of_setting(key, hidden=command in LONG and key not in SHORT) for key in shown(command)]
+    return general + [_of_setting(key, hidden=command in LONG and key not in SHORT) for key in flag_keys(command)]
 
 
 def layers_of(command: str, typed: dict[str, Any]) -> ConfigLayers:
     """Take what was typed for ``settings_parameters`` out of the values of a command."""
-    flags = {key: typed.pop(_name(key)) for key in shown(command)}
+    flags = {key: typed.pop(_name(key)) for key in flag_keys(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
     config, sets, preset = typed.pop("config"), typed.pop("set_"), typed.pop("preset", None)
     typed.pop("help_all", None)
@@ -179,8 +179,8 @@ _GENERAL = [
 
 
 def _of_setting(key: str, hidden: bool) -> inspect.Parameter:
-    field, flag, name = KEYS[key], flag_of(key), _name(key)
-    default = "" if field.default is None else f" (default: {as_typed(field.default)})"
+    field, flag, name = KEYS[key], flag_name(key), _name(key)
+    default = "" if field.default is None else f" (default: {command_text(field.default)})"
     text = f"{field.description}{default}"
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"

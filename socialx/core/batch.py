@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     time_of_day: Tensor
     day_of_week: Tensor
     climatology: Tensor
-    confidence: Tensor
+    climatology_confidence: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on ``device``; tensors already there are not copied."""
@@ -61,6 +61,6 @@ class TrainingBatch(NamedTuple):
         """The same example on ``device``."""
         return TrainingBatch(self.batch.to(device), self.target.to(device))
 
-    def gathered(self) -> TrainingBatch:
+    def gather(self) -> TrainingBatch:
         """Itself: there are examples that are gathered only when a step asks."""
         return self

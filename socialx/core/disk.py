@@ -31,7 +31,7 @@ def as_cell(text: str) -> str:
     return f"'{text}" if FORMULA.match(text) else text
 
 
-class WriteFailed(Exception):
+class WriteError(Exception):
     """What kept a file from being written; no OSError, so that whoever reads meanwhile does not take it for theirs."""
 
 
@@ -75,7 +75,7 @@ def file_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     wait_s: how long to wait, with a note, for somebody who has it open.
     """
     until, said = time.monotonic() + wait_s, False
-    while (handle := _locked(path)) is None:
+    while (handle := _try_lock(path)) is None:
         if time.monotonic() >= until:
             raise SocialxError(path, "another process has it open", "wait until it is done, then try again")
         if not said:
@@ -88,7 +88,7 @@ def file_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
         os.close(handle)  # which also unlocks it
 
 
-def _locked(path: Path) -> int | None:
+def _try_lock(path: Path) -> int | None:
     """A descriptor that locks a file; None where somebody else has it, or has just replaced it."""
     try:
         check_regular(path)  # a pipe would be waited for
@@ -108,14 +108,14 @@ def _locked(path: Path) -> int | None:
 @contextmanager
 def folder_for(folder: Path) -> Iterator[None]:
     """A folder to write in, made if it is missing; those made go again where the block fails and leaves them empty."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
-        for each in missing:
+        for parent in missing:
             with suppress(OSError):  # it is not empty, or never came to be
-                each.rmdir()
+                parent.rmdir()
         raise
 
 
@@ -143,7 +143,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             finally:
                 with suppress(OSError):  # whatever kept it from being written may keep it from being removed
                     temporary.unlink(missing_ok=True)
-    except (OSError, RuntimeError, WriteFailed) as error:  # torch and h5py report a full disk as either
+    except (OSError, RuntimeError, WriteError) as error:  # torch and h5py report a full disk as either
         raise SocialxError(path, f"cannot be written ({_cause(error)})", "check the folder and its space") from error
 
 
@@ -181,7 +181,7 @@ def remove_stale_files(folder: Path, name: str | None = None) -> None:
 
 def _cause(error: Exception) -> str:
     """The system's own words; HDF5 wraps them in a page, or gives only their number."""
-    error = error.__cause__ if isinstance(error, WriteFailed) and isinstance(error.__cause__, Exception) else error
+    error = error.__cause__ if isinstance(error, WriteError) and isinstance(error.__cause__, Exception) else error
     number = getattr(error, "errno", None) or next(iter(re.findall(r"errno = (\d+)", str(error))), None)
     return os.strerror(int(number)) if number else ascii(str(error)[:160])
 

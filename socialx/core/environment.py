@@ -81,20 +81,20 @@ def cpu_field(name: str) -> str:
 
 def free_memory() -> int | None:
     """Bytes that this process may still take: of the machine, its control group and its limit; None: not known."""
-    known = []
+    limits = []
     try:
-        known.append(_meminfo("MemAvailable"))
+        limits.append(_meminfo("MemAvailable"))
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit != resource.RLIM_INFINITY:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
-            known.append(max(0, limit - pages * resource.getpagesize()))
+            limits.append(max(0, limit - pages * resource.getpagesize()))
         group = Path("/sys/fs/cgroup")
         most = (group / "memory.max").read_text().strip()
         if most != "max":
-            known.append(max(0, int(most) - int((group / "memory.current").read_text())))
+            limits.append(max(0, int(most) - int((group / "memory.current").read_text())))
     except (OSError, ValueError, KeyError):  # not Linux, or a file that it does not have
         pass
-    return min(known, default=None)
+    return min(limits, default=None)
 
 
 def _meminfo(name: str) -> int:
@@ -144,14 +144,14 @@ def peak_bytes() -> int:
 
 def total_memory() -> int | None:
     """Bytes of memory of this machine, or of the control group; None: not known."""
-    known = []
+    limits = []
     try:
-        known.append(_meminfo("MemTotal"))
+        limits.append(_meminfo("MemTotal"))
         most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        known += [] if most == "max" else [int(most)]
+        limits += [] if most == "max" else [int(most)]
     except (OSError, ValueError, KeyError):  # as in free_memory
         pass
-    return min(known, default=None)
+    return min(limits, default=None)
 
 
 def commit() -> str | None:

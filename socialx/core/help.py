@@ -34,8 +34,8 @@ def with_help(function: Function) -> Function:
     """Write the help of its parameters into the docstring of a task, and leave their types in its signature."""
     lines = []
     for name, hint in inspect.get_annotations(function, eval_str=True).items():
-        for each in getattr(hint, "__metadata__", ()):
-            lines.append(f"    {name}: {each.help}")
+        for part in getattr(hint, "__metadata__", ()):
+            lines.append(f"    {name}: {part.help}")
             function.__annotations__[name] = hint.__origin__
     function.__doc__ = "\n".join([f"{function.__doc__}", *lines])
     return function

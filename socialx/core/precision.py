@@ -72,7 +72,7 @@ def resolve_device(name: str) -> torch.device:
                 f"this torch sees {devices} CUDA devices",
                 f"{Argument('trainer.device', 'cpu')}, or {Argument('trainer.device', 'auto')}",
             )
-        if reason := no_code(device):
+        if reason := unsupported_reason(device):
             if not auto:
                 raise SettingsError(f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))
             note(Message(device, reason, f"going on on the CPU; {Command('doctor')}"))
@@ -80,15 +80,18 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def no_code(card: torch.device) -> str:
+def unsupported_reason(card: torch.device) -> str:
     """Why this torch cannot run on a card; empty: it has code of the card's generation, or in a portable form."""
-    own = torch.cuda.get_device_capability(card)
+    capability = torch.cuda.get_device_capability(card)
     built = re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(torch.cuda.get_arch_list()))  # of AMD's cards other names
     codes = [(kind, (int(major), int(minor))) for kind, major, minor in built]
-    if not codes or any(code <= own and (kind == "compute" or code[0] == own[0]) for kind, code in codes):
+    if not codes or any(code <= capability and (kind == "compute" or code[0] == capability[0]) for kind, code in codes):
         return ""
-    name, what = torch.cuda.get_device_name(card), ", ".join(f"{kind}_{major}{minor}" for kind, (major, minor) in codes)
-    return f"this torch has no code for {name}, capability {own[0]}.{own[1]}, only {what}"
+    name, built_for = (
+        torch.cuda.get_device_name(card),
+        ", ".join(f"{kind}_{major}{minor}" for kind, (major, minor) in codes),
+    )
+    return f"this torch has no code for {name}, capability {capability[0]}.{capability[1]}, only {built_for}"
 
 
 def resolve_precision(name: str, device: torch.device) -> Precision:

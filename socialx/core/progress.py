@@ -42,13 +42,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Epoch ``epoch`` of ``of`` has ended; errors in the unit of the first target.
+    """Epoch ``epoch`` of ``max_epochs`` has ended; errors in the unit of the first target.
 
     memory_mib: of the device, on a CPU of the process.  skipped_steps: until now, by the gradient scaler.
     gpu_utilisation: NVML's percent, the mean over the training steps; None: not measured.
     """
 
-    of: int
+    max_epochs: int
     best: bool
     epoch: int
     steps: int

@@ -41,12 +41,12 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 @contextmanager
-def refused(path: Path, what: str, remedy: Remedy) -> Iterator[None]:
-    """Raise SocialxError, in one short line, where the block cannot read a file: it is ``what``."""
+def refuse_unreadable(path: Path, problem: str, remedy: Remedy) -> Iterator[None]:
+    """Raise SocialxError, in one short line, where the block cannot read a file: it is ``problem``."""
     try:
         yield
     except UNREADABLE as error:
-        raise SocialxError(path, f"{what} ({' '.join(str(error).split())[:120]})", remedy) from None
+        raise SocialxError(path, f"{problem} ({' '.join(str(error).split())[:120]})", remedy) from None
 
 
 def _seal(tensors: Mapping[str, Tensor], described: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from socialx.core.batch import Batch
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY
-from socialx.data.climatology import HALF_LIFE_DAYS, DailyStats, near, weighted_mean
+from socialx.data.climatology import HALF_LIFE_DAYS, DailyStats, sum_nearby_slots, weighted_mean
 from socialx.data.scaler import DataSpec
 
 INPUTS, OUTPUT = ("inputs", "last_observed", "origin"), "forecast"
@@ -28,7 +28,7 @@ class ExportModel(nn.Module):
     only what is not finite does.  not_negative: of each target, whether a forecast below 0 becomes 0.
     """
 
-    known: Tensor | None
+    day_stats: Tensor | None
     mean: Tensor
     missing: Tensor
     holidays: Tensor
@@ -44,7 +44,7 @@ class ExportModel(nn.Module):
         step_minutes: int,
         missing: Sequence[float | None],
         not_negative: Sequence[bool],
-        known: DailyStats | None = None,
+        day_stats: DailyStats | None = None,
         holidays: Mapping[int, int] | None = None,
         changes: Sequence[tuple[int, int]] = (),
     ) -> None:
@@ -56,16 +56,18 @@ class ExportModel(nn.Module):
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
         none = len(network.inputs)  # the place of a column of NaN behind the inputs
         steps = torch.arange(1 - network.lookback, network.horizon + 1)
-        stages = [known, known.on(known.end + 1)] if known else []  # as of this day, and with its own readings
-        tables = [near(np.stack([each.sums, each.counts]).swapaxes(0, 2)) for each in stages]
+        stages = (
+            [day_stats, day_stats.decay_to(day_stats.end + 1)] if day_stats else []
+        )  # as of this day, and with its own readings
+        tables = [sum_nearby_slots(np.stack([stage.sums, stage.counts]).swapaxes(0, 2)) for stage in stages]
         self.register_buffer("known", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
-        self.register_buffer("mean", torch.from_numpy(np.stack([each.mean for each in stages])) if stages else None)
-        self.as_of = known.end if known else 0
+        self.register_buffer("mean", torch.from_numpy(np.stack([stage.mean for stage in stages])) if stages else None)
+        self.as_of = day_stats.end if day_stats else 0
         self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
         self.register_buffer("holidays", torch.tensor(list((holidays or {}).items()), dtype=torch.int64).view(-1, 2))
         self.register_buffer("changes", torch.tensor(list(changes), dtype=torch.int64).view(-1, 2))
         self.register_buffer("since_issue", self.step_s * steps)
-        self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
+        self.register_buffer("places", torch.tensor([none if index is None else index for index in network.read]))
         self.register_buffer("not_negative", torch.tensor(list(not_negative)))
 
     def forward(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ class ExportModel(nn.Module):
         latest one of the history counts.  origin int64 [B]: the time of the last row as in the data file, in seconds
         since 1970 without a time zone.
         """
-        forecast = self.model(self.batch_of(inputs, last_observed, origin))
+        forecast = self.model(self.make_batch(inputs, last_observed, origin))
         return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
 
     def batch(self, inputs: ArrayLike, origin: ArrayLike, last_observed: ArrayLike | None = None) -> Batch:
@@ -98,9 +100,9 @@ class ExportModel(nn.Module):
             if tuple(shape) != wanted:
                 raise ValueError(f"{name} has the shape {tuple(shape)}, and the model takes {wanted}")
         times = torch.as_tensor(seconds, device=device)
-        return self.batch_of(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
+        return self.make_batch(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
 
-    def batch_of(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Batch:
+    def make_batch(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Batch:
         """The batch of the tensors that ``forward`` takes."""
         valid = inputs.isfinite() & (inputs != self.missing)
         clean = torch.where(valid, inputs, 0.0)
@@ -121,7 +123,7 @@ class ExportModel(nn.Module):
             time_of_day=time_of_day,
             day_of_week=day_of_week,
             climatology=climatology,
-            confidence=confidence,
+            climatology_confidence=confidence,
         )
 
     def local(self, seconds: Tensor) -> Tensor:
@@ -132,12 +134,12 @@ class ExportModel(nn.Module):
 
     def climatology(self, day: Tensor, time_of_day: Tensor, day_of_week: Tensor) -> tuple[Tensor, Tensor]:
         """What is usual at rows [B,R] and the trust in it, [B,R,N,G], as known on the day of the first issue there."""
-        if self.known is None:
+        if self.day_stats is None:
             nothing = self.missing.new_empty(*time_of_day.shape, self.network.sensors, 0)
             return nothing, nothing
         stage = (day > self.as_of).long()
         share = 0.5 ** ((day - self.as_of - stage).clamp(min=0) / HALF_LIFE_DAYS)
-        tables = self.known[stage, time_of_day] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
+        tables = self.day_stats[stage, time_of_day] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
         of_kind = (day_of_week - 4).clamp(min=0)[..., None] == torch.arange(KINDS_OF_DAY, device=time_of_day.device)
         own = torch.where(of_kind[..., None, None, None], tables, 0.0).sum(2)
         readings, confidence = weighted_mean(torch, own.unbind(2), (tables.sum(2) - own).unbind(2), self.mean[stage])
@@ -159,7 +161,7 @@ class ExportModel(nn.Module):
         return inputs, last_observed, torch.zeros(windows, dtype=torch.int64)
 
 
-def traced(standalone: ExportModel) -> ExportedProgram:
+def trace_model(standalone: ExportModel) -> ExportedProgram:
     """Its graph for any number of windows, without paths of this machine.  RuntimeError where there is none."""
     batch = Dim("batch")
     with torch.no_grad():

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from socialx.core.batch import Batch
 from socialx.data.scaler import DataSpec, StandardScaler
 from socialx.model.plain import WindowMlp
-from socialx.model.pooling import Social, SocialLayer, kept
+from socialx.model.pooling import Social, SocialLayer, mask_dropped_sensors
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
-from socialx.model.xlstm.exact import recomputed
+from socialx.model.xlstm.exact import recompute_in_backward
 
 
 class Tokens(nn.Module):
@@ -65,8 +65,8 @@ class Tokens(nn.Module):
         """
         reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1)  # [B,T,N,2F]
         parts = [(reading, self.reading), *more]
-        folded = [part.unflatten(1, (-1, self.patch)).transpose(2, 3) for part, _ in parts]  # [B,M,N,patch,C]
-        numbers = torch.cat(folded, dim=-1).flatten(3)  # [B,M,N,patch C], step after step
+        fold_weights = [part.unflatten(1, (-1, self.patch)).transpose(2, 3) for part, _ in parts]  # [B,M,N,patch,C]
+        numbers = torch.cat(fold_weights, dim=-1).flatten(3)  # [B,M,N,patch C], step after step
         # One product with few rows, stored in this order: the gradient of a transposed one takes ten times as long on a
         # CPU.  What all sensors or all windows share is summed before it meets the tokens.
         weights = [projection.weight.unflatten(1, (self.patch, -1)) for _, projection in parts]
@@ -76,8 +76,8 @@ class Tokens(nn.Module):
             if table is not None:
                 shared = shared + table[key[:, None, self.patch - 1 :: self.patch]]
         tokens = numbers.transpose(1, 2) @ weight + shared  # [B,N,M,E]
-        own = [table for table in (self.sensor, self.adaptive_embedding) if table is not None]
-        return tokens + kept(sum(own[1:], own[0]), self.keep, 2) if own else tokens
+        own_ = [table for table in (self.sensor, self.adaptive_embedding) if table is not None]
+        return tokens + mask_dropped_sensors(sum(own_[1:], own_[0]), self.keep, 2) if own_ else tokens
 
 
 class ClimatologyInputs(nn.Module):
@@ -93,11 +93,11 @@ class ClimatologyInputs(nn.Module):
         self.state = nn.Linear((horizon + 3) * targets, width)
 
     @staticmethod
-    def at(batch: Batch, scaler: StandardScaler) -> Tensor:
+    def normalise(batch: Batch, scaler: StandardScaler) -> Tensor:
         """The usual readings of history and horizon in normalised units, [B,R,N,G]; 0 where nothing is known."""
         return ((batch.climatology - scaler.target_mean) / scaler.target_std).nan_to_num(0.0)
 
-    def of_tokens(self, climatology: Tensor, confidence: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
+    def token_inputs(self, climatology: Tensor, confidence: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
         """usual, trust [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,3G]."""
         anomaly = torch.zeros_like(climatology)
         for target, place in enumerate(self.read):
@@ -105,7 +105,7 @@ class ClimatologyInputs(nn.Module):
                 anomaly[..., target] = (normalised[..., place] - climatology[..., target]) * valid[..., place]
         return torch.cat([climatology, anomaly, confidence], dim=-1)
 
-    def of_state(self, climatology: Tensor, confidence: Tensor, lookback: int, last_observed: Tensor) -> Tensor:
+    def state_input(self, climatology: Tensor, confidence: Tensor, lookback: int, last_observed: Tensor) -> Tensor:
         """What is usual ahead, and the latest reading, both against now, and the trust in it -> [B,N,E].
 
         usual, trust [B,R,N,G]; carried [B,N,G], normalised.  The trust is that of now and of the last step.
@@ -160,32 +160,37 @@ class Forecaster(nn.Module):
         """Batch -> forecast [B,P,N,G] in the file's units; a sensor that was never observed starts from the mean."""
         change = self.last_layer(self.states(batch))  # [B,N,P*G]
         change = change.unflatten(-1, (self.horizon, self.targets)).transpose(1, 2)  # [B,P,N,G]
-        return self.scaler.from_latest(batch, change)
+        return self.scaler.add_change(batch, change)
 
     def states(self, batch: Batch) -> Tensor:
         """What is known of every sensor before the head, [B,N,E]."""
         self._leave_out(batch.last)
         lookback = batch.inputs.shape[1]
         time_of_day, day_of_week = batch.time_of_day[:, :lookback], batch.day_of_week[:, :lookback]
-        normalised, ahead, more = self.scaler.inputs(batch), None, []
+        normalised, ahead, more = self.scaler.normalise_inputs(batch), None, []
         if self.climatology is not None:
-            climatology, confidence = self.climatology.at(batch, self.scaler), batch.confidence  # [B,R,N,G]
-            numbers = self.climatology.of_tokens(
+            climatology, confidence = (
+                self.climatology.normalise(batch, self.scaler),
+                batch.climatology_confidence,
+            )  # [B,R,N,G]
+            numbers = self.climatology.token_inputs(
                 climatology[:, :lookback], confidence[:, :lookback], normalised, batch.valid
             )
             more.append((numbers, self.climatology.token))
-            ahead = self.climatology.of_state(climatology, confidence, lookback, self.scaler.last_observed(batch))
+            ahead = self.climatology.state_input(
+                climatology, confidence, lookback, self.scaler.normalise_last_observed(batch)
+            )
         tokens = self.tokens(normalised, batch.valid, time_of_day, day_of_week, more)  # [B,N,M,E]
-        own = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
-        own = own if ahead is None else own + ahead
-        state = own
+        own_ = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
+        own_ = own_ if ahead is None else own_ + ahead
+        state = own_
         again = self.training and getattr(self.encoder, "activation_checkpointing", False)
         for layer in self.social:
-            state = recomputed(layer, state, self._drops) if again else layer(state)
+            state = recompute_in_backward(layer, state, self._drops) if again else layer(state)
         if self.fusion is None:
             return state
-        gate = self.fusion(torch.cat([own, state], dim=-1)).sigmoid()
-        return gate * state + (1 - gate) * own
+        gate = self.fusion(torch.cat([own_, state], dim=-1)).sigmoid()
+        return gate * state + (1 - gate) * own_
 
     def _leave_out(self, last: Tensor) -> None:
         """Draw of which sensors this step uses the tables; outside of training of all.  last [B,N,G]."""
@@ -200,7 +205,7 @@ class Forecaster(nn.Module):
         hidden = self.head[:-1](state)
         change = self.head[-1](hidden)
         if self.per_sensor_output is not None:
-            heads = kept(self.per_sensor_output, self.tokens.keep, 2)
+            heads = mask_dropped_sensors(self.per_sensor_output, self.tokens.keep, 2)
             change = change + torch.einsum("bne,npe->bnp", hidden, heads)
         return change
 
@@ -217,7 +222,7 @@ class CoarserStepAdapter(nn.Module):
         """Batch of the file's step -> forecast [B,P,N,G] in the file's units."""
         finer = {
             name: getattr(batch, name).repeat_interleave(self.steps, dim=1)
-            for name in ("inputs", "valid", "time_of_day", "day_of_week", "climatology", "confidence")
+            for name in ("inputs", "valid", "time_of_day", "day_of_week", "climatology", "climatology_confidence")
         }
         within = torch.arange(self.steps, device=batch.time_of_day.device).repeat(batch.time_of_day.shape[1])
         finer["time_of_day"] = finer["time_of_day"] * self.steps + within

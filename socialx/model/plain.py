@@ -21,7 +21,7 @@ class Linear(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> [B,P,N,G] in the file's units."""
-        return _ahead(self.map(_windows(self.scaler.inputs(batch))), self.horizon, self.scaler)
+        return _denormalise(self.map(_windows(self.scaler.normalise_inputs(batch))), self.horizon, self.scaler)
 
 
 class SharedLstm(nn.Module):
@@ -39,9 +39,9 @@ class SharedLstm(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> [B,P,N,G] in the file's units."""
-        inputs = self.scaler.inputs(batch).transpose(1, 2)  # [B,N,T,F]
+        inputs = self.scaler.normalise_inputs(batch).transpose(1, 2)  # [B,N,T,F]
         states, _ = self.lstm(inputs.flatten(0, 1))  # [B*N,T,E]
-        return _ahead(self.head(states[:, -1].unflatten(0, inputs.shape[:2])), self.horizon, self.scaler)
+        return _denormalise(self.head(states[:, -1].unflatten(0, inputs.shape[:2])), self.horizon, self.scaler)
 
 
 class Stid(nn.Module):
@@ -71,17 +71,17 @@ class Stid(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> [B,P,N,G] in the file's units."""
-        lookback = self.lookback(_windows(self.scaler.inputs(batch)))  # [B,N,E/4]
-        now = batch.inputs.shape[1] - 1
-        known = [
+        lookback = self.lookback(_windows(self.scaler.normalise_inputs(batch)))  # [B,N,E/4]
+        last_step = batch.inputs.shape[1] - 1
+        embeddings = [
             self.sensor.weight,
-            self.time_of_day(batch.time_of_day[:, now])[:, None],
-            self.day_of_week(batch.day_of_week[:, now])[:, None],
+            self.time_of_day(batch.time_of_day[:, last_step])[:, None],
+            self.day_of_week(batch.day_of_week[:, last_step])[:, None],
         ]
-        state = torch.cat([lookback, *(table.expand_as(lookback) for table in known)], dim=-1)
+        state = torch.cat([lookback, *(table.expand_as(lookback) for table in embeddings)], dim=-1)
         for layer in self.layers:
             state = state + layer(state)
-        return _ahead(self.head(state), self.horizon, self.scaler)
+        return _denormalise(self.head(state), self.horizon, self.scaler)
 
 
 class WindowMlp(nn.Module):
@@ -105,6 +105,6 @@ def _windows(inputs: Tensor) -> Tensor:
     return inputs.transpose(1, 2).flatten(2)
 
 
-def _ahead(normalised: Tensor, horizon: int, scaler: StandardScaler) -> Tensor:
+def _denormalise(normalised: Tensor, horizon: int, scaler: StandardScaler) -> Tensor:
     """normalised [B,N,P*G] -> forecast [B,P,N,G] in the file's units."""
-    return scaler.from_mean(normalised.unflatten(-1, (horizon, -1)).transpose(1, 2))
+    return scaler.denormalise(normalised.unflatten(-1, (horizon, -1)).transpose(1, 2))

@@ -39,12 +39,12 @@ CUDA_DENSE_UP_TO, GATHERED_TABLES = 40, 3
 OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
 
 
-def kept(table: Tensor, keep: Tensor | None, behind: int) -> Tensor:
+def mask_dropped_sensors(table: Tensor, keep: Tensor | None, trailing_dims: int) -> Tensor:
     """A table of single sensors, zero for those that a step leaves out.
 
-    keep: of which the step uses it, bool [N]; None: of all.  behind: how many axes are behind that of the sensors.
+    keep: of which the step uses it, bool [N]; None: of all.  trailing_dims: how many axes are behind that of the sensors.
     """
-    return table if keep is None else table * keep.view(-1, *[1] * behind)
+    return table if keep is None else table * keep.view(-1, *[1] * trailing_dims)
 
 
 class Geometry(nn.Module):
@@ -127,7 +127,7 @@ class Geometry(nn.Module):
                 bias = bias + self.offset_bias(self.offsets.to(bias.dtype)).permute(2, 0, 1)
         if self.goal is not None and self.source is not None:
             with torch.autocast(self.offsets.device.type, enabled=False):
-                goal, source = (kept(table, self.keep, 1) for table in (self.goal, self.source))
+                goal, source = (mask_dropped_sensors(table, self.keep, 1) for table in (self.goal, self.source))
                 bias = bias + self.pair_bias(goal, source)
         return bias
 

@@ -21,7 +21,7 @@ def check_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     expected = model.state_dict()
     if differ := sorted(map(str, set(expected) ^ set(state))):
         raise ValueError(f"{len(differ)} names differ from the model's ({', '.join(differ[:3])})")
-    if differ := [name for name in expected if not alike(state[name], expected[name])]:
+    if differ := [name for name in expected if not tensor_matches(state[name], expected[name])]:
         like = expected[differ[0]]
         raise ValueError(f"{differ[0]} is not finite or not {like.dtype} {tuple(like.shape)}")
 
@@ -31,23 +31,23 @@ def sensor_axis(name: str) -> int | None:
     return next((axis for end, axis in SENSOR_TABLES.items() if f".{name}".endswith(f".{end}")), None)
 
 
-def for_sensors(state: Mapping[str, Tensor], places: Sequence[int]) -> dict[str, Tensor]:
-    """The weights for other sensors; places: where each stands in the tables, -1: nowhere, its weights are zero."""
-    found, place = dict(state), torch.tensor(places)
+def select_sensor_weights(state: Mapping[str, Tensor], indices: Sequence[int]) -> dict[str, Tensor]:
+    """The weights for other sensors; indices: where each stands in the tables, -1: nowhere, its weights are zero."""
+    selected, index = dict(state), torch.tensor(indices)
     for name, table in state.items():
         axis = sensor_axis(name)
-        if axis is not None and table.dim() > axis and table.shape[axis] > int(place.max()):
-            rows = table.index_select(axis, place.clamp(min=0))
-            found[name] = torch.where((place >= 0).view(-1, *[1] * (table.dim() - 1 - axis)), rows, 0)
-    return found
+        if axis is not None and table.dim() > axis and table.shape[axis] > int(index.max()):
+            rows = table.index_select(axis, index.clamp(min=0))
+            selected[name] = torch.where((index >= 0).view(-1, *[1] * (table.dim() - 1 - axis)), rows, 0)
+    return selected
 
 
 def starting_state(
-    model: nn.Module, state: Mapping[str, Tensor], places: Sequence[int] | None
+    model: nn.Module, state: Mapping[str, Tensor], indices: Sequence[int] | None
 ) -> tuple[dict[str, Tensor], int]:
     """What a model starts from that goes on with the weights of another one, and how many of the numbers are new.
 
-    places: where each sensor stands in the tables of the other model, -1: nowhere, its weights are zero; None: they are
+    indices: where each sensor stands in the tables of the other model, -1: nowhere, its weights are zero; None: they are
     of other sensors.  New tables of sensors and times are zero, so that both models forecast the same.  ``source``
     stays as it was drawn: a pair bias is its product with ``goal``, and with two zeros neither would learn.  ValueError
     as of ``check_state``, and of it alone.
@@ -60,10 +60,10 @@ def starting_state(
             new += fresh.numel()
         if axis is None:
             continue
-        chosen = for_sensors({name: state[name]}, places)[name] if places and name in state else None
-        if chosen is not None and alike(chosen, fresh):
+        chosen = select_sensor_weights({name: state[name]}, indices)[name] if indices and name in state else None
+        if chosen is not None and tensor_matches(chosen, fresh):
             start[name] = chosen
-            new += fresh.numel() // fresh.shape[axis] * (places or ()).count(-1)
+            new += fresh.numel() // fresh.shape[axis] * (indices or ()).count(-1)
         else:
             start[name] = fresh if name.endswith("source") else torch.zeros_like(fresh)
             new += fresh.numel()
@@ -71,7 +71,7 @@ def starting_state(
     return start, new
 
 
-def alike(value: Any, like: Tensor) -> bool:
+def tensor_matches(value: Any, like: Tensor) -> bool:
     """Whether this is a finite tensor of that shape and type; one on the meta device has no numbers."""
     same = isinstance(value, Tensor) and value.shape == like.shape and value.dtype == like.dtype
     return same and value.layout == torch.strided and not value.is_meta and bool(value.isfinite().all())

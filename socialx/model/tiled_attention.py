@@ -29,12 +29,12 @@ def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor
         return (query @ key.mT + bias).softmax(-1).to(value.dtype) @ value
     parts = [part.flatten(0, 1).contiguous() for part in (query, key, value)]
     keep = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, bias))
-    out: Tensor = tiled(*parts, bias, keep)[0]
+    out: Tensor = tiled_attention(*parts, bias, keep)[0]
     return out.unflatten(0, query.shape[:2])
 
 
 @torch.library.custom_op("socialx::attention", mutates_args=())
-def tiled(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def tiled_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     """query [B*H,N,D], key and value [B*H,M,D], contiguous, bias [H,N,M] -> out [B*H,N,D], weights [B*H,N,M].
 
     keep: whether the weights are wanted, for the backward pass; else they are empty.
@@ -51,13 +51,13 @@ def tiled(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -
     return out, kept
 
 
-@tiled.register_fake
+@tiled_attention.register_fake
 def _tiled_outputs(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     return torch.empty_like(query), bias.new_empty(len(query) if keep else 0, *bias.shape[1:])
 
 
 @torch.library.custom_op("socialx::attention_backward", mutates_args=())
-def tiled_backward(
+def tiled_attention_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, heads: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of query, key, value and bias, from that of the output [B*H,N,D]."""
@@ -77,7 +77,7 @@ def tiled_backward(
     return d_query, d_key, d_value, d_bias
 
 
-@tiled_backward.register_fake
+@tiled_attention_backward.register_fake
 def _tiled_gradients(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, heads: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -95,10 +95,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _gradients(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return None, None, None, None, None
-    return *tiled_backward(grad, *ctx.saved_tensors, ctx.heads), None
+    return *tiled_attention_backward(grad, *ctx.saved_tensors, ctx.heads), None
 
 
-tiled.register_autograd(_gradients, setup_context=_keep)
+tiled_attention.register_autograd(_gradients, setup_context=_keep)
 
 
 def _work(query: torch.Size, key: torch.Size, *_: Any, **__: Any) -> int:

@@ -21,7 +21,7 @@ def free_flow_of(data: Dataset, span: slice | None = None) -> np.ndarray:
 
     A sensor without any has the median of the others.  Of many rows every second, third ... one is taken.
     """
-    span = span or data.learned_from
+    span = span or data.training_rows
     every = -(-(span.stop - span.start) * 4 * math.prod(data.target_source.shape) // FREE_FLOW_BYTES)
     pieces = (data.target_source.read(rows) for rows in pages(span.start, span.stop))
     kept = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
@@ -40,7 +40,7 @@ def latest_free_flow(data: Dataset, before: int | None = None) -> tuple[np.ndarr
     The days end at the second ``before``, None: where the training rows end.  Less than a day tells the speed of the
     network alone, which is the upper quartile then: an hour may be one in which half of the sensors are congested.
     """
-    day, stop = slots_per_day(data.store.step_minutes), data.learned_from.stop
+    day, stop = slots_per_day(data.store.step_minutes), data.training_rows.stop
     if before is not None:
         stop = max(1, data.rows_until(before))
     found = free_flow_of(data, slice(max(0, stop - FREE_FLOW_DAYS * day), stop))

@@ -19,7 +19,7 @@ import torch
 from socialx.core.batch import Batch
 from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
-from socialx.data.calendar import DAY_S, following
+from socialx.data.calendar import DAY_S, next_times
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S
 from socialx.scoring.drift import LEVEL
@@ -56,7 +56,7 @@ class Latest:
                 found = f"it is another kind of file now ({'; '.join(differ)})"
                 raise SocialxError(store.path, found, "start the server again")
         experiment = replace(self.experiment, data=replace(data, stores=stores))
-        context = experiment.data.context(JITTER_S, experiment.data.past_now)
+        context = experiment.data.context(JITTER_S, experiment.data.server_climatology)
         issued = issues(experiment, context, requested_times(experiment, context))
         return Issue.of(experiment, context, issued)
 
@@ -79,7 +79,7 @@ class Latest:
         context, now = issue.context, int(issue.time[0])
         for issued in [each for each in self._due if each + 60 * context.step_minutes * context.horizon <= now]:
             low, high = self._due.pop(issued)
-            rows = context.rows_at(following(issued, context.step_minutes, context.horizon))
+            rows = context.rows_at(next_times(issued, context.step_minutes, context.horizon))
             truth, valid = (part[..., next(iter(context.targets))] for part in context.read(rows))  # [P,N]
             inside = valid & (low <= truth) & (truth <= high)
             self._scored.append((issued, int(inside.sum()), int(valid.sum())))

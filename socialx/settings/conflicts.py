@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from socialx.core.errors import Argument, SettingsError, counted
-from socialx.settings.kinds import ENCODERS, NEIGHBOURS, POOLINGS, OwnModel, model_of
+from socialx.settings.kinds import ENCODERS, NEIGHBOURS, POOLINGS, CustomModel, find_model
 from socialx.settings.schema import HEADS, ModelSettings, PoolingSettings, Settings
 
 PER_SENSOR = ("model.sensor_embedding", "model.per_sensor_output", "pooling.adaptive_adjacency_rank")  # weights of each
 
 
-def unread(settings: Settings) -> set[str]:
+def ineffective_settings(settings: Settings) -> set[str]:
     """Keys of the sections model and pooling that have no effect on the chosen model.
 
     The class of a model of the user's own is imported, and its signature names the settings that it takes.  Which of
@@ -22,54 +22,57 @@ def unread(settings: Settings) -> set[str]:
     """
     model = {f"model.{name}" for name in ModelSettings.model_fields}
     pooling = {f"pooling.{name}" for name in PoolingSettings.model_fields}
-    kind = model_of(settings.model.kind)
-    if isinstance(kind, OwnModel):
+    kind = find_model(settings.model.kind)
+    if isinstance(kind, CustomModel):
         fields = [name for name in ModelSettings.model_fields if name != "kind"]
         taken = kind.arguments(kind.load(), fields)
         return {f"model.{name}" for name in fields if name not in taken} | (pooling - set(NEIGHBOURS))
     if not kind.social:
         return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
     pools = POOLINGS[settings.pooling.kind]
-    found = {*ENCODERS[settings.model.encoder].ignores, *pools.ignores}
+    ineffective = {*ENCODERS[settings.model.encoder].ignores, *pools.ignores}
     if settings.model.zero_shot:
-        found |= set(PER_SENSOR)
+        ineffective |= set(PER_SENSOR)
     if pools.path is None:
-        found |= pooling - {"pooling.kind"}
+        ineffective |= pooling - {"pooling.kind"}
     if settings.pooling.mask_mode == "hard":
-        found |= {"pooling.learnable_radius"}
-    return found
+        ineffective |= {"pooling.learnable_radius"}
+    return ineffective
 
 
 def sensor_tables(settings: Settings) -> bool:
     """Whether the chosen model has weights of its own per sensor, so that it fits one network only."""
-    tables = model_of(settings.model.kind).sensor_tables
+    tables = find_model(settings.model.kind).sensor_tables
     if isinstance(tables, bool):
         return tables
     if settings.model.zero_shot:
         return False
-    pairs = settings.pooling.adaptive_adjacency_rank > 0 and "pooling.adaptive_adjacency_rank" not in unread(settings)
+    pairs = (
+        settings.pooling.adaptive_adjacency_rank > 0
+        and "pooling.adaptive_adjacency_rank" not in ineffective_settings(settings)
+    )
     return pairs or any(getattr(settings.model, name) for name in tables)
 
 
 def takes_new_sensors(settings: Settings) -> bool:
     """Whether the model has weights per sensor and learnt to do without them."""
-    return settings.model.sensor_dropout > 0 and model_of(settings.model.kind).social and sensor_tables(settings)
+    return settings.model.sensor_dropout > 0 and find_model(settings.model.kind).social and sensor_tables(settings)
 
 
 def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
     """Raise SettingsError for settings that exclude each other; finer: steps of the model in one of the file."""
-    for where, found, remedy in _conflicts(settings, finer):
-        raise SettingsError(where, found, remedy)
+    for where, ineffective, remedy in _conflicts(settings, finer):
+        raise SettingsError(where, ineffective, remedy)
 
 
 def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, str]]:
     """Where settings exclude each other, what is found there, and the remedy."""
     model, pooling, lookback = settings.model, settings.pooling, finer * settings.data.lookback
-    also, social = Argument("data.extra_data"), model_of(model.kind).social
+    also, social = Argument("data.extra_data"), find_model(model.kind).social
     pools = social and POOLINGS[pooling.kind].path is not None
     if settings.data.extra_data and not model.zero_shot:
-        found = "a model with weights of single sensors learns from one network"
-        yield also, found, f"add {Argument('model.zero_shot', True)}"
+        ineffective = "a model with weights of single sensors learns from one network"
+        yield also, ineffective, f"add {Argument('model.zero_shot', True)}"
     if settings.data.extra_data and settings.trainer.teacher:
         yield Argument("trainer.teacher"), "its forecasts are of one network", f"leave it or {also} out"
     if social and lookback % model.patch:
@@ -79,5 +82,9 @@ def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[object, str, st
         patch = f"model.patch {model.patch} does not divide the {counted(lookback, 'step')} of the history"
         yield patch, listed, f"{Argument('model.patch', below)}, or another {Argument('data.lookback')}"
     if pools and model.width % HEADS:
-        found = f"not a multiple of the {HEADS} heads of a social layer"
-        yield f"model.width {model.width}", found, str(Argument("model.width", model.width + -model.width % HEADS))
+        ineffective = f"not a multiple of the {HEADS} heads of a social layer"
+        yield (
+            f"model.width {model.width}",
+            ineffective,
+            str(Argument("model.width", model.width + -model.width % HEADS)),
+        )

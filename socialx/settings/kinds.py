@@ -18,7 +18,7 @@ from typing import Any
 
 from socialx.core.errors import SettingsError
 
-OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # the name of a class that is not of socialx
+CUSTOM = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # the name of a class that is not of socialx
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Kind:
     """
 
     name: str
-    what: str
+    description: str
     path: str | None = None
     reads: tuple[str, ...] | None = None
     ignores: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Model(Kind):
 
 
 @dataclass(frozen=True)
-class OwnModel(Model):
+class CustomModel(Model):
     """A class of the user's own: an ``nn.Module`` that takes a ``DataSpec``, and settings by their names."""
 
     def load(self) -> Any:
@@ -82,16 +82,20 @@ class OwnModel(Model):
         """Those that its signature names.  Raises SettingsError for an argument without default that is no setting."""
         taken = list(inspect.signature(built).parameters.values())[1:]  # after the network
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        required = [each.name for each in taken if each.default is each.empty and each.kind not in variable]
+        required = [
+            parameter.name
+            for parameter in taken
+            if parameter.default is parameter.empty and parameter.kind not in variable
+        ]
         if foreign := [name for name in required if name not in settings]:
             reason = f"takes {', '.join(foreign)}, which is no setting of the model"
             raise SettingsError(f"model.kind {self.name}", reason, f"give it a default, or use {', '.join(settings)}")
-        return [each.name for each in taken if each.name in settings]
+        return [parameter.name for parameter in taken if parameter.name in settings]
 
 
-def model_of(name: str) -> Model:
+def find_model(name: str) -> Model:
     """The row of a model; of a class of the user's own a new one, tied to its network: it may have tables of it."""
-    return MODELS.get(name) or OwnModel(name, "a model of your own", name, sensor_tables=True)
+    return MODELS.get(name) or CustomModel(name, "a model of your own", name, sensor_tables=True)
 
 
 def _table(*kinds: Kind) -> dict[str, Any]:

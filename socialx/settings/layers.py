@@ -23,9 +23,9 @@ from pydantic import ValidationError
 from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, shortened
 from socialx.core.notebook import files_in
 from socialx.core.progress import note
-from socialx.settings.conflicts import unread
+from socialx.settings.conflicts import ineffective_settings
 from socialx.settings.file import as_yaml, read_settings
-from socialx.settings.kinds import MODELS, OWN
+from socialx.settings.kinds import CUSTOM, MODELS
 from socialx.settings.schema import (
     BY_NAME,
     FILES,
@@ -36,7 +36,7 @@ from socialx.settings.schema import (
     SCORING,
     WEIGHTS,
     Settings,
-    flag_of,
+    flag_name,
 )
 
 PREFIX = "SOCIALX_"
@@ -85,18 +85,18 @@ Values = Mapping[str, Value]  # by dotted key
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSettings:
     """The merged settings and, per dotted key, where its value came from (``default`` where it was not set)."""
 
     settings: Settings
     origin: dict[str, str]
 
-    def in_full_precision(self, own: Path | None = None) -> Settings:
+    def in_full_precision(self, run_values: Path | None = None) -> Settings:
         """Settings for scores and forecasts: float32, unless this call or the environment set another precision.
 
-        own: the run's file of settings, whose precision is that of its training.
+        run_values: the run's file of settings, whose precision is that of its training.
         """
-        unset = (DEFAULT, str(own) if own else "")
+        unset = (DEFAULT, str(run_values) if run_values else "")
         full = {"precision": "32-true", "float32_matmul_precision": "highest"}
         update = {name: value for name, value in full.items() if self.origin[f"trainer.{name}"] in unset}
         return self.settings.model_copy(update={"trainer": self.settings.trainer.model_copy(update=update)})
@@ -114,19 +114,19 @@ class Loaded:
             return
         values = {key: value for key, value in PRESETS[preset].items() if self.origin[key] == f"preset {preset}"}
         arguments = [
-            Argument(key, as_typed(value) if isinstance(value, tuple) else value) for key, value in values.items()
+            Argument(key, command_text(value) if isinstance(value, tuple) else value) for key, value in values.items()
         ]
         note(Message("", f"preset {preset}", " ".join(map(str, arguments))))
 
     def note_unread(self) -> None:
         """Tell which flags or arguments have no effect on the chosen model."""
-        ineffective = unread(self.settings)
+        ineffective = ineffective_settings(self.settings)
         if idle := [str(Argument(key)) for key in KEYS if key in ineffective and self.set_by_call(key)]:
             note(Message("", "these settings have no effect on this model", ", ".join(idle)))
 
     def set_by_call(self, key: str) -> bool:
         """Whether a flag of this command line, or an argument of this call, set the value."""
-        return self.origin[key] in (flag_of(key), ARGUMENT)
+        return self.origin[key] in (flag_name(key), ARGUMENT)
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,12 @@ class ConfigLayers:
                 example = f"expected section.key=value, for example {SET} trainer.max_epochs=5"
                 raise SettingsError(f"{SET} {text}", example)
             values[key.strip()] = Value(value, SET)
-        values |= {key: Value(value, flag_of(key)) for key, value in (flags or {}).items()}
+        values |= {key: Value(value, flag_name(key)) for key, value in (flags or {}).items()}
         local = _with_origin(read_settings(here), str(here)) if here else {}
         return cls(values, local, preset, (*([here] if here else []), *files))
 
     @classmethod
-    def of(
+    def from_call(
         cls, settings: Settings | ConfigLayers | None, arguments: Mapping[str, Any], preset: str | None = None
     ) -> ConfigLayers:
         """The layers of a Python call: ``settings``, and its other arguments over them.
@@ -196,7 +196,7 @@ class ConfigLayers:
             if key in KEYS:
                 values[key] = value
             elif key not in Settings.model_fields:
-                raise SettingsError(name, "no such argument or section of settings", _nearest(name))
+                raise SettingsError(name, "no such argument or section of settings", _suggest(name))
             elif not isinstance(value, Mapping):
                 raise SettingsError(name, f"{value!r} is not a dict of settings", f"for example {name}={{...}}")
             else:
@@ -215,10 +215,10 @@ class ConfigLayers:
         """These layers with values over all of them, by dotted key; None unsets a setting."""
         return replace(self, values={**self.values, **_with_origin(values, origin)})
 
-    def of_call(self, key: str) -> Any:
+    def call_value(self, key: str) -> Any:
         """What a flag or argument of this call says of a setting; None: nothing."""
         value = self.values.get(key)
-        return value.value if value and value.origin in (flag_of(key), ARGUMENT) else None
+        return value.value if value and value.origin in (flag_name(key), ARGUMENT) else None
 
     @property
     def data(self) -> Any:
@@ -226,38 +226,44 @@ class ConfigLayers:
         said = self.values.get("data.path")
         return said.value if said and not said.origin.startswith("$") else None
 
-    def load(self) -> Loaded:
-        """``merged``, and a model of the user's own must be named by a flag or an argument of this call."""
-        loaded = self.merged()
+    def load(self) -> LoadedSettings:
+        """``merge``, and a model of the user's own must be named by a flag or an argument of this call."""
+        loaded = self.merge()
         loaded.refuse_unnamed_model()
         return loaded
 
-    def merged(self) -> Loaded:
+    def merge(self) -> LoadedSettings:
         """Merge all layers and validate once.  Raises SettingsError with one line per wrong value."""
         if self.preset is not None and self.preset not in PRESETS:
             raise SettingsError(Argument("preset", self.preset), "no such preset", f"choose {', '.join(PRESETS)}")
         sized = _with_origin(PRESETS[self.preset], f"preset {self.preset}") if self.preset else {}
-        return _validated({**self.start, **sized, **self.here, **self.values})
+        return _validate({**self.start, **sized, **self.here, **self.values})
 
-    def starting_from(self, saved: Path, own: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> Loaded:
+    def starting_from(
+        self, saved: Path, run_values: Mapping[str, Any], trained: Mapping[str, Any] | None = None
+    ) -> LoadedSettings:
         """``load``, with model and pooling of the run that training starts from below all that is said.
 
-        saved, own, trained: as in ``of_run``.  A zero-shot model becomes one of this network, with tables of its
+        saved, run_values, trained: as in ``load_run``.  A zero-shot model becomes one of this network, with tables of its
         sensors.  Raises SettingsError for a model of the user's own, and where the weights fit no other value.
         """
-        then = own_settings(saved, own).settings
-        _refuse_edited(saved, then, trained or {})
-        if then.model.kind not in MODELS:
-            reason = f"its model {then.model.kind} is code that is not of socialx"
+        trained_settings = run_settings(saved, run_values).settings
+        _refuse_edits(saved, trained_settings, trained or {})
+        if trained_settings.model.kind not in MODELS:
+            reason = f"its model {trained_settings.model.kind} is code that is not of socialx"
             raise SettingsError(saved.parent, reason, f"{Argument('trainer.init_from')} takes models of socialx")
-        start = {key: value for key, value in fixed(then).items() if key.startswith(("model.", "pooling."))}
+        start = {
+            key: value
+            for key, value in fixed_settings(trained_settings).items()
+            if key.startswith(("model.", "pooling."))
+        }
         del start["model.zero_shot"]
         loaded = replace(self, start=_with_origin(start, str(saved))).load()
-        new, old = flat(loaded.settings), flat(then)
+        new, old = flat(loaded.settings), flat(trained_settings)
         for values in (new, old):
             values["data.inputs"] = values["data.inputs"] or values["data.targets"]
         other = [key for key in WEIGHTS if new[key] != old[key]]
-        ineffective = set() if "model.kind" in other else unread(loaded.settings)
+        ineffective = set() if "model.kind" in other else ineffective_settings(loaded.settings)
         if other := [key for key in other if key not in ineffective]:
             raise SettingsError.together(
                 Message(
@@ -269,26 +275,26 @@ class ConfigLayers:
             )
         return loaded
 
-    def of_run(
-        self, saved: Path, own: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None
-    ) -> Loaded:
+    def load_run(
+        self, saved: Path, run_values: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None
+    ) -> LoadedSettings:
         """The settings of a run, changed only where that is sound.
 
-        saved: the run's own file of settings, and own: what it says.  trained: what its training says of the settings
-        that it fixed, as ``fixed``; a file that was edited since is refused where it says something else.  A setting
+        saved: the run's own file of settings, and run_values: what it says.  trained: what its training says of the settings
+        that it fixed, as ``fixed_settings``; a file that was edited since is refused where it says something else.  A setting
         that may change with this purpose (resume, scoring) is taken from files, environment, flags and arguments; one
         that names a file not from the environment.  Any other setting that was changed in this call is refused with a
         SettingsError; the environment does not count for it.
         """
-        then, values = own_settings(saved, own), dict(self.values)
-        _refuse_edited(saved, then.settings, trained or {})
-        kind = self.of_call("model.kind")
-        if purpose == SCORING and then.settings.model.kind in MODELS and OWN.fullmatch(str(kind)):
+        trained_settings, values = run_settings(saved, run_values), dict(self.values)
+        _refuse_edits(saved, trained_settings.settings, trained or {})
+        kind = self.call_value("model.kind")
+        if purpose == SCORING and trained_settings.settings.model.kind in MODELS and CUSTOM.fullmatch(str(kind)):
             del values["model.kind"]  # it allows the code of another run
-        of_run = _with_origin(own, str(saved))
-        now = _validated({**of_run, **values})
+        of_run = _with_origin(run_values, str(saved))
+        now = _validate({**of_run, **values})
         now.refuse_unnamed_model()
-        new, old, free = flat(now.settings), flat(then.settings), MAY_CHANGE[purpose]
+        new, old, free = flat(now.settings), flat(trained_settings.settings), MAY_CHANGE[purpose]
         by_hand = {key for key, value in values.items() if not value.origin.startswith("$")}
         if refused := [key for key in KEYS if key in by_hand and key not in free and new[key] != old[key]]:
             raise SettingsError.together(
@@ -300,21 +306,21 @@ class ConfigLayers:
                 for key in refused
             )
         taken = {key: values[key] for key in free if key in values and (key in by_hand or key not in FILES)}
-        return _validated({**of_run, **taken})
+        return _validate({**of_run, **taken})
 
 
-def own_settings(saved: Path, own: Mapping[str, Any]) -> Loaded:
-    """The settings that a run was trained with; saved: its own file of settings, and own: what it says."""
-    return _validated(_with_origin(own, str(saved)))
+def run_settings(saved: Path, run_values: Mapping[str, Any]) -> LoadedSettings:
+    """The settings that a run was trained with; saved: its own file of settings, and run_values: what it says."""
+    return _validate(_with_origin(run_values, str(saved)))
 
 
-def fixed(settings: Settings) -> dict[str, Any]:
+def fixed_settings(settings: Settings) -> dict[str, Any]:
     """The settings that no resumption may change, by dotted key, as plain data: with others it is another training."""
     free = (*MAY_CHANGE[RESUME], "trainer.run_dir")
     return {key: value for key, value in flat(settings).items() if key not in free}
 
 
-def _refuse_edited(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
+def _refuse_edits(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
     """Raise SettingsError with a line for each setting of a run's own file that is not that of its training."""
     now = flat(settings)
     edited = [key for key, value in trained.items() if key in now and now[key] != value]
@@ -355,14 +361,14 @@ def load_settings(
     """
     sets = [sets] if isinstance(sets, str) else sets
     layers = ConfigLayers.read(files_in(files, "files"), os.environ if env is None else env, sets)
-    return ConfigLayers.of(layers, sections).load().settings
+    return ConfigLayers.from_call(layers, sections).load().settings
 
 
 def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
     return {key: Value(value, origin) for key, value in values.items()}
 
 
-def _validated(values: Values) -> Loaded:
+def _validate(values: Values) -> LoadedSettings:
     """Settings of these values, and the default for all others.  SettingsError with one line per wrong one."""
     values = {key: each for key, each in values.items() if each.value is not None or key not in Settings.model_fields}
     if unknown := [_unknown(key, each.origin) for key, each in values.items() if key not in KEYS]:
@@ -383,18 +389,18 @@ def _validated(values: Values) -> Loaded:
             )
             for key, what in wrong
         ) from None
-    return Loaded(settings, {key: values[key].origin if key in values else DEFAULT for key in KEYS})
+    return LoadedSettings(settings, {key: values[key].origin if key in values else DEFAULT for key in KEYS})
 
 
 def _unknown(key: str, origin: str) -> Message:
     where = f"{shortened(key, ITEM)} ({origin})"
     if key in Settings.model_fields:
         return Message(where, f"is a section; its settings are {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}")
-    near = _nearest(key)
+    near = _suggest(key)
     return Message(where, f"unknown setting; {near}") if near else Message(where, "unknown setting", LIST)
 
 
-def _nearest(key: str) -> str:
+def _suggest(key: str) -> str:
     """``did you mean ...?`` for a key that does not exist; empty where nothing is near."""
     section, _, name = key.partition(".")
     near = difflib.get_close_matches(key, KEYS, 1, 0.75)
@@ -421,7 +427,7 @@ def to_yaml(settings: Settings) -> str:
     return as_yaml({key: value for key, value in flat(settings).items() if key != "trainer.run_dir"})
 
 
-def changed(settings: Settings) -> dict[str, Any]:
+def changed_settings(settings: Settings) -> dict[str, Any]:
     """The settings whose values are not the defaults, by dotted key in the order of the tree, as plain data."""
     defaults = flat(Settings())
     return {key: value for key, value in flat(settings).items() if value != defaults[key]}
@@ -453,7 +459,7 @@ def sees_card() -> bool:
     return not hidden and (bool(shutil.which("nvidia-smi")) or any(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def as_typed(value: Any) -> str:
+def command_text(value: Any) -> str:
     """A value as it is typed on a command line."""
     if isinstance(value, bool):
         return "on" if value else "off"

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from socialx.core.notebook import names_in
-from socialx.settings.kinds import ENCODERS, MODELS, OWN, POOLINGS, Kind
+from socialx.settings.kinds import CUSTOM, ENCODERS, MODELS, POOLINGS, Kind
 
 
 def setting(default: Any, description: str, **limits: Any) -> Any:
@@ -31,19 +31,19 @@ def _split_commas(value: Any) -> Any:
     return names_in(value) if isinstance(value, str) else value
 
 
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+def _refuse_duplicates(names: tuple[str, ...]) -> tuple[str, ...]:
     """Two scores of one feature would have one name."""
-    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise ValueError(f"{twice[0]} is named twice")
     return names
 
 
-def _known(kinds: Collection[str], own: bool = False) -> AfterValidator:
-    """One of these kinds, in pydantic's own words for a choice; ``own``: or the name of a class of the user's."""
+def _choice(kinds: Collection[str], custom: bool = False) -> AfterValidator:
+    """One of these kinds, in pydantic's own words for a choice; ``custom``: or the name of a class of the user's."""
 
     def check(name: str) -> str:
-        if name not in kinds and not (own and OWN.fullmatch(name)):
-            *first, last = (*(repr(kind) for kind in kinds), *(["package.module:Class"] if own else []))
+        if name not in kinds and not (custom and CUSTOM.fullmatch(name)):
+            *first, last = (*(repr(kind) for kind in kinds), *(["package.module:Class"] if custom else []))
             raise ValueError(f"Input should be {', '.join(first)} or {last}")
         return name
 
@@ -51,11 +51,11 @@ def _known(kinds: Collection[str], own: bool = False) -> AfterValidator:
 
 
 def _kinds(table: Mapping[str, Kind]) -> str:
-    return "; ".join(f"{kind.name}: {kind.what}" for kind in table.values())
+    return "; ".join(f"{kind.name}: {kind.description}" for kind in table.values())
 
 
 Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_refuse_duplicates)]
 
 
 MOST_STEPS = 288  # that a model reads or forecasts: a day of five minutes
@@ -127,14 +127,14 @@ class ModelSettings(Section):
         """Another number of blocks needs no second setting."""
         if not isinstance(values, dict) or "slstm_at" in values or not str(values.get("blocks", "")).isdecimal():
             return values
-        return {**values, "slstm_at": tuple(place for place in SLSTM_AT if place < int(values["blocks"]))}
+        return {**values, "slstm_at": tuple(index for index in SLSTM_AT if index < int(values["blocks"]))}
 
-    kind: Annotated[str, _known(MODELS, own=True)] = setting(
+    kind: Annotated[str, _choice(MODELS, custom=True)] = setting(
         "social",
         f"{_kinds(MODELS)}. Only the first uses neighbours. package.module:Class: a class of your own, which every "
         "command that uses its run must name",
     )
-    encoder: Annotated[str, _known(ENCODERS)] = setting("xlstm", _kinds(ENCODERS))
+    encoder: Annotated[str, _choice(ENCODERS)] = setting("xlstm", _kinds(ENCODERS))
     patch: int = setting(6, "steps of the lookback in one token, a divisor of the lookback", ge=1, le=MOST_STEPS)
     width: int = setting(64, f"embedding width E, a multiple of the {HEADS} heads", ge=8, le=2048)
     mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", ge=1, le=65536)
@@ -181,7 +181,7 @@ class ModelSettings(Section):
 class PoolingSettings(Section):
     """How a sensor uses its neighbours."""
 
-    kind: Annotated[str, _known(POOLINGS)] = setting("attention", _kinds(POOLINGS))
+    kind: Annotated[str, _choice(POOLINGS)] = setting("attention", _kinds(POOLINGS))
     neighbours: int | None = setting(64, "use the K nearest sensors; an empty value: all within reach", ge=1)
     max_distance_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", gt=0)
     distances: Path | None = setting(
@@ -369,12 +369,12 @@ _SHOWN = {
 _FLAGS = {"data.path": "data", "model.kind": "model", "pooling.kind": "pooling"}
 
 
-def shown(command: str) -> tuple[str, ...]:
+def flag_keys(command: str) -> tuple[str, ...]:
     """The settings that have a flag of this command; after ``--set`` it takes every one."""
     return _SHOWN.get(command, ())
 
 
-def flag_of(key: str) -> str:
+def flag_name(key: str) -> str:
     """The flag of a setting: its own name where that is unique in the tree, else ``--section-name``."""
     name = key.split(".")[1]
     flag = _FLAGS.get(key, name if name in BY_NAME else key)

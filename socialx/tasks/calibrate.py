@@ -40,7 +40,7 @@ def calibrate(
             raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
         with old_run(folder):  # nobody trains in it meanwhile
             of_run = open_run(path)
-            experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": data}))
+            experiment, trained = load_trained(of_run, ConfigLayers.from_call(settings, {**sections, "data": data}))
             if experiment.protocol.step_minutes != of_run.protocol.step_minutes:
                 steps = f"a step of {experiment.protocol.step_minutes} min, and the run {of_run.protocol.step_minutes}"
                 raise SocialxError(experiment.data.store.path, f"it has {steps}", "name a file of that step")

@@ -81,7 +81,7 @@ def compare(
     times anew; the blocks come in the order A B B A, and the interval holds 99 %.
     """
     with subscribe(progress):
-        layers = ConfigLayers.of(settings, {"data.path": file, **sections})
+        layers = ConfigLayers.from_call(settings, {"data.path": file, **sections})
         effective = layers.load().settings
         if isinstance(other, Settings):
             there = other

@@ -27,15 +27,15 @@ from socialx.core.batch import TrainingBatch
 from socialx.core.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
 from socialx.core.notebook import ResultRepr
-from socialx.core.precision import no_code, resolve_device, resolve_precision
+from socialx.core.precision import resolve_device, resolve_precision, unsupported_reason
 from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.scaler import MeanStd, measure
-from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
+from socialx.dataset import GIB, Dataset, find_windows, open_dataset, series_bytes, with_mode
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
-from socialx.settings.conflicts import refuse_conflicts, unread
-from socialx.settings.layers import DEFAULT, ConfigLayers, Loaded, flat, sees_card
+from socialx.settings.conflicts import ineffective_settings, refuse_conflicts
+from socialx.settings.layers import DEFAULT, ConfigLayers, LoadedSettings, flat, sees_card
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build, loading_of, met_by
 from socialx.tasks.train import what_computes
@@ -116,7 +116,7 @@ class Setup:
     unknown: set[str] = field(default_factory=set)
 
     @cached_property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedSettings:
         """The merged settings.  Raises SettingsError where one is wrong."""
         return self.layers.load()
 
@@ -168,7 +168,7 @@ def doctor(
     # Building a model sets the precision of products, the threads and the random numbers: they are given back.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with subscribe(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
-        setup = Setup(ConfigLayers.of(settings, {"data.path": file, **sections}, preset))
+        setup = Setup(ConfigLayers.from_call(settings, {"data.path": file, **sections}, preset))
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:
@@ -229,7 +229,7 @@ def _settings(setup: Setup) -> Answer:
     """Settings that load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
     refuse_conflicts(settings)
-    values, defaults, without = flat(settings), flat(Settings()), unread(settings)
+    values, defaults, without = flat(settings), flat(Settings()), ineffective_settings(settings)
     named = [key for key, place in loaded.origin.items() if place != DEFAULT]
     # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
     if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
@@ -244,7 +244,9 @@ def _device(setup: Setup) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
-    reason, remedy = (no_code(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
+    reason, remedy = (
+        (unsupported_reason(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
+    )
     try:
         device = setup.device
     except SettingsError as error:
@@ -337,7 +339,7 @@ def _data(setup: Setup) -> Answer:
     stores = [open_store(path, name, settings.data.days) for name in names]
     first = stores[0]
     rows, sensors = len(first.seconds), len(first.sensors.ids)
-    windows = windows_of(first, section.lookback, section.horizon, section.split_method)
+    windows = find_windows(first, section.lookback, section.horizon, section.split_method)
     for store in stores:  # a damaged part of the file shows when it is read
         store.read(slice(0, length))
         store.read(slice(rows - length, rows))
@@ -362,7 +364,7 @@ def _step(setup: Setup) -> Answer:
     data = _first_rows(settings, path, device)
     experiment = build(settings, data)
     start = torch.zeros(1, dtype=torch.int64, device=device)
-    series = data.series_with()
+    series = data.series_with_climatology()
     example = TrainingBatch(series.window(start), series.target(start))
     model = experiment.model.to(device)
     for words, tensors in (

@@ -82,7 +82,7 @@ def evaluate(
         _check(names, baselines, by, compare, drift, save_forecasts)
         of_runs = {"climatology_days": known, "intervals": intervals, "drift": drift}
         files = _forecast_files(names, next((name for name, asked in of_runs.items() if asked), None))
-        layers = ConfigLayers.of(settings, {**sections, "data": data})
+        layers = ConfigLayers.from_call(settings, {**sections, "data": data})
         check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
         scored = scored_split([name for name in names if name not in files], layers, split, start, end, files)
         if known:

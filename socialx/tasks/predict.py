@@ -39,7 +39,7 @@ from socialx.scoring.intervals import ConformalIntervals
 from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
 from socialx.settings.conflicts import sensor_tables
-from socialx.settings.layers import ConfigLayers, as_typed, preset_here
+from socialx.settings.layers import ConfigLayers, command_text, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
@@ -97,8 +97,10 @@ def predict(
         raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
     with subscribe(progress), ExitStack() as stack:
         of_run = open_run(Path(str(run)))
-        file, named = stack.enter_context(as_file(data, of_run, ConfigLayers.of(settings, sections), said))
-        experiment, trained = load_trained(of_run, ConfigLayers.of(settings, {**sections, "data": file}), split=False)
+        file, named = stack.enter_context(as_file(data, of_run, ConfigLayers.from_call(settings, sections), said))
+        experiment, trained = load_trained(
+            of_run, ConfigLayers.from_call(settings, {**sections, "data": file}), split=False
+        )
         inputs = tuple(inputs_of(named, [of_run], [meta_csv]))
         for message in (odd := doubts_of(experiment.data.store)):
             note(message)
@@ -112,16 +114,16 @@ def predict(
                 rescale_to_free_flow(experiment, of_run.protocol, int(times[0]))
             band = None if interval is None else band_of(of_run, trained, experiment, interval, int(times[0]))
             issued = issues(experiment, context, times, argument)
-            if context.past and not sensor_tables(experiment.settings):
+            if context.rolling and not sensor_tables(experiment.settings):
                 _note_known(of_run.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
-                    readings.append(context.readings(batch))
-                    reported.append(context.reported(batch))
+                    readings.append(context.count_observations(batch))
+                    reported.append(context.has_observations(batch))
                     values.append(experiment.precision.infer(experiment.model, batch))
                     bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * experiment.data.lookback
-        known = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
+        known = np.concatenate(readings), np.concatenate(reported), *context.observations_around(issued, shown)
         forecasts = np.concatenate(values)
         forecast = as_forecast(experiment, str(of_run.named), issued, forecasts, *known)
         forecast = forecast if band is None else band.around(forecast, forecasts)
@@ -271,7 +273,7 @@ def _beyond(experiment: Experiment, argument: str, second: int, last: int) -> tu
     most = min(MOST_STEPS, DAY_S // 60 // store.step_minutes)
     if second <= last + 60 * minutes or horizon >= most:
         return ends, f"the latest is {latest}"
-    targets = None if experiment.data.targets == Settings().data.targets else as_typed(experiment.data.targets)
+    targets = None if experiment.data.targets == Settings().data.targets else command_text(experiment.data.targets)
     named = {"data.path": store.path, "preset": preset_here(), "data.targets": targets}
     longer = Command("train", **named, **{"data.horizon": most})
     hours = f"{most * store.step_minutes / 60:g} h"

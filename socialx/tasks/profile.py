@@ -46,7 +46,7 @@ def profile(
     """
     with init_process_group(progress) as group:
         with group.all_or_none():
-            layers = ConfigLayers.of(settings, {"data.path": file, **sections}, preset)
+            layers = ConfigLayers.from_call(settings, {"data.path": file, **sections}, preset)
             check_outputs((trace, TRACE), layers=layers)
             loaded = layers.load()
             loaded.note_unread()

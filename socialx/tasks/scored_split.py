@@ -98,7 +98,7 @@ class ScoredSplit:
                 named = {None: "all days", UNTIL_TRAINED: FROZEN}
                 name = f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
                 sums, size = self.scores(), experiment.settings.loader.batch_size
-                loader = self.data.loader(self.split, size, some=self.places, days=(days,))
+                loader = self.data.loader(self.split, size, subset=self.places, days=(days,))
                 run_metrics(experiment.model, loader, experiment.precision, sums, name=f"score {name}")
                 found[name] = ModelScores.of(sums.compute(), self.protocol)
         return found
@@ -140,7 +140,7 @@ def scored_split(
     """
     if split not in (*SPLITS, ALL):
         raise SettingsError(Argument("split", split), f"one of {', '.join(SPLITS)}, {ALL}")
-    if layers.of_call("data.days") is not None and (start is not None or end is not None):
+    if layers.call_value("data.days") is not None and (start is not None or end is not None):
         both = "the first days of the file are asked for too"
         raise SettingsError(Argument("end" if start is None else "start"), both, f"leave out {Argument('data.days')}")
     experiments: dict[str, Experiment] = {}
@@ -173,7 +173,7 @@ def scored_split(
         places, made = places[whole], {name: values[whole] for name, values in made.items()}
         begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, places))
         period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(places), tuple(files))
-    loader = experiment.data.loader(split, experiment.settings.loader.batch_size, some=places)
+    loader = experiment.data.loader(split, experiment.settings.loader.batch_size, subset=places)
     scored = ScoredSplit(split, places, period, experiment, opened, experiments, trained, loader, made)
     for name, then in trained.items():
         if then.checksum != experiment.protocol.checksum:
@@ -218,7 +218,7 @@ def refuse_lacking(path: Path, data: Dataset, split: str, values: np.ndarray) ->
 def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
     """Say that a run that was trained on the first days of a file is scored on its first days too."""
     store, days = experiment.data.store, experiment.settings.data.days
-    if days is None or layers.of_call("data.days") is not None:
+    if days is None or layers.call_value("data.days") is not None:
         return
     whole = open_store(store.path)
     if len(whole.seconds) > len(store.seconds):

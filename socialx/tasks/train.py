@@ -22,8 +22,17 @@ from socialx.core.progress import Callback, Start, emit, note, work
 from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import list_of
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings.kinds import OwnModel, model_of
-from socialx.settings.layers import ConfigLayers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
+from socialx.settings.kinds import CustomModel, find_model
+from socialx.settings.layers import (
+    ConfigLayers,
+    LoadedSettings,
+    differences,
+    fixed_settings,
+    flat,
+    run_settings,
+    sees_card,
+    to_yaml,
+)
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
@@ -99,7 +108,7 @@ def load_run(path: str | Path) -> Run:
     own = run.own
     if named := own.get("data.path"):
         own = own | {"data.path": str(run.own_file(str(named)) or named)}
-    return Run(run.path, own_settings(run.settings, own).settings, run.protocol, tuple(run.rows()))
+    return Run(run.path, run_settings(run.settings, own).settings, run.protocol, tuple(run.rows()))
 
 
 @with_help
@@ -129,7 +138,7 @@ def train(
     with init_process_group(progress) as group:
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.all_or_none():
-            layers = ConfigLayers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, preset)
+            layers = ConfigLayers.from_call(settings, {"data.path": file, **sections, "run_dir": run_dir}, preset)
             plan = plan_of(layers, resume, overwrite, group)
             plan.experiment.data.note_clock()
             trainer = plan.experiment.settings.trainer
@@ -162,7 +171,7 @@ def plan_of(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bo
         _refuse_beside(resume, layers, overwrite)
         old = open_to_resume(Path(str(resume)))
         return resumed(old, settings_of(old, layers, RESUME))
-    named = layers.merged().settings.trainer.init_from
+    named = layers.merge().settings.trainer.init_from
     start = open_run(Path(named)) if named else None
     loaded = layers.starting_from(start.settings, start.own, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
@@ -178,18 +187,18 @@ def plan_of(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bo
     return started_from(start, loaded, overwrite or begun) if start else new(loaded, overwrite or begun)
 
 
-def new(loaded: Loaded, overwrite: bool) -> Plan:
+def new(loaded: LoadedSettings, overwrite: bool) -> Plan:
     """The plan of a training with fresh weights."""
     return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
 
 
-def started_from(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
+def started_from(start: TrainedRun, loaded: LoadedSettings, overwrite: bool) -> Plan:
     """The plan of a training with weights and scaler of a run, in a folder of its own."""
     experiment = build(loaded.settings, moments=start.protocol.scaler)
     return Plan(with_weights_of(start, experiment), loaded.origin, overwrite=overwrite)
 
 
-def resumed(old: TrainedRun, loaded: Loaded) -> Plan:
+def resumed(old: TrainedRun, loaded: LoadedSettings) -> Plan:
     """The plan of a run that goes on.  Raises SocialxError for data and roads other than those of its training."""
     loaded.note_unread()
     settings, then = loaded.settings, old.protocol
@@ -209,7 +218,7 @@ def _refuse_beside(resume: str | Path | Run, layers: ConfigLayers, overwrite: bo
         raise SettingsError(Argument("resume"), "it goes on with a run", other)
     for argument, value, own in (
         ("preset", layers.preset, "settings"),
-        ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
+        ("trainer.init_from", layers.call_value("trainer.init_from"), "weights"),
     ):
         if value:
             raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {own}", "leave it out")
@@ -241,7 +250,7 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 loader, _ = loaders_of(networks, group, before.shard)
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, known)
+                facts = (experiment.protocol, data.sensors.ids, group.job, fixed_settings(effective), holidays, known)
                 run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.broadcast(experiment.model.state_dict().values())
         emit(starting(experiment, loader, run.path, group.world_size))
@@ -336,10 +345,10 @@ def with_teacher_forecasts(experiment: Experiment) -> Experiment:
     Raises SettingsError for one of other windows, and SocialxError for one of another network.
     """
     settings, device, teachers = experiment.settings, experiment.precision.device, []
-    layers = ConfigLayers.of(None, {"data": settings.data.path, "device": str(device)})
+    layers = ConfigLayers.from_call(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
         run = open_run(Path(name))
-        then = own_settings(run.settings, run.own).settings
+        then = run_settings(run.settings, run.own).settings
         then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, then):
             advice = "name runs of the same windows"
@@ -347,7 +356,7 @@ def with_teacher_forecasts(experiment: Experiment) -> Experiment:
         teachers.append(load_trained(run, layers, experiment)[0])
     if not teachers:
         return experiment
-    return replace(experiment, data=experiment.data.learning_from(_mean_forecasts(teachers)))
+    return replace(experiment, data=experiment.data.with_teacher_forecasts(_mean_forecasts(teachers)))
 
 
 def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
@@ -395,7 +404,7 @@ def unrecorded(experiment: Experiment, processes: int) -> str:
         return f"{processes} processes sum gradients in a step"
     if experiment.settings.data.extra_data:
         return "a recorded step is of one network"
-    own = isinstance(model_of(experiment.settings.model.kind), OwnModel)
+    own = isinstance(find_model(experiment.settings.model.kind), CustomModel)
     return "a model of your own may compute on the host" if own else ""
 
 
@@ -410,7 +419,7 @@ def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: i
         )
     if (
         precision.device.type == "cpu"
-        and model_of(settings.model.kind).social
+        and find_model(settings.model.kind).social
         and settings.model.width * settings.model.blocks > SMALL_ON_CPU
     ):
         small = f"for example {Argument('preset', 'mlp-small')} or {Argument('preset', 'xlstm-small')}"
@@ -439,7 +448,7 @@ def what_computes(experiment: Experiment, processes: int = 1) -> str:
     """What computes on a card, and why it is not the fastest that there is."""
     settings = experiment.settings
     what = str(settings.model.kind)
-    if model_of(settings.model.kind).social:
+    if find_model(settings.model.kind).social:
         what = f"encoder {settings.model.encoder}"
         if settings.model.encoder == "xlstm":
             with experiment.precision.autocast():

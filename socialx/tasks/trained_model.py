@@ -24,12 +24,12 @@ from socialx.data.scaler import MeanStd, StandardScaler
 from socialx.files.store.quantities import KMH, ratio_of_units
 from socialx.files.store.store import Store, open_store
 from socialx.model.forecaster import CoarserStepAdapter
-from socialx.model.state import check_state, for_sensors, starting_state
+from socialx.model.state import check_state, select_sensor_weights, starting_state
 from socialx.scoring.free_flow import free_flow_of, latest_free_flow
 from socialx.scoring.intervals import PAST_DAYS, ConformalIntervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained, network_of
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
-from socialx.settings.layers import ConfigLayers, Loaded, differences
+from socialx.settings.layers import ConfigLayers, LoadedSettings, differences
 from socialx.settings.schema import SCORING, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.training.run_folder import RunWeights, TrainedRun, open_run
@@ -157,10 +157,10 @@ def _of_sensors(
     if new:
         without = "they are forecast without what training learns of single sensors"
         note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}", without, new))
-    return for_sensors(state, places)
+    return select_sensor_weights(state, places)
 
 
-def settings_of(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
+def settings_of(run: TrainedRun, layers: ConfigLayers, purpose: str) -> LoadedSettings:
     """The settings of a run, as ``Layers.of_run``, with its own file where that is now, unless the user names another.
 
     Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.
@@ -173,7 +173,7 @@ def settings_of(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
         if file != Path(str(named)):
             note(Message(run.path, f"its file is read from {file}"))
         own = own | {"data.path": str(file)}
-    return layers.of_run(run.settings, own, purpose, run.fixed)
+    return layers.load_run(run.settings, own, purpose, run.fixed)
 
 
 def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
@@ -205,7 +205,7 @@ def _knowing(experiment: Experiment, run: TrainedRun, known: DailyStats) -> Expe
     ):
         return experiment
     ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in experiment.protocol.targets.items()]
-    return replace(experiment, data=replace(experiment.data, known=known.of_sensors(places, ratios)))
+    return replace(experiment, data=replace(experiment.data, prior_climatology=known.select_sensors(places, ratios)))
 
 
 def _compared(

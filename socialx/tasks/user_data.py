@@ -52,7 +52,7 @@ def as_file(
         with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **said}) as (read, _):
             yield read, layers
         return
-    named = layers if framed else ConfigLayers.of(layers, {"data": data})
+    named = layers if framed else ConfigLayers.from_call(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     there = path is not None and _is_there(path)
     table = path if path and there and ours(read_head(path, AGAIN)) is None else None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from socialx.core.batch import Batch
 from socialx.core.errors import SocialxError, fall_back, in_short
 from socialx.core.precision import Precision, is_out_of_memory
-from socialx.model.state import alike, check_state
+from socialx.model.state import check_state, tensor_matches
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Given
@@ -144,7 +144,7 @@ class Learner:
 
     def _on_device(self, examples: Sequence[Given]) -> Tensor:
         """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
-        gathered = [example.gathered() for example in examples]
+        gathered = [example.gather() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
         count = self.group.all_reduce(sum(others, first)).clamp(min=1)
         total = torch.zeros((), device=self.precision.device)
@@ -174,7 +174,7 @@ class Learner:
     @torch.no_grad()
     def _on_device_forecast(self, examples: Sequence[Given]) -> Tensor:
         with self.precision.autocast():
-            return self.model(examples[0].gathered().batch)
+            return self.model(examples[0].gather().batch)
 
     def _on_device_compiled(self, examples: Sequence[Given]) -> Tensor:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
@@ -230,7 +230,7 @@ class Learner:
         for place, of in moments.items():
             parameter, scalar = parameters[place], torch.zeros(())
             for name, like in (("step", scalar), ("exp_avg", parameter), ("exp_avg_sq", parameter)):
-                if not alike(of[name], like):
+                if not tensor_matches(of[name], like):
                     raise ValueError(f"{name} of parameter {place} does not fit its shape {tuple(like.shape)}")
             if set(of) != {"step", "exp_avg", "exp_avg_sq"} or bool((of["exp_avg_sq"] < 0).any()):
                 raise ValueError(f"the moments of parameter {place} are not those of AdamW")

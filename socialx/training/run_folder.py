@@ -50,7 +50,7 @@ from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.core.precision import Precision
 from socialx.data.climatology import DailyStats
-from socialx.dataset import Dataset, checksum_of
+from socialx.dataset import Dataset, combine_checksums
 from socialx.files.store.store import Store, open_store
 from socialx.scoring.intervals import ConformalIntervals, calibrated
 from socialx.scoring.protocol import ScoringProtocol, network_of
@@ -220,7 +220,7 @@ class RunFolder:
         if not self.metrics.exists():
             return []
         remedy = "remove it: training can go on without the rows of earlier epochs"
-        with sealed.refused(self.metrics, "not readable", remedy):
+        with sealed.refuse_unreadable(self.metrics, "not readable", remedy):
             check, lines = TypeAdapter(EpochRow), read_text(self.metrics, TEXT_BYTES).splitlines()
             return [check.validate_json(line, strict=True) for line in lines]
 
@@ -258,7 +258,7 @@ class RunFolder:
         """
         state: Any
         if self.best.exists():
-            with sealed.refused(self.best, "not readable weights", checkpoint.ANOTHER):
+            with sealed.refuse_unreadable(self.best, "not readable weights", checkpoint.ANOTHER):
                 state, described = sealed.read(self.best)
                 return RunWeights(state, int(described.get("epoch", "")))
         if not self.last.exists():
@@ -357,7 +357,7 @@ class TrainedRun(RunFolder):
             with suppress(SocialxError):
                 stores = {name: open_store(place, name) for name in (*then.targets, *then.inputs)}
                 if self.has_readings_of_training(stores):
-                    whole.setdefault(checksum_of([store.checksum for store in stores.values()]), place)
+                    whole.setdefault(combine_checksums([store.checksum for store in stores.values()]), place)
         if len(whole) > 1:
             both = " and ".join(map(str, whole.values()))
             found = f"{both} have the readings that {self.path} was trained on, and differ in others"
@@ -369,7 +369,7 @@ class TrainedRun(RunFolder):
         then = self.protocol
         ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (then.first_time, then.last_time)
         names = dict.fromkeys((*then.targets, *then.inputs))
-        found = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
+        found = combine_checksums([stores[name].checksum_of(ids, *span) for name in names])
         return found in (then.checksum, self.record.get("excerpt"))
 
     def check_same(self, now: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
@@ -398,7 +398,7 @@ class TrainedRun(RunFolder):
         again = Command("calibrate", self.path)
         if not self.intervals.exists():
             raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
-        with sealed.refused(self.intervals, "not readable intervals", f"make them anew with {again}"):
+        with sealed.refuse_unreadable(self.intervals, "not readable intervals", f"make them anew with {again}"):
             intervals = ConformalIntervals.from_sealed(*sealed.read(self.intervals))
             found, of_run = intervals.protocol, self.protocol
             if (found.horizon, list(found.targets)) != (of_run.horizon, list(of_run.targets)):
@@ -416,7 +416,7 @@ class TrainedRun(RunFolder):
         if not self.climatology.exists() or self.sensors is None:
             return None
         remedy = "copy the whole run folder again, or train again"
-        with sealed.refused(self.climatology, "not a readable climatology", remedy):
+        with sealed.refuse_unreadable(self.climatology, "not a readable climatology", remedy):
             tensors, described = sealed.read(self.climatology)
             known = DailyStats.from_sealed({name: each.float().numpy() for name, each in tensors.items()}, described)
             if known.sums.shape[2] != len(self.sensors):

@@ -11,7 +11,7 @@ import socialx as api
 from socialx.cli.app import COMMANDS
 from socialx.cli.flags import LONG, task_parameters
 from socialx.cli.synonyms import SYNONYMS
-from socialx.settings.schema import KEYS, flag_of
+from socialx.settings.schema import KEYS, flag_name
 from tests.commands import registered, socialx
 
 
@@ -31,7 +31,7 @@ def test_the_help_of_train_is_short_and_that_of_all_settings_whole(monkeypatch: 
     assert len(short.splitlines()) <= 60
     for flag in ("--data", "--run-dir", "--resume", "--max-epochs", "--batch-size", "--precision", "--help-all"):
         assert f"{flag} " in short
-    shown = {flag_of(key) for key in KEYS if re.search(rf"^  {flag_of(key)}\b", whole, re.MULTILINE)}
+    shown = {flag_name(key) for key in KEYS if re.search(rf"^  {flag_name(key)}\b", whole, re.MULTILINE)}
     assert len(shown) > 45
     assert "(default: 64)" in short
     assert short.count("\n  socialx train") + short.count("\n    socialx train") == 2  # examples, a line each
@@ -71,7 +71,7 @@ def test_a_mistyped_command_is_refused_with_the_one_that_is_near() -> None:
 
 
 def test_what_other_words_mean_exists() -> None:
-    flags = {flag_of(key) for key in KEYS} | {"--devices", "--resume"}
+    flags = {flag_name(key) for key in KEYS} | {"--devices", "--resume"}
     for word, meant in SYNONYMS.items():
         known = flags if meant.startswith("-") else set(COMMANDS)
         assert meant.split()[0] in known, word

@@ -72,7 +72,7 @@ def test_every_window_once_over_all_processes(
     ]
     served, lengths = [], set()
     for order in orders:
-        places, real = order.places(epoch)
+        places, real = order.indices(epoch)
         assert places.shape == real.shape == (len(order), batch_size)
         assert ((places >= 0) & (places < windows)).all()
         served.append(places[real])

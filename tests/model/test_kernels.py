@@ -29,7 +29,7 @@ from socialx.model.xlstm import encoder as encoder_module
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import LayerFunctions, encode
 from socialx.model.xlstm.operations import LAYERS
-from socialx.model.xlstm.weights import weights_of
+from socialx.model.xlstm.weights import stack_weights
 from tests import encoders
 from tests.encoders import gradients, relative, worst
 from tests.meters import saved_bytes
@@ -128,8 +128,8 @@ def test_more_shapes(shape: list[Any], low: torch.dtype | None) -> None:
 @pytest.mark.parametrize("slstm_at", [[], [0], [1]])
 def test_every_step_of_the_output(slstm_at: list[int]) -> None:
     encoder, x = make("triton", 64, slstm_at, 2, 4), sequences(2, 4, 64)
-    ours = encode(weights_of(encoder.stack), x, last_only=False, layers=LAYERS)
-    fused = encode(weights_of(encoder.stack), x, last_only=False)
+    ours = encode(stack_weights(encoder.stack), x, last_only=False, layers=LAYERS)
+    fused = encode(stack_weights(encoder.stack), x, last_only=False)
     torch.testing.assert_close(ours, fused, rtol=1e-4, atol=1e-5)
     assert worst(gradients(ours, x, encoder.stack), gradients(fused, x, encoder.stack), FLOOR) < 1e-4
 

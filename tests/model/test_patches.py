@@ -41,7 +41,7 @@ def known() -> tuple[DataSpec, TrainingBatch]:
     climatology[0, :, 1] = torch.nan
     b = b._replace(
         climatology=climatology,
-        confidence=torch.rand(shape, generator=generator),
+        climatology_confidence=torch.rand(shape, generator=generator),
         time_of_day=(b.time_of_day + 280) % 288,
     )
     b = b._replace(day_of_week=(b.day_of_week + (b.time_of_day < 100)) % 7)  # midnight is within a patch
@@ -52,7 +52,7 @@ def known() -> tuple[DataSpec, TrainingBatch]:
 
 def made(network: DataSpec, patch: int, encoder: str = "xlstm", **options: Any) -> Forecaster:
     torch.manual_seed(0)
-    near = geo.nearest(positions(network.sensors), 3)
+    near = geo.nearest_neighbours(positions(network.sensors), 3)
     social = Social(DotAttention, partial(Geometry, 2, near, adaptive_adjacency_rank=2), 1)
     sizes: dict[str, Any] = {"width": 16, "mlp_width": 9, "heads": 2, "blocks": 2, "climatology": True}
     model = social_forecaster(network, social, encoder=encoder, patch=patch, **sizes, **options)

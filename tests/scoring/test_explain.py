@@ -169,7 +169,7 @@ def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
 
 
 def test_a_sensor_without_neighbours_has_no_distance() -> None:
-    alone = geo.nearest(np.full((2, 2), np.nan), None)
+    alone = geo.nearest_neighbours(np.full((2, 2), np.nan), None)
     layer = SocialLayer(8, DotAttention(8, Geometry(2, alone)), 0.0)
     running = RunningWeights(layer.pooling)
     with torch.no_grad():

@@ -99,18 +99,18 @@ def test_a_forecast_on_a_holiday_is_that_of_the_scores(run: Path, tmp_path: Path
 
 
 def test_the_export_knows_them(run: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-10T00:30"], "datetime64[s]").astype(np.int64)
     batch = export_model(experiment).batch(np.full((3, 12, 4, 1), 60.0), issued)
     times = issued[:, None] + 300 * np.arange(-11, 13)
-    expected = experiment.data.calendar.at(times, 5)[1]
+    expected = experiment.data.calendar.time_features(times, 5)[1]
     assert batch.day_of_week.tolist() == expected.tolist()
     assert (set(expected[1]), expected[2, -1]) == ({6}, 5)
 
 
 @pytest.mark.slow
 def test_an_onnx_program_knows_them(run: Path, tmp_path: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     works("export", run, tmp_path / "run.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "run.onnx")
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-08T00:30"], "datetime64[s]").astype(np.int64)

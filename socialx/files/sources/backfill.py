@@ -21,7 +21,7 @@ import numpy as np
 
 from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
-from socialx.data.geo import on_earth, to_plane
+from socialx.data.geo import plausible_location, to_plane
 from socialx.files.sources.arrays import float32
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
 from socialx.files.sources.positions.locations import Location, read_locations, respelt
@@ -357,7 +357,7 @@ def _locate(
     for vdid in ids:
         known = described.get(vdid, {})
         asked = ((origin, source(vdid)) for origin, source in sources.items())
-        origin, found = next((each for each in asked if on_earth(*_position(each[1]))), (NOWHERE, {}))
+        origin, found = next((each for each in asked if plausible_location(*_position(each[1]))), (NOWHERE, {}))
         if origin == NOWHERE:
             unplaced.append(vdid)
             continue
@@ -368,7 +368,7 @@ def _locate(
         if old_place != new_place:
             new |= dict(zip(POSITION, new_place, strict=True))
             counts[origin] += 1
-            if on_earth(*old_place):
+            if plausible_location(*old_place):
                 before, after = to_plane(*np.transpose([old_place, new_place]))
                 moved_km = max(moved_km, float(np.hypot(*(after - before))))
         if new:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from socialx.core.errors import SettingsError, in_short
 from socialx.core.progress import work
-from socialx.model.xlstm.exact import LayerFunctions, encode, recomputed
-from socialx.model.xlstm.weights import build_stack, weights_of
+from socialx.model.xlstm.exact import LayerFunctions, encode, recompute_in_backward
+from socialx.model.xlstm.weights import build_stack, stack_weights
 
 IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # Sequences of 12 tokens at once on a CPU: one [T,S,2E] float32 tensor of 384 is 2 to 5 MB at widths 64 and 128, so a
@@ -78,7 +78,7 @@ class SharedEncoder(nn.Module):
         self._compiled_for = 0  # sequences
         self.stack = build_stack(width, blocks, slstm_at, heads, lookback, dropout)
         self._layers: LayerFunctions | None = None
-        self._no_kernels = self._unwise_in_float32 = ""  # reasons
+        self._no_kernels = self._float32_spill = ""  # reasons
         self._interpreted = False
         # Why the kernels fail, by the type of their products; empty: nothing.  Without gradients: of forecasts alone.
         self._trials: dict[torch.dtype, str] = {}
@@ -89,9 +89,12 @@ class SharedEncoder(nn.Module):
             except ImportError as error:
                 self._no_kernels = f"triton cannot be imported ({error})"
             else:
-                weights = weights_of(self.stack)
-                self._layers, self._no_kernels = operations.LAYERS, operations.unsupported(weights, lookback) or ""
-                self._unwise_in_float32 = operations.unwise_in_float32(weights) or ""
+                weights = stack_weights(self.stack)
+                self._layers, self._no_kernels = (
+                    operations.LAYERS,
+                    operations.unsupported_reason(weights, lookback) or "",
+                )
+                self._float32_spill = operations.float32_spill_reason(weights) or ""
                 self._interpreted = operations.INTERPRETED
         if backend == "triton" and self._no_kernels:
             raise KernelsMissing("backend triton", self._no_kernels, "backend fused computes the same")
@@ -111,7 +114,7 @@ class SharedEncoder(nn.Module):
         product_type = torch.get_autocast_dtype(device.type) if mixed else parameter.dtype
         reason = self._no_kernels or ("float64 parameters" if parameter.dtype == torch.float64 else "")
         if self.backend == "auto" and not mixed:  # nothing is compiled that is not used
-            reason = reason or self._unwise_in_float32
+            reason = reason or self._float32_spill
         if not reason:
             with_gradients = torch.is_grad_enabled() or product_type in self._trials
             trials = self._trials if with_gradients else self._trials_without_gradients
@@ -138,19 +141,21 @@ class SharedEncoder(nn.Module):
         try:  # a forecast in inference mode may be the first to ask
             with bar, torch.inference_mode(False), torch.set_grad_enabled(enabled), torch.random.fork_rng(cards):
                 with torch.autocast(device.type, enabled=False):
-                    truth = self._tried(None, torch.float64)
-                plain, ours = (self._tried(layers, parameter.dtype) for layers in (None, self._layers))
+                    truth = self._trial_outputs(None, torch.float64)
+                plain, ours = (self._trial_outputs(layers, parameter.dtype) for layers in (None, self._layers))
                 allowed = max(TIMES_PLAIN * _error(plain, truth), LEAST_ERROR)
-                found = _error(ours, truth)  # which waits for the card
-                if weights_of(self.stack).drops:
-                    _error(self._tried(self._layers, parameter.dtype, drops=True), truth)
+                relative_error = _error(ours, truth)  # which waits for the card
+                if stack_weights(self.stack).drops:
+                    _error(self._trial_outputs(self._layers, parameter.dtype, drops=True), truth)
         except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
             return f"they cannot run here ({_cause(error)})"
-        if found <= allowed or not math.isfinite(allowed):  # weights that overflow in the plain form tell nothing
+        if relative_error <= allowed or not math.isfinite(
+            allowed
+        ):  # weights that overflow in the plain form tell nothing
             return ""
-        return f"they compute something else here, with a relative error of {found:.1e} where {allowed:.1e} is usual"
+        return f"they compute something else here, with a relative error of {relative_error:.1e} where {allowed:.1e} is usual"
 
-    def _tried(self, layers: LayerFunctions | None, dtype: torch.dtype, drops: bool = False) -> list[Tensor]:
+    def _trial_outputs(self, layers: LayerFunctions | None, dtype: torch.dtype, drops: bool = False) -> list[Tensor]:
         """The output for a few made-up tokens, and the gradients of them and all weights where they are enabled.
 
         layers: None: the plain form.  drops: with dropout.  The weights are a copy: what autograd keeps of a backward
@@ -160,7 +165,7 @@ class SharedEncoder(nn.Module):
         stack = copy.deepcopy(self.stack).to(dtype).train(drops).requires_grad_(enabled)
         tokens = torch.randn(TRIED, self.lookback, self.width, generator=torch.Generator().manual_seed(0))
         x = tokens.to(device, dtype).requires_grad_(enabled)
-        y = encode(weights_of(stack), x, layers=layers)
+        y = encode(stack_weights(stack), x, layers=layers)
         if not enabled:
             return [y]
         loss = (y.double() * torch.linspace(-1, 1, y.numel(), device=device).view_as(y)).sum()
@@ -186,7 +191,7 @@ class SharedEncoder(nn.Module):
         A model that is compiled as a whole computes all sequences at once, which leaves the cache: its step is 0.9
         times as fast as the plain one, and a step of compiled chunks is 1.4 times as fast (docs/performance.md).
         """
-        self._compiled = None if mode is None else torch.compile(self._fused, dynamic=False, mode=mode)
+        self._compiled = None if mode is None else torch.compile(self._run_fused, dynamic=False, mode=mode)
         self._compiled_for = 0
 
     def _in_compiled_chunks(self, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -207,35 +212,37 @@ class SharedEncoder(nn.Module):
         run = self._implementation(x)
         if encoder_batch is None or x.shape[0] <= encoder_batch:
             return run(x)
-        drops = weights_of(self.stack).drops
-        return torch.cat([recomputed(run, part, drops) if recompute else run(part) for part in x.split(encoder_batch)])
+        drops = stack_weights(self.stack).drops
+        return torch.cat(
+            [recompute_in_backward(run, part, drops) if recompute else run(part) for part in x.split(encoder_batch)]
+        )
 
     def _implementation(self, x: Tensor) -> Callable[..., Tensor]:
         chosen = self.choice(x.device)[0]
-        return {"reference": self._reference, "fused": self._fused, "triton": self._triton}[chosen]
+        return {"reference": self._run_reference, "fused": self._run_fused, "triton": self._run_triton}[chosen]
 
     def extra_repr(self) -> str:
         """The arguments that the stack does not show."""
         names = ("lookback", "backend", "encoder_batch", "activation_checkpointing")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def _reference(self, x: Tensor) -> Tensor:
+    def _run_reference(self, x: Tensor) -> Tensor:
         stack: Any = self.stack
         if not (self.activation_checkpointing and self.training):
             return stack(x)[:, -1]
-        drops = weights_of(stack).drops
+        drops = stack_weights(stack).drops
         for block in stack.blocks:
-            x = recomputed(block, x, drops)
+            x = recompute_in_backward(block, x, drops)
         return stack.post_blocks_norm(x)[:, -1]
 
-    def _fused(self, x: Tensor) -> Tensor:
+    def _run_fused(self, x: Tensor) -> Tensor:
         again = self.activation_checkpointing and self.training
-        return encode(weights_of(self.stack), x, activation_checkpointing=again)
+        return encode(stack_weights(self.stack), x, activation_checkpointing=again)
 
-    def _triton(self, x: Tensor) -> Tensor:
+    def _run_triton(self, x: Tensor) -> Tensor:
         """On a CPU this runs in Triton's interpreter alone, and raises without TRITON_INTERPRET=1."""
         again = self.activation_checkpointing and self.training
-        return encode(weights_of(self.stack), x, activation_checkpointing=again, layers=self._layers)
+        return encode(stack_weights(self.stack), x, activation_checkpointing=again, layers=self._layers)
 
 
 def _unfit(card: torch.device) -> str:
@@ -255,9 +262,9 @@ def _cause(error: Exception) -> str:
     return f"{missing}: apt install gcc python3-dev" if missing else in_short(error)
 
 
-def _error(found: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
+def _error(relative_error: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
     """The largest relative error of an output and its gradients; that of a small gradient against the largest one's."""
-    errors = torch.stack([(a.double() - b).abs().max() for a, b in zip(found, truth, strict=True)])
+    errors = torch.stack([(a.double() - b).abs().max() for a, b in zip(relative_error, truth, strict=True)])
     sizes = torch.stack([each.abs().max() for each in truth])
     sizes[1:].clamp_(min=SMALL * sizes.max())
     return float((errors / sizes).max())

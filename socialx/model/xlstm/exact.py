@@ -85,7 +85,7 @@ def encode(
     if activation_checkpointing:
         x = _time_major(x)
         for number, block in enumerate(weights.blocks):
-            x = recomputed(partial(_through, branches[number], layers), x, block.drops)
+            x = recompute_in_backward(partial(_through, branches[number], layers), x, block.drops)
     else:
         x = _through(list(chain.from_iterable(branches)), layers, _time_major(x))
     if weights.norm is not None:
@@ -93,7 +93,7 @@ def encode(
     return x[0] if last_only else x.transpose(0, 1)
 
 
-def recomputed(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
+def recompute_in_backward(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
     """``run(x)``, of which only x is kept for the backward pass: it runs a second time there, with the same dropout.
 
     drops: whether dropout acts in ``run``.  The generators' states are kept only then: a CUDA-graph capture may not
@@ -168,7 +168,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     heads, inner = layer.heads, layer.inner
     width = inner // heads
     up, up_z = layer.up.split(inner)
-    query_key, gate_a, gate_x = folded(layer)
+    query_key, gate_a, gate_x = fold_weights(layer)
     query_key = _block_diagonal(query_key, heads)
     value = _block_diagonal(layer.value.transpose(1, 2), heads)
     m = F.linear(x, up)  # [T,S,I]
@@ -195,7 +195,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     return F.linear(h, layer.down)
 
 
-def folded(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
+def fold_weights(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
     """The products of an mLSTM layer's small weights: query-key [I/4,4,4], gates of a and of m [2H,I]."""
     heads, inner = layer.heads, layer.inner
     q, k, v = layer.query, layer.key, layer.value  # [I/4,4,4]
@@ -355,8 +355,8 @@ def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], l
     log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]
     r, o = z.tanh(), o.sigmoid()
     hidden, kept = [o * r], [r, o]
-    for now in rest:
-        raw = now + bias + torch.bmm(kernel, hidden[-1].to(kernel.dtype))
+    for gate_inputs in rest:
+        raw = gate_inputs + bias + torch.bmm(kernel, hidden[-1].to(kernel.dtype))
         i, f, z, o = raw.to(wide).chunk(4, 1)
         z, o, log_f = z.tanh(), o.sigmoid(), F.logsigmoid(f)
         u = log_f + log_n - i

@@ -20,7 +20,7 @@ from socialx.model.xlstm import cell_kernels as cells
 from socialx.model.xlstm import convolution_kernels as convolution
 from socialx.model.xlstm import exact
 from socialx.model.xlstm import residual_kernels as residual
-from socialx.model.xlstm.exact import LayerFunctions, folded
+from socialx.model.xlstm.exact import LayerFunctions, fold_weights
 from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, Norm, StackWeights
 
 LONGEST = 64  # steps
@@ -29,7 +29,7 @@ MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
 
 
-def unsupported(weights: StackWeights, lookback: int) -> str | None:
+def unsupported_reason(weights: StackWeights, lookback: int) -> str | None:
     """Why the kernels cannot run these weights over up to lookback steps; None where they can."""
     if lookback > LONGEST:
         return f"history {lookback} is longer than {LONGEST} steps"
@@ -51,7 +51,7 @@ def unsupported(weights: StackWeights, lookback: int) -> str | None:
     return None
 
 
-def unwise_in_float32(weights: StackWeights) -> str | None:
+def float32_spill_reason(weights: StackWeights) -> str | None:
     """Why not to run these weights without autocast; None where there is no reason.
 
     The matrices and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 4 KB per thread,
@@ -123,7 +123,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
         z = F.linear(x[-1:], weight_z)
     u = F.linear(x, weight)
     with torch.autocast(x.device.type, enabled=False):
-        query_key, gate_y, gate_x = folded(layer)
+        query_key, gate_y, gate_x = fold_weights(layer)
         blocks = [block.permute(2, 0, 1).flatten(1) for block in (query_key, layer.value)]  # [4,I]
         skip_and_norm = [layer.skip[None], _scale(layer)[None]]
         table = torch.cat([*_taps(layer.convolution), *blocks, gate_y, gate_x, *skip_and_norm]).float()
@@ -137,7 +137,7 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
     x, heads, norm = _low(x), layer.heads, layer.norm
     table = torch.cat([*_taps(layer.convolution), _scale(layer)[None]]).float()
     weight = torch.cat([layer.input_gate, layer.forget_gate, layer.candidate, layer.output_gate], 1)  # [H,4D,D]
-    keep, factor = _drawn(x[-1:] if last else x, layer.dropout)
+    keep, factor = _draw_mask(x[-1:] if last else x, layer.dropout)
     bias = layer.bias.float()
     return torch.ops.socialx.slstm(x, heads, last, table, weight, layer.recurrent, bias, keep, norm.eps, factor)[0]
 
@@ -153,19 +153,19 @@ def _add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tu
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     if y is None:
         return _FirstNorm.apply(x, norm.scale, norm.eps, low)
-    return torch.ops.socialx.add_norm(x, y, *_drawn(y, drop), norm.scale, norm.eps, low)
+    return torch.ops.socialx.add_norm(x, y, *_draw_mask(y, drop), norm.scale, norm.eps, low)
 
 
 def _dropout(x: Tensor, drop: float) -> Tensor:
     """As ``F.dropout``, with the mask that the sum and norm would draw here: checkpointing changes no number."""
-    keep, factor = _drawn(x, drop)
+    keep, factor = _draw_mask(x, drop)
     return x if keep is None else torch.where(keep, x * factor, 0.0)
 
 
 LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm, _dropout)
 
 
-def _drawn(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
+def _draw_mask(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
     """What dropout of the share drop leaves of x, a mask or None for all, and the factor of what is left."""
     if not drop:
         return None, 1.0

@@ -125,7 +125,7 @@ class StackWeights:
         return any(block.drops for block in self.blocks)
 
 
-def weights_of(stack: nn.Module) -> StackWeights:
+def stack_weights(stack: nn.Module) -> StackWeights:
     """The named tensors of an ``xlstm.xLSTMBlockStack`` and its dropout, as they are now.
 
     ValueError for a stack of which ``exact.encode`` would compute something else than the package.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from socialx.core.errors import ITEM, Argument, SocialxError, sample
-from socialx.data.geo import on_earth, within_degrees
+from socialx.data.geo import plausible_location, valid_degrees
 from socialx.files.sources.positions.points import Row, axis_of, degrees, number, point, rank_of, words_of
 from socialx.files.sources.small_tables import FEATURE_ID, read_rows, read_tables
 from socialx.files.sources.tables.columns import ID_WORDS, IDS, PLACE_WORDS
@@ -55,7 +55,7 @@ def respelt(
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
     """The middle of those sensors [N] that have a position; None where none has."""
-    known = on_earth(latitude, longitude)
+    known = plausible_location(latitude, longitude)
     return (float(np.median(latitude[known])), float(np.median(longitude[known]))) if known.any() else None
 
 
@@ -261,7 +261,7 @@ class _Places:
 
     def order(self) -> tuple[bool, int]:
         """Columns of degrees come first, whatever their names are."""
-        fit = np.count_nonzero(within_degrees(*self.degrees.T))
+        fit = np.count_nonzero(valid_degrees(*self.degrees.T))
         return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
 
 
@@ -310,7 +310,7 @@ def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
     if min(latitude, longitude) >= 0:
         return latitude < longitude
     known = numbers[~np.isnan(numbers).any(axis=1)]
-    fits, exchanged = (bool(within_degrees(*order).all()) for order in (known.T, known.T[::-1]))
+    fits, exchanged = (bool(valid_degrees(*order).all()) for order in (known.T, known.T[::-1]))
     return way == "," if fits == exchanged else fits
 
 
@@ -322,7 +322,7 @@ def _chosen(path: Path, choices: list[_Places]) -> _Places:
         if other.order() == best.order() and not same:
             remedy = "rename those of the sensors to latitude and longitude"
             raise SocialxError(path, f"positions in {best.names}, and others in {other.names}", remedy)
-    known = best.degrees[on_earth(*best.degrees.T)]
+    known = best.degrees[plausible_location(*best.degrees.T)]
     if 4 <= best.rank < 8 and len(known) and (apart := np.ptp(known, axis=0).max()) > NEAR:
         what = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
         raise SocialxError(path, what, "name columns latitude and longitude, in degrees")
@@ -394,9 +394,9 @@ def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, flo
     if not cells[table.sensors]:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
     latitude, longitude = degrees
-    if not within_degrees(latitude, longitude):
+    if not valid_degrees(latitude, longitude):
         remedy = "correct it"
-        if within_degrees(longitude, latitude):
+        if valid_degrees(longitude, latitude):
             remedy = "latitude and longitude look exchanged, so exchange them"
         elif min(abs(latitude), abs(longitude)) > METRES:
             remedy = "they look like metres of projected coordinates: reproject them to WGS84 (EPSG:4326), "

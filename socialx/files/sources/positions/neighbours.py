@@ -46,7 +46,7 @@ def neighbours_of(
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
         if alone:
             fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)})", ALONE)
-        return geo.by_road(start, end, km, xy, count, reach)
+        return geo.road_neighbours(start, end, km, xy, count, reach)
     lost = [name for name, known in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
     if lost:
         what = f"{len(lost)} of {len(ids)} sensors have no position ({sample(lost)})"
@@ -55,7 +55,7 @@ def neighbours_of(
             without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
             raise SocialxError(path, what, f"{command}, or train with {without}")
         fall_back(path, f"{what}; {ALONE}", f"{command} would give them one")
-    return geo.nearest(xy, count, reach)
+    return geo.nearest_neighbours(xy, count, reach)
 
 
 def distances_checksum(path: Path) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.data.calendar import DAY_S
-from socialx.data.geo import on_earth, within_degrees
+from socialx.data.geo import plausible_location, valid_degrees
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
@@ -430,7 +430,7 @@ def _geo(path: Path) -> dict[int | str, Location]:
                 wrong = {
                     f"type {kind[:40]!a}, not Point": kind != "Point",
                     f"geo_id {vdid[:40]!a}, empty or for a second time": not vdid or match_key(vdid) in sensors,
-                    f"coordinates {text[:40]!a}, not [longitude, latitude]": not within_degrees(latitude, longitude),
+                    f"coordinates {text[:40]!a}, not [longitude, latitude]": not valid_degrees(latitude, longitude),
                 }
                 if what := next((what for what, is_so in wrong.items() if is_so), None):
                     raise SocialxError(path, f"{piece.place(row)} has the {what}", "correct it")
@@ -457,7 +457,7 @@ def _libcity(known: KnownTable, request: ConvertOptions) -> Contents:
     if silent := [vdid for vdid in ids.values() if vdid not in present]:
         found = f"{len(silent)} of {len(ids)} sensors have no rows in {dyna.name} ({sample(silent)})"
         notes += [f"{geo}: {found}: they are left out"]
-    placed = {key: place for key, place in places.items() if on_earth(place.latitude, place.longitude)}
+    placed = {key: place for key, place in places.items() if plausible_location(place.latitude, place.longitude)}
     contents = replace(_kept(contents, [vdid for vdid in ids.values() if vdid in present]), paths=(geo, dyna))
     return replace(contents, locations=(placed or None) if request.meta_csv is None else None, notes=tuple(notes))
 
