@@ -225,10 +225,7 @@ class Dataset:
         return table
 
     def with_teacher_forecasts(self, forecasts: Iterator[np.ndarray]) -> Dataset:
-        """Return a copy with teacher forecasts for the training windows, float32 [b,P,N,G] in order.
-
-        The copy loads in shards if series and forecasts exceed the memory.
-        """
+        """Return a copy with teacher forecasts, float32 [b,P,N,G] in training order, in shards if memory is short."""
         starts, mode, done = self._windows.split("train"), self.loading.mode, 0
         shape = int(starts[-1]) + 1, self.horizon * math.prod(self.target_source.shape)
         free = free_bytes(self.device)
@@ -298,10 +295,7 @@ class Dataset:
         return AugmentedSource(self.source, AUGMENTED_SEED, measured) if len(days) > 1 else self.source
 
     def context(self, slack_s: int, rolling: RollingClimatology | None = None) -> ContextReader:
-        """Return a reader for lookbacks by end time; a row may miss its time by slack_s.
-
-        rolling: ``None`` builds a new climatology.
-        """
+        """Return a reader for lookbacks by end time, with slack_s per row; rolling ``None`` builds a climatology."""
         rolling = rolling or (self.rolling_climatology() if self.train_climatology_days else None)
         return ContextReader(self.source, self.lookback, self.horizon, *self._feature_indices(), slack_s, rolling)
 
@@ -364,10 +358,7 @@ class Dataset:
         return self.loading.shard_bytes or shard_bytes(self.device if self.loading.mode == "sharded" else HOST)
 
     def shard_windows(self, windows: int) -> int:
-        """Return windows per shard for a split with ``windows`` windows, in equal shards; 0 for a single shard.
-
-        A shard has at least one page, since smaller shards read rows repeatedly.
-        """
+        """Return windows per shard (at least a page), for equal shards over the split; 0 for a single shard."""
         if self.loading.shard_bytes is None and self.loading.mode == "on_device":
             return 0
         sensors, features = self.source.shape
@@ -387,10 +378,7 @@ class Dataset:
         return series if teacher_forecast is None else series.with_teacher_forecasts(teacher_forecast[rows])
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield target values and valid [t,N,G] and seconds [t] over the training rows.
-
-        All rows if the file stays unsplit.
-        """
+        """Yield target values and valid [t,N,G] and seconds [t] over the training rows."""
         source, span = self.target_source, self.training_rows
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])

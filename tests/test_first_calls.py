@@ -93,7 +93,7 @@ def with_word(frame: pd.DataFrame) -> pd.DataFrame:
         (lambda f: f.reset_index(drop=True), "the index of the frame holds no times"),
         (lambda f: pd.concat([f, f]), "40 rows or columns of the frame repeat"),
         (lambda f: pd.concat([f, f.iloc[:, :1]], axis=1), "1 rows or columns of the frame repeat"),
-        (lambda f: f.iloc[:5], "one history is 12"),
+        (lambda f: f.iloc[:5], "one lookback needs 12"),
         (lambda f: -f, "below 0"),
         (lambda f: f * 10, "above 124.3 mph"),
         (lambda f: f.to_numpy(), "ndarray is no file and no frame"),
@@ -201,7 +201,7 @@ def test_scores_are_a_frame(run: Path) -> None:
 def test_a_frame_where_a_file_is_needed_is_refused_with_the_way_to_one(
     data: Path, run: Path, call: Callable[[pd.DataFrame, Path], Any]
 ) -> None:
-    way = r"data: DataFrame is no file: write it with frame\.to_csv\('FILE\.csv'\), then socialx\.convert\('auto', "
+    way = r"data must be a path, not DataFrame: .* frame\.to_csv\('FILE\.csv'\), then run socialx\.convert\('auto', "
     with pytest.raises(SettingsError, match=way):
         call(frame_of(data), run)
 

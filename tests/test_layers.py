@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.core.errors import SettingsError
-from socialx.settings.conflicts import ineffective_settings
+from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import read_settings
-from socialx.settings.layers import ConfigLayers, LoadedSettings, as_tree, differences, load_settings, to_yaml
+from socialx.settings.layers import Config, ConfigLayers, as_tree, differences, load_settings, to_yaml
 from socialx.settings.schema import KEYS, RESUME, SCORING, Settings, flag_name
 from tests.commands import refused, small_file, works
 
@@ -33,11 +33,11 @@ def load(
     env: Mapping[str, str] | None = None,
     sets: Sequence[str] = (),
     flags: Mapping[str, str] | None = None,
-) -> LoadedSettings:
+) -> Config:
     return ConfigLayers.read(files, env, sets, flags).load()
 
 
-def of_run(saved: Path, purpose: str, **said: Any) -> LoadedSettings:
+def of_run(saved: Path, purpose: str, **said: Any) -> Config:
     """The settings of a run whose own file this is, as a command line changes them."""
     return ConfigLayers.read(**said).load_run(saved, read_settings(saved), purpose)
 
@@ -100,12 +100,12 @@ def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        ("trainer.precison", "unknown setting; did you mean trainer.precision?"),
-        ("traner.precision", "unknown setting; did you mean trainer.precision?"),
-        ("precision", "unknown setting; did you mean trainer.precision?"),
-        ("model.embedding", "unknown setting; did you mean model."),
-        ("trainer", "is a section; its settings are trainer.precision, "),
-        ("zzz.qqq", "unknown setting: socialx config lists all"),
+        ("trainer.precison", "the setting is unknown: did you mean trainer.precision?"),
+        ("traner.precision", "the setting is unknown: did you mean trainer.precision?"),
+        ("precision", "the setting is unknown: did you mean trainer.precision?"),
+        ("model.embedding", "the setting is unknown: did you mean model."),
+        ("trainer", "is a section with trainer.precision, "),
+        ("zzz.qqq", "the setting is unknown: list all with socialx config"),
     ],
 )
 def test_an_unknown_key_is_refused_with_a_near_miss(key: str, says: str) -> None:
@@ -147,12 +147,12 @@ def test_all_wrong_values_are_reported_at_once() -> None:
     [
         ("s.yaml", "trainer: {seed: 1, seed: 2}", "seed stands twice"),
         ("s.yaml", "trainer: [", "is not YAML"),
-        ("s.yaml", "- 1", "expected sections"),
-        ("s.yaml", "trainer: 5", "trainer (FILE): is a section"),
+        ("s.yaml", "- 1", "the file must hold sections"),
+        ("s.yaml", "trainer: 5", "trainer (FILE): trainer is a section"),
         ("s.yaml", "trainer: {seed: {a: 1}}", "trainer.seed (FILE): Input should be a valid integer"),
         ("s.yaml", "!!python/object/apply:os.system ['echo']", "is not YAML"),
         ("s.toml", "a = ", "is not TOML"),
-        ("s.toml", "a = " + "9" * 5000, "is not TOML: Exceeds the limit"),
+        ("s.toml", "a = " + "9" * 5000, "is not TOML (Exceeds the limit"),
         ("nowhere.yaml", None, "FILE: No such file"),
     ],
 )
@@ -237,7 +237,7 @@ def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, m
     ],
 )
 def test_what_a_model_does_nothing_with(settings: dict[str, str], expected: set[str]) -> None:
-    assert ineffective_settings(load((), {}, (), settings).settings) == expected
+    assert idle_settings(load((), {}, (), settings).settings) == expected
 
 
 def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
@@ -344,10 +344,10 @@ def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> No
 @pytest.mark.parametrize(
     ("argument", "says"),
     [
-        ({"max_epoch": 1}, "max_epoch: no such argument or section of settings: did you mean trainer.max_epochs?"),
-        ({"kind": 1}, "kind: no such argument or section of settings: did you mean "),  # of two sections
-        ({"model": 3}, "model: 3 is not a dict of settings: for example model={...}"),
-        ({"model": {"widht": 3}}, "model.widht (argument): unknown setting; did you mean model.width?"),
+        ({"max_epoch": 1}, "max_epoch is an unknown argument: did you mean trainer.max_epochs?"),
+        ({"kind": 1}, "kind is an unknown argument: did you mean "),  # of two sections
+        ({"model": 3}, "model must be a dict of settings, not 3: write model={...}"),
+        ({"model": {"widht": 3}}, "model.widht (argument): the setting is unknown: did you mean model.width?"),
     ],
 )
 def test_an_argument_that_is_no_setting_is_refused(argument: dict[str, Any], says: str) -> None:

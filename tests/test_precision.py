@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from socialx.core.errors import SettingsError
-from socialx.core.precision import Precision, is_out_of_memory, resolve_device, unsupported_reason
+from socialx.core.precision import Precision, gpu_problem, is_out_of_memory, resolve_device
 from socialx.core.progress import Event, Note, subscribe
 from tests.networks import CPU, example, forecaster
 
@@ -72,7 +72,7 @@ NOT_OF_USE = [
 
 @pytest.mark.parametrize("card", OF_USE, indirect=True)
 def test_a_card_with_code_is_used(card: None) -> None:
-    assert unsupported_reason(torch.device("cuda", 0)) == ""
+    assert gpu_problem(torch.device("cuda", 0)) == ""
     assert resolve_device("auto") == resolve_device("cuda") == torch.device("cuda", 0)
 
 
@@ -83,7 +83,7 @@ def test_without_code_for_the_card_auto_is_the_cpu_with_a_note(card: None) -> No
         assert resolve_device("auto") == CPU
     (said,) = [str(event.message) for event in heard if isinstance(event, Note)]
     assert said.startswith("cuda:0: this torch has no code for Card 7, capability ")
-    assert said.endswith("going on on the CPU; socialx.doctor()")
+    assert said.endswith("so the CPU is used: socialx.doctor()")
     for asked in ("cuda", "cuda:0"):
         with pytest.raises(SettingsError, match="this torch has no code for Card 7"):
             resolve_device(asked)

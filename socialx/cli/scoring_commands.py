@@ -110,9 +110,7 @@ def calibrate(layers: ConfigLayers, run: Path) -> None:
     calibration = socialx.calibrate(run, settings=layers, progress=Show("calibrate"))
     windows = calibration.protocol.windows["validation"]
     errors = f"{calibration.errors:,} errors of {windows:,} validation windows"
-    following = write(
-        "calibrate", Command("predict", run, **{"data.path": layers.call_value("data.path")}, interval=0.9)
-    )
+    following = write("calibrate", Command("predict", run, **{"data.path": layers.argument("data.path")}, interval=0.9))
     typer.echo(f"{run}: levels 0.5 to {calibration.widest:g} from {errors}: {following}")
 
 

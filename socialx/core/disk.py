@@ -48,20 +48,14 @@ def check_name(path: Path) -> None:
 
 
 def check_regular(path: Path, remedy: str = "save the content as a file and name the file") -> None:
-    """Refuse a device, pipe or socket before an open or replace: reading may never end.
-
-    An absent path raises OSError; a folder passes.
-    """
+    """Refuse a device, pipe or socket before an open or replace. An absent path raises OSError; a folder passes."""
     kind = path.stat().st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
         raise SocialxError(path, "the path names a device, a pipe or a socket", remedy)
 
 
 def read_text(path: Path, most: int) -> str:
-    """Return the UTF-8 text of a file with at most ``most`` bytes.
-
-    Raises OSError for an unreadable file and ValueError for a longer or non-UTF-8 file.
-    """
+    """Return a file's UTF-8 text. Raises OSError if unreadable, ValueError above ``most`` bytes or without UTF-8."""
     check_regular(path)
     with path.open("rb") as file:
         content = file.read(most + 1)
@@ -72,10 +66,7 @@ def read_text(path: Path, most: int) -> str:
 
 @contextmanager
 def file_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
-    """Lock ``path`` against processes that lock files, HDF5 included, until the block ends.
-
-    wait_s: seconds to wait for a lock, after a note.
-    """
+    """Lock ``path`` against other processes, HDF5 included, during the block; wait up to wait_s, with a note."""
     until, noted = time.monotonic() + wait_s, False
     while (handle := _try_lock(path)) is None:
         if time.monotonic() >= until:

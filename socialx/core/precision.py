@@ -72,28 +72,24 @@ def resolve_device(name: str) -> torch.device:
                 f"trainer.device is {name}, but this torch sees {devices} CUDA devices",
                 f"use {Argument('trainer.device', 'cpu')} or {Argument('trainer.device', 'auto')}",
             )
-        if reason := unsupported_reason(device):
+        if reason := gpu_problem(device):
             if not auto:
-                raise SettingsError(
-                    "", f"trainer.device is {name}, but {reason}", f"use {Argument('trainer.device', 'cpu')}"
-                )
+                raise SettingsError("", f"trainer.device is {name}, but {reason}", Argument("trainer.device", "cpu"))
             note(Message("", f"{reason}, so the CPU is used", Command("doctor")))
             return torch.device("cpu")
     return device
 
 
-def unsupported_reason(gpu: torch.device) -> str:
-    """Return why this torch cannot run on a GPU, or '' if torch has code for the GPU generation, native or portable."""
+def gpu_problem(gpu: torch.device) -> str:
+    """Return why this torch cannot run on a GPU, or '' if it has native or portable code for the GPU."""
     capability = torch.cuda.get_device_capability(gpu)
     built = re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(torch.cuda.get_arch_list()))  # AMD GPUs have other names
     codes = [(kind, (int(major), int(minor))) for kind, major, minor in built]
     if not codes or any(code <= capability and (kind == "compute" or code[0] == capability[0]) for kind, code in codes):
         return ""
-    name, built_for = (
-        torch.cuda.get_device_name(gpu),
-        ", ".join(f"{kind}_{major}{minor}" for kind, (major, minor) in codes),
-    )
-    return f"this torch has no code for {name}, capability {capability[0]}.{capability[1]}, only {built_for}"
+    name, major, minor = torch.cuda.get_device_name(gpu), *capability
+    targets = ", ".join(f"{kind}_{major}{minor}" for kind, (major, minor) in codes)
+    return f"this torch has no code for {name}, capability {major}.{minor}, only {targets}"
 
 
 def resolve_precision(name: str, device: torch.device) -> Precision:

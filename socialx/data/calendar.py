@@ -20,10 +20,7 @@ Holidays = Callable[[int], int | None]
 
 @dataclass(frozen=True)
 class Calendar:
-    """Local clock and holidays.
-
-    zone: time zone of the local clock for files in UTC. With ``None`` the file already has local time.
-    """
+    """Local clock (zone) for files in UTC, and holidays. With zone ``None`` the file has local time."""
 
     zone: ZoneInfo | None = None
     holidays: Holidays | None = None

@@ -114,10 +114,7 @@ class DailyStats:
         return stats
 
     def update_from(self, other: DailyStats) -> DailyStats:
-        """Return ``other``, filled up from this object where ``other`` lacks a sensor, as on day ``other.end``.
-
-        Raises ValueError if this object is later.
-        """
+        """Return ``other``, with sensors that it lacks from this object. Raises ValueError for an earlier day."""
         base, has = self.decay_to(other.end), np.asarray(other.counts.any(axis=(0, 1, 3)))[:, None]  # [N,1]
         sums, counts = np.where(has, other.sums, base.sums), np.where(has, other.counts, base.counts)
         return replace(other, sums=sums, counts=counts, first=min(base.first, other.first))
@@ -182,10 +179,7 @@ def _share_on(day: int, past_day: int) -> np.float32:
 
 
 class RollingClimatology:
-    """Climatology from all days before a given day; a day's weight halves in 14 days.
-
-    Observations from the given day on stay excluded.
-    """
+    """Climatology from all days before a given day, where a day's weight halves in 14 days."""
 
     def __init__(
         self, source: RowSource, prior: DailyStats | None = None, max_days: int = 0, latest_span_s: int | None = None

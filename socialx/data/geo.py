@@ -68,15 +68,15 @@ def nearest_neighbours(xy: np.ndarray, count: int | None, within_km: float = np.
     blocks = []
     for start in range(0, sensors, 256):
         rows = np.arange(start, min(start + 256, sensors))
-        distance_km = np.hypot(*np.moveaxis(points[rows, None] - points[None, :], -1, 0))  # [rows,N]
-        distance_km[:, ~located] = np.inf
-        distance_km[~located[rows]] = np.inf
-        distance_km[np.arange(len(rows)), rows] = np.inf
-        order = np.argsort(distance_km, axis=1, kind="stable")[:, : sensors if count is None else count]
-        distance_km = np.take_along_axis(distance_km, order, axis=1)
-        distance_km[distance_km > within_km] = np.inf
-        most = max(1, int(np.isfinite(distance_km).sum(axis=1).max()))
-        blocks.append((order[:, :most], distance_km[:, :most]))
+        gap = np.hypot(*np.moveaxis(points[rows, None] - points[None, :], -1, 0))  # [rows,N]
+        gap[:, ~located] = np.inf
+        gap[~located[rows]] = np.inf
+        gap[np.arange(len(rows)), rows] = np.inf
+        order = np.argsort(gap, axis=1, kind="stable")[:, : sensors if count is None else count]
+        gap = np.take_along_axis(gap, order, axis=1)
+        gap[gap > within_km] = np.inf
+        most = max(1, int(np.isfinite(gap).sum(axis=1).max()))
+        blocks.append((order[:, :most], gap[:, :most]))
     return _pad_blocks(blocks, points)
 
 
@@ -89,27 +89,23 @@ def road_neighbours(
     neighbours. xy [N,2] in km gives the offsets, 0 where a location is NaN.
     """
     sensors = len(xy)
-    sensor, neighbour, distance_km = (
-        np.concatenate([start, end]),
-        np.concatenate([end, start]),
-        np.concatenate([km, km]),
-    )
-    keep = (sensor != neighbour) & (distance_km <= within_km)
-    sensor, neighbour, distance_km = sensor[keep], neighbour[keep], distance_km[keep]
-    order = np.lexsort((distance_km, neighbour, sensor))  # the shortest of each pair first
-    sensor, neighbour, distance_km = sensor[order], neighbour[order], distance_km[order]
+    sensor, neighbour, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
+    keep = (sensor != neighbour) & (gap <= within_km)
+    sensor, neighbour, gap = sensor[keep], neighbour[keep], gap[keep]
+    order = np.lexsort((gap, neighbour, sensor))  # the shortest of each pair first
+    sensor, neighbour, gap = sensor[order], neighbour[order], gap[order]
     first = np.ones(len(sensor), dtype=bool)
     first[1:] = (sensor[1:] != sensor[:-1]) | (neighbour[1:] != neighbour[:-1])
-    sensor, neighbour, distance_km = sensor[first], neighbour[first], distance_km[first]
-    order = np.lexsort((neighbour, distance_km, sensor))
-    sensor, neighbour, distance_km = sensor[order], neighbour[order], distance_km[order]
+    sensor, neighbour, gap = sensor[first], neighbour[first], gap[first]
+    order = np.lexsort((neighbour, gap, sensor))
+    sensor, neighbour, gap = sensor[order], neighbour[order], gap[order]
     rank = np.arange(len(sensor)) - np.searchsorted(sensor, sensor)
     most = min(sensors if count is None else count, int(rank.max(initial=0)) + 1)
     keep = rank < most
     index = np.zeros((sensors, most), dtype=np.int64)
     distance = np.full((sensors, most), np.inf)
     index[sensor[keep], rank[keep]] = neighbour[keep]
-    distance[sensor[keep], rank[keep]] = distance_km[keep]
+    distance[sensor[keep], rank[keep]] = gap[keep]
     return _pad_blocks([(index, distance)], xy)
 
 
@@ -125,9 +121,9 @@ def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> 
     index = np.tile(np.arange(sensors)[:, None], (1, most))
     distance = np.full((sensors, most), np.inf)
     start = 0
-    for order, distance_km in blocks:
+    for order, gap in blocks:
         rows, width = slice(start, start + len(order)), order.shape[1]
-        index[rows, :width], distance[rows, :width] = order, distance_km
+        index[rows, :width], distance[rows, :width] = order, gap
         start += len(order)
     exists = np.isfinite(distance)
     index = np.where(exists, index, np.arange(sensors)[:, None])

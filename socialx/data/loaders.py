@@ -182,10 +182,7 @@ class ShardLoader(Loader):
         self._ahead: tuple[int, int, Future[_DeviceCopy]] | None = None  # first shard of the next epoch
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
-        """Yield each window once. A shard is dropped after its last batch.
-
-        Once a shuffled epoch has loaded all its shards, the next epoch's first shard is read.
-        """
+        """Yield each window once. After the last shard of a shuffled epoch, the next epoch's first shard is read."""
         indices, real = (part[first_batch:] for part in self.order.indices(number))
         shards = indices // self._shard
         names, permutation, reordered = sort_by_series(shards)
@@ -256,10 +253,7 @@ def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def sort_by_series(names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sort windows by series name, int64 [...,B], stably.
-
-    Returns sorted names, the permutation, and whether any window moved, bool [...].
-    """
+    """Sort names int64 [...,B] stably -> sorted names, permutation, and whether any window moved, bool [...]."""
     permutation = names.argsort(axis=-1, kind="stable")
     return (
         np.take_along_axis(names, permutation, axis=-1),

@@ -1,7 +1,4 @@
-"""Standard scaler:
-
-observations in file units to z-scores and back, fitted on training rows; and the data spec of a model.
-"""
+"""Standard scaler between file units and z-scores, fitted on training rows; and the data spec."""
 
 # Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets
 
@@ -95,7 +92,7 @@ class StandardScaler(nn.Module):
         """Return the scaled lookback [B,T,N,F], 0 where missing."""
         return torch.where(batch.valid, (batch.inputs - self.input_mean) / self.input_std, 0.0)
 
-    def normalise_last_observed(self, batch: Batch) -> Tensor:
+    def scaled_last(self, batch: Batch) -> Tensor:
         """Return the scaled last observation [B,N,G]; NaN before the first observation."""
         return (batch.last_observed - self.target_mean) / self.target_std
 

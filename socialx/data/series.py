@@ -99,10 +99,7 @@ class Series:
         return other
 
     def with_teacher_forecasts(self, teacher_forecast: np.ndarray) -> Series:
-        """Return a copy with teacher forecasts by first window row, float16 [t,P*N*G].
-
-        Rows at the end may be absent, since training windows start earlier.
-        """
+        """Return a copy with teacher forecasts by first window row, float16 [t,P*N*G]; the last rows may be absent."""
         other, table = copy.copy(self), torch.from_numpy(teacher_forecast)
         other.teacher_forecast = (table.pin_memory() if self.readings.is_pinned() else table).to(self.device)
         return other
@@ -128,10 +125,7 @@ class Series:
         return [tensor for name in TENSORS if (tensor := getattr(self, name)) is not None]
 
     def window(self, starts: Tensor) -> Batch:
-        """Return the ``Batch`` for windows with first file rows ``starts`` int64 [B], from lookback rows only.
-
-        Only gathers run: free from host work and synchronisation.
-        """
+        """Gather the ``Batch`` for first file rows ``starts`` int64 [B], without host work or synchronisation."""
         rows = self._rows(starts, 0, self.lookback + self.horizon)  # [B,R]
         seen = rows[:, : self.lookback]
         inputs, valid = self._readings(seen)
@@ -264,10 +258,7 @@ class ContextReader:
         return latest_after(*self.source.read(rows), self.source.latest_before(page))
 
     def batches(self, issued: np.ndarray, size: int) -> Iterator[tuple[slice, Batch]]:
-        """Yield batches with up to ``size`` lookbacks that end at ascending times int64 [W], each with its slice.
-
-        A row must exist at each origin.
-        """
+        """Yield lookbacks that end at ascending row times int64 [W], up to ``size`` per batch, each with its slice."""
         inputs, targets = list(self.inputs), list(self.targets)
         steps = 60 * self.step_minutes * np.arange(1 - self.lookback, self.horizon + 1)
         latest = np.full((self.source.shape[0], len(targets)), np.nan, np.float32)  # [N,G], before next_row
@@ -302,10 +293,7 @@ class ContextReader:
             )
 
     def _climatology(self, times: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return climatology and confidence [B,R,N,G] at times int64 [B,R], equal to ``Series``.
-
-        Windows share rows: the first origin that reads a row sets its climatology window.
-        """
+        """Return climatology and confidence [B,R,N,G] at times int64 [B,R]; the first origin reading a row counts."""
         if self.rolling is None:
             nothing = torch.empty(*times.shape, self.source.shape[0], 0)
             return nothing, nothing
@@ -316,10 +304,10 @@ class ContextReader:
             climatology.confidence[0][index]
         ).float() / 255
 
-    def observations_around(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return observations from ``before`` steps up to the first origin until the last horizon ends.
+    def excerpt(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return target values float32 [R,N,G] (NaN where missing) and times int64 [R] around the origins.
 
-        Returns times int64 [R] and target values float32 [R,N,G], NaN where missing.
+        The excerpt begins ``before`` steps up to the first origin and ends with the last horizon.
         """
         step_s = 60 * self.step_minutes
         times = np.arange(int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.horizon * step_s + 1, step_s)
@@ -328,10 +316,7 @@ class ContextReader:
         return times, np.where(valid, values, np.float32(np.nan))[..., list(self.targets)]
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return values float32 and valid bool [...,N,C] for rows int64 [...]; row -1 is missing.
-
-        All rows between the first and the last are read.
-        """
+        """Return values float32 and valid bool [...,N,C] for rows int64 [...]; row -1 is missing."""
         existing = rows[rows >= 0]
         if not len(existing):
             shape = (*rows.shape, *self.source.shape)
@@ -341,13 +326,13 @@ class ContextReader:
         index = np.maximum(rows - first, 0)
         return values[index], valid[index] & (rows >= 0)[..., None, None]
 
-    def count_observations(self, batch: Batch) -> np.ndarray:
+    def count_valid(self, batch: Batch) -> np.ndarray:
         """Return valid lookback rows of the first target, else of any input, int64 [B,N]."""
         first = next(iter(self.targets))
         column = list(self.inputs).index(first) if first in self.inputs else None
         valid = batch.valid.any(dim=-1) if column is None else batch.valid[..., column]
         return valid.sum(dim=1).numpy()
 
-    def has_observations(self, batch: Batch) -> np.ndarray:
+    def has_reported(self, batch: Batch) -> np.ndarray:
         """Return whether the first target was ever observed up to each origin, bool [B,N]."""
         return ~batch.last_observed[..., 0].isnan().numpy()

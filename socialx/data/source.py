@@ -1,7 +1,4 @@
-"""Row sources: observations read by row, page by page, so that a file may exceed the memory.
-
-The last observation before each page is available to windows that start there.
-"""
+"""Row sources: observations read page by page, with the last observation before each page."""
 
 # Shape letters: T rows, t rows read, N sensors, C features
 
@@ -19,10 +16,7 @@ PAGE_ROWS = 1020  # 3.5 days of 5-minute rows; a multiple of the blocks of serie
 
 
 class RowSource(Protocol):
-    """Observations by row for N sensors and C features.
-
-    seconds int64 [T]: file time read as UTC. shape: (N, C).
-    """
+    """Observations by row, with file time read as UTC, for N sensors and C features."""
 
     @property
     def seconds(self) -> np.ndarray:

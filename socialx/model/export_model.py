@@ -60,7 +60,7 @@ class ExportModel(nn.Module):
             [day_stats, day_stats.decay_to(day_stats.end + 1)] if day_stats else []
         )  # before this day, and after it
         tables = [sum_nearby_slots(np.stack([stage.sums, stage.counts]).swapaxes(0, 2)) for stage in stages]
-        self.register_buffer("known", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
+        self.register_buffer("day_stats", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
         self.register_buffer("mean", torch.from_numpy(np.stack([stage.mean for stage in stages])) if stages else None)
         self.as_of = day_stats.end if day_stats else 0
         self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))

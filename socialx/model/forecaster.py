@@ -1,7 +1,7 @@
-"""Forecaster: embedding -> shared encoder -> social layers -> gated fusion -> output layer, in file units.
+"""Forecaster: embedding -> shared encoder -> social layers -> gated fusion -> output layer.
 
 Before the first social layer, sensor i depends on sensor i alone, and only the sensor embeddings grow with the network.
-The forecast starts from the last observation: the output layer learns the change.
+The forecast in file units starts from the last observation: the output layer learns the change.
 """
 
 # Shape letters: B windows, T lookback steps, M = T / patch tokens, P horizon steps, N sensors, E width, F inputs,
@@ -20,7 +20,7 @@ from socialx.data.scaler import DataSpec, StandardScaler
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, mask_dropped_sensors
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
-from socialx.model.xlstm.exact import recompute_in_backward
+from socialx.model.xlstm.exact import recompute
 
 
 class Tokens(nn.Module):
@@ -65,10 +65,10 @@ class Tokens(nn.Module):
         """
         reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1)  # [B,T,N,2F]
         parts = [(reading, self.reading), *more]
-        fold_weights = [part.unflatten(1, (-1, self.patch)).transpose(2, 3) for part, _ in parts]  # [B,M,N,patch,C]
-        numbers = torch.cat(fold_weights, dim=-1).flatten(3)  # [B,M,N,patch C], step after step
-        # A single product with few rows, stored in this order: a transposed weight's gradient takes ten times as long on
-        # a CPU. Terms shared by all sensors or all windows are summed before they meet the tokens.
+        patches = [part.unflatten(1, (-1, self.patch)).transpose(2, 3) for part, _ in parts]  # [B,M,N,patch,C]
+        numbers = torch.cat(patches, dim=-1).flatten(3)  # [B,M,N,patch C], step after step
+        # A single product with few rows, in this storage order: a transposed weight's gradient takes ten times as long
+        # on a CPU. Terms shared by all sensors or all windows are summed before they meet the tokens.
         weights = [projection.weight.unflatten(1, (self.patch, -1)) for _, projection in parts]
         weight = torch.cat(weights, dim=2).flatten(1).t().contiguous()  # [patch C,E]
         shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,1,M,E]
@@ -81,10 +81,7 @@ class Tokens(nn.Module):
 
 
 class ClimatologyInputs(nn.Module):
-    """Climatology inputs for tokens and state, so that the network learns deviations.
-
-    targets: number of targets. read: see ``DataSpec``. patch: steps per token.
-    """
+    """Climatology inputs for tokens (``patch`` steps each) and state, so that the network learns deviations."""
 
     def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None], patch: int = 1) -> None:
         super().__init__()
@@ -98,10 +95,7 @@ class ClimatologyInputs(nn.Module):
         return ((batch.climatology - scaler.target_mean) / scaler.target_std).nan_to_num(0.0)
 
     def token_inputs(self, climatology: Tensor, confidence: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
-        """Return token numbers [B,T,N,3G]: climatology, anomaly and confidence.
-
-        climatology, confidence [B,T,N,G]; normalised, valid [B,T,N,F].
-        """
+        """Return climatology, anomaly and confidence [B,T,N,3G] from [B,T,N,G]; normalised, valid [B,T,N,F]."""
         anomaly = torch.zeros_like(climatology)
         for target, index in enumerate(self.read):
             if index is not None:
@@ -109,9 +103,7 @@ class ClimatologyInputs(nn.Module):
         return torch.cat([climatology, anomaly, confidence], dim=-1)
 
     def state_input(self, climatology: Tensor, confidence: Tensor, lookback: int, last_observed: Tensor) -> Tensor:
-        """Return the state input [B,N,E]:
-
-        climatology ahead and last observation, both against the present, and confidence.
+        """Return the state input [B,N,E]: climatology ahead and last observation against the present, and confidence.
 
         climatology, confidence [B,R,N,G]; last_observed [B,N,G], normalised. Confidence is taken at the origin and at
         the last step.
@@ -183,16 +175,14 @@ class Forecaster(nn.Module):
                 climatology[:, :lookback], confidence[:, :lookback], normalised, batch.valid
             )
             more.append((numbers, self.climatology.token))
-            ahead = self.climatology.state_input(
-                climatology, confidence, lookback, self.scaler.normalise_last_observed(batch)
-            )
+            ahead = self.climatology.state_input(climatology, confidence, lookback, self.scaler.scaled_last(batch))
         tokens = self.tokens(normalised, batch.valid, time_of_day, day_of_week, more)  # [B,N,M,E]
         encoded = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
         encoded = encoded if ahead is None else encoded + ahead
         state = encoded
         again = self.training and getattr(self.encoder, "activation_checkpointing", False)
         for layer in self.social:
-            state = recompute_in_backward(layer, state, self._drops) if again else layer(state)
+            state = recompute(layer, state, self._drops) if again else layer(state)
         if self.fusion is None:
             return state
         gate = self.fusion(torch.cat([encoded, state], dim=-1)).sigmoid()

@@ -40,10 +40,7 @@ OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
 
 
 def mask_dropped_sensors(table: Tensor, keep: Tensor | None, trailing_dims: int) -> Tensor:
-    """Zero the embeddings for sensors dropped in this training step.
-
-    keep: bool [N], ``None`` keeps all. trailing_dims: dimensions after the sensor axis.
-    """
+    """Zero an embedding [N, ...] outside keep bool [N] (``None`` keeps all), with trailing_dims after N."""
     return table if keep is None else table * keep.view(-1, *[1] * trailing_dims)
 
 
@@ -143,10 +140,7 @@ class Geometry(nn.Module):
         return torch.einsum("hnr,hnkr->hnk", goal, source[:, self.index])
 
     def dense(self, pairs: Tensor, empty: float) -> Tensor:
-        """Scatter pairs [H,N,K] to neighbour columns, ``empty`` elsewhere, [H,N,N].
-
-        Absent entries go to an extra column, cut off afterwards, so that real entries stay.
-        """
+        """Scatter pairs [H,N,K] to neighbour columns, ``empty`` elsewhere, [H,N,N]; absent entries are cut off."""
         sensors = self.index.shape[0]
         column = torch.where(self.exists, self.index, sensors).expand_as(pairs)
         table = pairs.new_full((len(pairs), sensors, sensors + 1), empty)
@@ -186,10 +180,7 @@ class SocialPooling(nn.Module):
         raise NotImplementedError
 
     def weights(self, state: Tensor) -> Tensor | None:
-        """Return neighbour attention weights [B,H,N,K] for state [B,N,E]; the remainder goes to the null key.
-
-        ``None`` for a kind without a weighted sum (max).
-        """
+        """Return neighbour weights [B,H,N,K] for state [B,N,E] (``None`` for max); the null key has the remainder."""
         return None
 
 
@@ -206,7 +197,7 @@ class Attention(SocialPooling):
         return query, key
 
     def neighbour_weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return neighbour weights [B,H,N,K] from query, key [B,N,H,D]; the remainder goes to the null key."""
+        """Return neighbour weights [B,H,N,K] from query, key [B,N,H,D]; the null key has the remainder."""
         raise NotImplementedError
 
     def weights(self, state: Tensor) -> Tensor:
@@ -270,10 +261,7 @@ class DotAttention(Attention):
 
 
 class MlpAttention(Attention):
-    """Attention by an MLP over both states and the offset, u . gelu(W [h_i, h_j, phi(dx, dy)]), per head.
-
-    W acts before the gather: O(B N E^2 + B N K E).
-    """
+    """Attention by an MLP per head, u . gelu(W [h_i, h_j, phi(dx, dy)]): O(B N E^2 + B N K E), W before the gather."""
 
     def __init__(self, width: int, geometry: Geometry) -> None:
         super().__init__(width, geometry)
@@ -367,10 +355,7 @@ class SocialLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Social:
-    """Recipe for social layers.
-
-    pool: pooling class. geometry: function that builds a layer's geometry.
-    """
+    """Recipe for social layers: pooling class, and a function that builds each layer's geometry."""
 
     pool: type[SocialPooling]
     geometry: Callable[[], Geometry]

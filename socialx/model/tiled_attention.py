@@ -20,10 +20,7 @@ TILE_BYTES = 1 << 20  # of logits: about the second-level cache of a core
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """Attend: query [B,H,N,D], key and value [B,H,M,D], bias [H,N,M] -> [B,H,N,D].
-
-    The query is already scaled. The softmax has the bias type.
-    """
+    """Attend: scaled query [B,H,N,D], key, value [B,H,M,D], bias [H,N,M] -> [B,H,N,D], softmax in the bias type."""
     in_tiles = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == bias.dtype
     if not in_tiles or torch.compiler.is_exporting():  # an exported model knows torch's own operations alone
         return (query @ key.mT + bias).softmax(-1).to(value.dtype) @ value

@@ -75,7 +75,7 @@ def serve(
             origins = read_origins(allow_origin)
             path = run.path if isinstance(run, Run) else Path(run)
             layers = ConfigLayers.from_call(settings, {**sections, "data": data})
-            named = layers.call_value("data.path")
+            named = layers.argument("data.path")
             if follow and not named:
                 raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
             served = Served(path, layers, follow, interval, queue, progress)
@@ -135,7 +135,7 @@ class Served:
         try:
             service.forecast_from_data(self.follow)
         except SocialxError as error:
-            if self.layers.call_value("data.path"):
+            if self.layers.argument("data.path"):
                 raise
             note(error.messages[0])
         self._refuse_other(experiment)
@@ -151,7 +151,7 @@ class Served:
         now = run.version
         if now == self.version:
             return None
-        files = now, file_signature(Path(str(self.layers.call_value("data.path"))))
+        files = now, file_signature(Path(str(self.layers.argument("data.path"))))
         if self.refused and self.refused[0] == files:
             raise self.refused[1]
         try:

@@ -48,11 +48,7 @@ class Issue:
     def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
         """The values float32 [1,P,N,G] that the model gave for it, with all that belongs to them."""
         context, batch = self.context, self.batch
-        known = (
-            context.count_observations(batch),
-            context.has_observations(batch),
-            *context.observations_around(self.time, context.lookback),
-        )
+        known = context.count_valid(batch), context.has_reported(batch), *context.excerpt(self.time, context.lookback)
         forecast = as_forecast(self.experiment, run, self.time, values, *known)
         return forecast if band is None else band.around(forecast, values)
 

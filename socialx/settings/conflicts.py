@@ -8,18 +8,14 @@ from socialx.core.errors import Argument, SettingsError, counted
 from socialx.settings.kinds import ENCODERS, NEIGHBOURS, POOLINGS, CustomModel, find_model
 from socialx.settings.schema import HEADS, ModelSettings, PoolingSettings, Settings
 
-PER_SENSOR = (
-    "model.sensor_embedding",
-    "model.per_sensor_output",
-    "pooling.adaptive_adjacency_rank",
-)  # weights per sensor
+PER_SENSOR = ("model.sensor_embedding", "model.per_sensor_output", "pooling.adaptive_adjacency_rank")
 
 
-def ineffective_settings(settings: Settings) -> set[str]:
+def idle_settings(settings: Settings) -> set[str]:
     """Return model and pooling keys without effect on the chosen model.
 
-    A custom model class is imported; its signature names the settings in use. Its pooling settings are unknown, so only
-    non-neighbour keys count.
+    A custom model class is imported; its signature names the settings in use. Neighbour settings count as
+    used, since only the class's code shows their use.
     """
     model = {f"model.{name}" for name in ModelSettings.model_fields}
     pooling = {f"pooling.{name}" for name in PoolingSettings.model_fields}
@@ -48,10 +44,8 @@ def sensor_tables(settings: Settings) -> bool:
         return tables
     if settings.model.zero_shot:
         return False
-    pairs = (
-        settings.pooling.adaptive_adjacency_rank > 0
-        and "pooling.adaptive_adjacency_rank" not in ineffective_settings(settings)
-    )
+    unused = idle_settings(settings)
+    pairs = settings.pooling.adaptive_adjacency_rank > 0 and "pooling.adaptive_adjacency_rank" not in unused
     return pairs or any(getattr(settings.model, name) for name in tables)
 
 

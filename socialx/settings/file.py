@@ -16,10 +16,7 @@ FILE_BYTES = 1 << 20  # longest settings file
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read a settings file into values by ``section.name``; a plain value keeps its own name.
-
-    Raises SettingsError for an unreadable or invalid file, and for a repeated key.
-    """
+    """Read a file into values by ``section.name``. Raises SettingsError for invalid files and repeated keys."""
     advice = "name a YAML or TOML file of settings"
     try:
         text = read_text(path, FILE_BYTES)
@@ -49,10 +46,7 @@ def _yaml(path: Path, text: str) -> dict[str, Any]:
     import yaml  # 23 ms that --help does not need
 
     class Strict(yaml.SafeLoader):
-        """YAML loader that refuses equal keys and aliases:
-
-        PyYAML keeps the last key, and aliases can expand to a huge tree.
-        """
+        """Loader that refuses equal keys (PyYAML keeps the last) and aliases (which can expand to a huge tree)."""
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):

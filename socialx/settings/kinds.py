@@ -77,21 +77,14 @@ class CustomModel(Model):
         return model_class
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
-        """Return the settings in the class's signature.
-
-        Raises SettingsError for a required argument outside the settings.
-        """
+        """Return settings in the class's signature. Raises SettingsError for other required arguments."""
         taken = list(inspect.signature(built).parameters.values())[1:]  # after the data spec
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        required = [
-            parameter.name
-            for parameter in taken
-            if parameter.default is parameter.empty and parameter.kind not in variable
-        ]
+        required = [item.name for item in taken if item.default is item.empty and item.kind not in variable]
         if foreign := [name for name in required if name not in settings]:
             problem = f"model.kind {self.name} takes {', '.join(foreign)}, which model settings lack"
             raise SettingsError("", problem, f"give the argument a default, or use {', '.join(settings)}")
-        return [parameter.name for parameter in taken if parameter.name in settings]
+        return [item.name for item in taken if item.name in settings]
 
 
 def find_model(name: str) -> Model:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, shortened
 from socialx.core.notebook import files_in
 from socialx.core.progress import note
-from socialx.settings.conflicts import ineffective_settings
+from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
 from socialx.settings.kinds import CUSTOM, MODELS
 from socialx.settings.schema import (
@@ -85,7 +85,7 @@ Values = Mapping[str, Value]  # by dotted key
 
 
 @dataclass(frozen=True)
-class LoadedSettings:
+class Config:
     """Merged settings, with the origin per dotted key (``default`` where unset)."""
 
     settings: Settings
@@ -120,7 +120,7 @@ class LoadedSettings:
 
     def note_unread(self) -> None:
         """Note flags or arguments without effect on the model."""
-        ineffective = ineffective_settings(self.settings)
+        ineffective = idle_settings(self.settings)
         if idle := [str(Argument(key)) for key in KEYS if key in ineffective and self.set_by_call(key)]:
             note(Message("", f"these settings have no effect on this model: {', '.join(idle)}"))
 
@@ -214,7 +214,7 @@ class ConfigLayers:
         """Return these layers with values on top, by dotted key; ``None`` unsets a setting."""
         return replace(self, values={**self.values, **_with_origin(values, origin)})
 
-    def call_value(self, key: str) -> Any:
+    def argument(self, key: str) -> Any:
         """Return the value from a flag or argument in this call, or ``None``."""
         value = self.values.get(key)
         return value.value if value and value.origin in (flag_name(key), ARGUMENT) else None
@@ -225,13 +225,13 @@ class ConfigLayers:
         said = self.values.get("data.path")
         return said.value if said and not said.origin.startswith("$") else None
 
-    def load(self) -> LoadedSettings:
+    def load(self) -> Config:
         """Return ``merge``; raise SettingsError if a custom model lacks its flag or argument."""
         loaded = self.merge()
         loaded.refuse_unnamed_model()
         return loaded
 
-    def merge(self) -> LoadedSettings:
+    def merge(self) -> Config:
         """Merge all layers and validate once. Raises SettingsError with one line per wrong value."""
         if self.preset is not None and self.preset not in PRESETS:
             raise SettingsError("", f"{self.preset!r} is an unknown preset", f"choose {', '.join(PRESETS)}")
@@ -240,7 +240,7 @@ class ConfigLayers:
 
     def starting_from(
         self, saved: Path, run_values: Mapping[str, Any], trained: Mapping[str, Any] | None = None
-    ) -> LoadedSettings:
+    ) -> Config:
         """Load with model and pooling settings from the run to fine-tune below all layers.
 
         saved, run_values, trained: see ``load_run``. A zero-shot model becomes a model for this network, with sensor
@@ -252,9 +252,7 @@ class ConfigLayers:
             reason = f"the model {trained_settings.model.kind} is code from outside socialx"
             raise SettingsError(saved.parent, reason, f"pass {Argument('trainer.init_from')} a socialx model")
         start = {
-            key: value
-            for key, value in fixed_settings(trained_settings).items()
-            if key.startswith(("model.", "pooling."))
+            key: value for key, value in invariants(trained_settings).items() if key.startswith(("model.", "pooling."))
         }
         del start["model.zero_shot"]
         loaded = replace(self, start=_with_origin(start, str(saved))).load()
@@ -262,7 +260,7 @@ class ConfigLayers:
         for values in (new, old):
             values["data.inputs"] = values["data.inputs"] or values["data.targets"]
         other = [key for key in WEIGHTS if new[key] != old[key]]
-        ineffective = set() if "model.kind" in other else ineffective_settings(loaded.settings)
+        ineffective = set() if "model.kind" in other else idle_settings(loaded.settings)
         if other := [key for key in other if key not in ineffective]:
             raise SettingsError.together(
                 Message(
@@ -276,17 +274,17 @@ class ConfigLayers:
 
     def load_run(
         self, saved: Path, run_values: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None
-    ) -> LoadedSettings:
+    ) -> Config:
         """Load a run's settings with permitted changes.
 
         saved: the run's settings file. run_values: its content. trained: settings fixed by training, see
-        ``fixed_settings``; an edit since then is refused. purpose: resume or scoring, which decides what may change, by
+        ``invariants``; an edit since then is refused. purpose: resume or scoring, which decides what may change, by
         files, environment, flags and arguments; a file name never comes from the environment. Raises SettingsError for
         any other change in this call; the environment is ignored there.
         """
         trained_settings, values = run_settings(saved, run_values), dict(self.values)
         _refuse_edits(saved, trained_settings.settings, trained or {})
-        kind = self.call_value("model.kind")
+        kind = self.argument("model.kind")
         if purpose == SCORING and trained_settings.settings.model.kind in MODELS and CUSTOM.fullmatch(str(kind)):
             del values["model.kind"]  # names code for another run
         saved_values = _with_origin(run_values, str(saved))
@@ -307,12 +305,12 @@ class ConfigLayers:
         return _validate({**saved_values, **taken})
 
 
-def run_settings(saved: Path, run_values: Mapping[str, Any]) -> LoadedSettings:
+def run_settings(saved: Path, run_values: Mapping[str, Any]) -> Config:
     """Return the settings that a run was trained with; saved: the run's settings file, run_values: its content."""
     return _validate(_with_origin(run_values, str(saved)))
 
 
-def fixed_settings(settings: Settings) -> dict[str, Any]:
+def invariants(settings: Settings) -> dict[str, Any]:
     """Return the settings that stay fixed on resume, by dotted key, as plain data."""
     free = (*MAY_CHANGE[RESUME], "trainer.run_dir")
     return {key: value for key, value in flat(settings).items() if key not in free}
@@ -353,7 +351,7 @@ def load_settings(
     sets: str | Sequence[str] = (),
     **sections: Any,
 ) -> Settings:
-    """Load settings from YAML or TOML files, environment (default os.environ), ``section.key=value`` texts, sections.
+    """Load settings from files, environment (default os.environ), ``section.key=value`` texts and sections.
 
     Later layers win. Raises SettingsError with one line per wrong value.
     """
@@ -366,7 +364,7 @@ def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
     return {key: Value(value, origin) for key, value in values.items()}
 
 
-def _validate(values: Values) -> LoadedSettings:
+def _validate(values: Values) -> Config:
     """Validate values over the defaults. Raises SettingsError with one line per wrong value."""
     values = {key: item for key, item in values.items() if item.value is not None or key not in Settings.model_fields}
     if unknown := [_unknown(key, item.origin) for key, item in values.items() if key not in KEYS]:
@@ -387,7 +385,7 @@ def _validate(values: Values) -> LoadedSettings:
             )
             for key, problem in wrong
         ) from None
-    return LoadedSettings(settings, {key: values[key].origin if key in values else DEFAULT for key in KEYS})
+    return Config(settings, {key: values[key].origin if key in values else DEFAULT for key in KEYS})
 
 
 def _unknown(key: str, origin: str) -> Message:
@@ -418,10 +416,7 @@ def flat(settings: Settings) -> dict[str, Any]:
 
 
 def to_yaml(settings: Settings) -> str:
-    """Return all settings as YAML that ``socialx train -c FILE`` reads.
-
-    The run folder is left out: a copied run is a new run in a new folder.
-    """
+    """Return all settings as YAML for ``socialx train -c FILE``, apart from the run folder, new for every run."""
     return as_yaml({key: value for key, value in flat(settings).items() if key != "trainer.run_dir"})
 
 
@@ -432,10 +427,7 @@ def changed_settings(settings: Settings) -> dict[str, Any]:
 
 
 def differences(settings: Settings, other: Settings) -> str:
-    """Return the settings that change the scored windows, with both values.
-
-    Two paths to one file are equal.
-    """
+    """Return the settings that change the scored windows, with both values; two paths to one file are equal."""
     mine, theirs = flat(settings), flat(other)
     for values in (mine, theirs):
         values["data.inputs"] = values["data.inputs"] or values["data.targets"]
@@ -448,10 +440,10 @@ def differences(settings: Settings, other: Settings) -> str:
 
 def preset_here() -> str | None:
     """Return the preset to advise on this machine: ``mlp-small`` without a GPU, else ``None`` for the default."""
-    return None if sees_card() else "mlp-small"
+    return None if sees_gpu() else "mlp-small"
 
 
-def sees_card() -> bool:
+def sees_gpu() -> bool:
     """Return whether the machine shows a GPU device or driver tool, checked without torch."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and (bool(shutil.which("nvidia-smi")) or any(Path("/dev").glob("nvidia[0-9]*")))

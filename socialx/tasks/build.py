@@ -27,7 +27,7 @@ from socialx.files.sources.positions.neighbours import neighbours_of
 from socialx.model.pooling import Geometry, Social
 from socialx.scoring.free_flow import latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings.conflicts import ineffective_settings, refuse_conflicts
+from socialx.settings.conflicts import idle_settings, refuse_conflicts
 from socialx.settings.kinds import POOLINGS, CustomModel, find_model
 from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
 
@@ -86,7 +86,7 @@ def build(
         )
     elif train_climatology_days and not data.train_climatology_days:  # of a model that does not read the climatology
         data = replace(data, train_climatology_days=train_climatology_days)
-    roads = None if "pooling.distances" in ineffective_settings(settings) else settings.pooling.distances
+    roads = None if "pooling.distances" in idle_settings(settings) else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
     longer = {name: finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
@@ -109,7 +109,7 @@ def build(
             positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
             mask_mode=social.mask_mode,
             adaptive_adjacency_rank=0
-            if "pooling.adaptive_adjacency_rank" in ineffective_settings(settings)
+            if "pooling.adaptive_adjacency_rank" in idle_settings(settings)
             else social.adaptive_adjacency_rank,
         )
         arguments["social"] = Social(pooling.load(), geometry, LAYERS)

@@ -27,15 +27,15 @@ from socialx.core.batch import TrainingBatch
 from socialx.core.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
 from socialx.core.notebook import ResultRepr
-from socialx.core.precision import resolve_device, resolve_precision, unsupported_reason
+from socialx.core.precision import gpu_problem, resolve_device, resolve_precision
 from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.scaler import MeanStd, measure
 from socialx.dataset import GIB, Dataset, find_windows, open_dataset, series_bytes, with_mode
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
-from socialx.settings.conflicts import ineffective_settings, refuse_conflicts
-from socialx.settings.layers import DEFAULT, ConfigLayers, LoadedSettings, flat, sees_card
+from socialx.settings.conflicts import idle_settings, refuse_conflicts
+from socialx.settings.layers import DEFAULT, Config, ConfigLayers, flat, sees_gpu
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build, loading_of, met_by
 from socialx.tasks.train import what_computes
@@ -116,7 +116,7 @@ class Setup:
     unknown: set[str] = field(default_factory=set)
 
     @cached_property
-    def loaded(self) -> LoadedSettings:
+    def loaded(self) -> Config:
         """The merged settings.  Raises SettingsError where one is wrong."""
         return self.layers.load()
 
@@ -229,7 +229,7 @@ def _settings(setup: Setup) -> Answer:
     """Settings that load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
     refuse_conflicts(settings)
-    values, defaults, without = flat(settings), flat(Settings()), ineffective_settings(settings)
+    values, defaults, without = flat(settings), flat(Settings()), idle_settings(settings)
     named = [key for key, place in loaded.origin.items() if place != DEFAULT]
     # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
     if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
@@ -244,9 +244,7 @@ def _device(setup: Setup) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
-    reason, remedy = (
-        (unsupported_reason(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
-    )
+    reason, remedy = (gpu_problem(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
     try:
         device = setup.device
     except SettingsError as error:
@@ -280,7 +278,7 @@ def _why_no_card() -> tuple[str, str]:
 
 def has_nvidia() -> bool:
     """Whether the machine has a driver, or the device of a card."""
-    return bool(_driver()) or sees_card()
+    return bool(_driver()) or sees_gpu()
 
 
 def _driver() -> str:

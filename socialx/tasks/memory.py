@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from socialx.core.errors import Argument, SocialxError
 from socialx.core.precision import is_out_of_memory
-from socialx.settings.conflicts import ineffective_settings
+from socialx.settings.conflicts import idle_settings
 from socialx.tasks.build import Experiment
 
 # What makes a step smaller without another result, in the order in which to try it.
@@ -54,9 +54,7 @@ def out_of_memory(experiment: Experiment, remedies: Sequence[str], windows: int)
             f"{Argument('model.activation_checkpointing', True)}",
         ),
     }
-    helps = [
-        ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in ineffective_settings(settings)
-    ]
+    helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in idle_settings(settings)]
     smaller = f"a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
     what = f"out of memory with batches of {windows} windows x {sensors} sensors"
     return SocialxError(experiment.precision.device, what, f"add {', or '.join(helps)}" if helps else smaller)

@@ -118,12 +118,12 @@ def predict(
                 _note_known(of_run.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
-                    readings.append(context.count_observations(batch))
-                    reported.append(context.has_observations(batch))
+                    readings.append(context.count_valid(batch))
+                    reported.append(context.has_reported(batch))
                     values.append(experiment.precision.infer(experiment.model, batch))
                     bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * experiment.data.lookback
-        known = np.concatenate(readings), np.concatenate(reported), *context.observations_around(issued, shown)
+        known = np.concatenate(readings), np.concatenate(reported), *context.excerpt(issued, shown)
         forecasts = np.concatenate(values)
         forecast = as_forecast(experiment, str(of_run.named), issued, forecasts, *known)
         forecast = forecast if band is None else band.around(forecast, forecasts)

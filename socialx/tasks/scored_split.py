@@ -140,7 +140,7 @@ def scored_split(
     """
     if split not in (*SPLITS, ALL):
         raise SettingsError(Argument("split", split), f"one of {', '.join(SPLITS)}, {ALL}")
-    if layers.call_value("data.days") is not None and (start is not None or end is not None):
+    if layers.argument("data.days") is not None and (start is not None or end is not None):
         both = "the first days of the file are asked for too"
         raise SettingsError(Argument("end" if start is None else "start"), both, f"leave out {Argument('data.days')}")
     experiments: dict[str, Experiment] = {}
@@ -218,7 +218,7 @@ def refuse_lacking(path: Path, data: Dataset, split: str, values: np.ndarray) ->
 def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
     """Say that a run that was trained on the first days of a file is scored on its first days too."""
     store, days = experiment.data.store, experiment.settings.data.days
-    if days is None or layers.call_value("data.days") is not None:
+    if days is None or layers.argument("data.days") is not None:
         return
     whole = open_store(store.path)
     if len(whole.seconds) > len(store.seconds):

@@ -23,16 +23,7 @@ from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import list_of
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.kinds import CustomModel, find_model
-from socialx.settings.layers import (
-    ConfigLayers,
-    LoadedSettings,
-    differences,
-    fixed_settings,
-    flat,
-    run_settings,
-    sees_card,
-    to_yaml,
-)
+from socialx.settings.layers import Config, ConfigLayers, differences, flat, invariants, run_settings, sees_gpu, to_yaml
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
@@ -187,18 +178,18 @@ def plan_of(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: bo
     return started_from(start, loaded, overwrite or begun) if start else new(loaded, overwrite or begun)
 
 
-def new(loaded: LoadedSettings, overwrite: bool) -> Plan:
+def new(loaded: Config, overwrite: bool) -> Plan:
     """The plan of a training with fresh weights."""
     return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
 
 
-def started_from(start: TrainedRun, loaded: LoadedSettings, overwrite: bool) -> Plan:
+def started_from(start: TrainedRun, loaded: Config, overwrite: bool) -> Plan:
     """The plan of a training with weights and scaler of a run, in a folder of its own."""
     experiment = build(loaded.settings, moments=start.protocol.scaler)
     return Plan(with_weights_of(start, experiment), loaded.origin, overwrite=overwrite)
 
 
-def resumed(old: TrainedRun, loaded: LoadedSettings) -> Plan:
+def resumed(old: TrainedRun, loaded: Config) -> Plan:
     """The plan of a run that goes on.  Raises SocialxError for data and roads other than those of its training."""
     loaded.note_unread()
     settings, then = loaded.settings, old.protocol
@@ -218,7 +209,7 @@ def _refuse_beside(resume: str | Path | Run, layers: ConfigLayers, overwrite: bo
         raise SettingsError(Argument("resume"), "it goes on with a run", other)
     for argument, value, own in (
         ("preset", layers.preset, "settings"),
-        ("trainer.init_from", layers.call_value("trainer.init_from"), "weights"),
+        ("trainer.init_from", layers.argument("trainer.init_from"), "weights"),
     ):
         if value:
             raise SettingsError(Argument(argument, value), f"{resume} goes on with its own {own}", "leave it out")
@@ -250,7 +241,7 @@ def carried_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 loader, _ = loaders_of(networks, group, before.shard)
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                facts = (experiment.protocol, data.sensors.ids, group.job, fixed_settings(effective), holidays, known)
+                facts = (experiment.protocol, data.sensors.ids, group.job, invariants(effective), holidays, known)
                 run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.broadcast(experiment.model.state_dict().values())
         emit(starting(experiment, loader, run.path, group.world_size))
@@ -411,7 +402,7 @@ def unrecorded(experiment: Experiment, processes: int) -> str:
 def starting(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
     """What is about to be trained, and on what; notes what is not wise, and what several processes share."""
     settings, precision = experiment.settings, experiment.precision
-    if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
+    if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_gpu():
         note(Message("a card is here, and this torch cannot use it", "training on the CPU", Command("doctor")))
     if left_out := experiment.protocol.windows_left_out.get("train"):
         note(

@@ -29,7 +29,7 @@ from socialx.scoring.free_flow import free_flow_of, latest_free_flow
 from socialx.scoring.intervals import PAST_DAYS, ConformalIntervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained, network_of
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
-from socialx.settings.layers import ConfigLayers, LoadedSettings, differences
+from socialx.settings.layers import Config, ConfigLayers, differences
 from socialx.settings.schema import SCORING, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.training.run_folder import RunWeights, TrainedRun, open_run
@@ -160,7 +160,7 @@ def _of_sensors(
     return select_sensor_weights(state, places)
 
 
-def settings_of(run: TrainedRun, layers: ConfigLayers, purpose: str) -> LoadedSettings:
+def settings_of(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Config:
     """The settings of a run, as ``Layers.of_run``, with its own file where that is now, unless the user names another.
 
     Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.

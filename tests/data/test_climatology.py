@@ -176,7 +176,7 @@ def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> Non
 
 def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
     source, day = made(8, 2), MONDAY // 86_400
-    known = RollingClimatology(source).before(day + 5)
+    known = RollingClimatology(source).stats_before(day + 5)
     later = Arrays(source.values[4 * DAY :], source.valid[4 * DAY :], source.seconds[4 * DAY :], 5)
     whole, goes_on = RollingClimatology(source), RollingClimatology(later, known)
     for asked in (day + 5, day + 7):
@@ -190,7 +190,7 @@ def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
 
 def test_what_is_given_counts_for_the_sensors_that_it_is_of() -> None:
     source, day = made(8, 3), MONDAY // 86_400
-    known = RollingClimatology(source).before(day + 5)
+    known = RollingClimatology(source).stats_before(day + 5)
     known.sums[:, :, 2] = known.counts[:, :, 2] = 0  # a sensor that is new in the file
     goes_on, alone = RollingClimatology(source, known), RollingClimatology(source)
     for asked in (day + 3, day + 5, day + 7):

@@ -93,7 +93,7 @@ def test_tokens_and_state_get_what_is_usual_and_how_far_the_readings_are_from_it
     torch.testing.assert_close(
         part.token(found.transpose(1, 2)), part.token(torch.from_numpy(tokens)), rtol=1e-5, atol=1e-6
     )
-    found = part.state_input(climatology, b.climatology_confidence, 12, model.scaler.normalise_last_observed(b))
+    found = part.state_input(climatology, b.climatology_confidence, 12, model.scaler.scaled_last(b))
     torch.testing.assert_close(found, part.state(torch.from_numpy(state)), rtol=1e-5, atol=1e-6)
 
 

@@ -234,7 +234,7 @@ def test_the_convolution_keeps_torchs_rules(steps: int) -> None:
         ({"slstm_at": [2]}, r"slstm_at \[2\] is beyond"),
         ({"slstm_at": [-1]}, r"slstm_at \[-1\]"),
         ({"backend": "quick"}, "choose one of auto, reference, fused"),
-        ({"encoder_batch": 0}, "chunk 0"),
+        ({"encoder_batch": 0}, "encoder_batch 0"),
         ({"blocks": 0, "slstm_at": []}, "at least 1"),
         ({"width": 96, "heads": 32}, "multiples of 4"),
         ({"dropout": 1.5}, "dropout"),

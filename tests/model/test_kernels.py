@@ -191,14 +191,14 @@ def test_is_one_graph_for_a_compiler() -> None:
 
 
 def test_what_the_kernels_cannot_run_is_said() -> None:
-    with pytest.raises(ValueError, match=r"backend triton: block 0: heads of 24 channels: needs 16, 32, 64, 128"):
+    with pytest.raises(ValueError, match=r"cannot run \(block 0: heads of 24 channels: needs 16, 32, 64, 128\)"):
         SharedEncoder(48, 1, [0], 2, 12, backend="triton")
-    with pytest.raises(ValueError, match=r"backend triton: history 65 is longer than 64 steps: backend fused"):
+    with pytest.raises(ValueError, match=r"backend triton cannot run \(a lookback of 65 is longer than 64 steps\): "):
         SharedEncoder(64, 1, [], 4, 65, backend="triton")
 
 
 CPU, CARD = torch.device("cpu"), torch.device("cuda")
-SPILLS = "no Triton kernels: sLSTM heads of 64 channels spill in float32: a mixed precision has the kernels"
+SPILLS = "Triton kernels are off: sLSTM heads of 64 channels spill in float32: a mixed precision has the kernels"
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_auto_is_triton_where_it_is_fast(
     assert encoder.choice(CARD) == ("triton", "")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(torch, "is_autocast_enabled", lambda device: False)
-        assert encoder.double().choice(CARD) == ("fused", "no Triton kernels: float64 parameters")
+        assert encoder.double().choice(CARD) == ("fused", "Triton kernels are off: float64 parameters")
 
 
 def test_triton_is_what_it_is_told_to_be_or_an_error() -> None:
     encoder = SharedEncoder(64, 2, [1], 4, 12, backend="triton")
     assert encoder.choice(CARD) == ("triton", "")
-    with pytest.raises(ValueError, match="backend triton: float64 parameters: backend fused"):
+    with pytest.raises(ValueError, match=r"backend triton cannot run \(float64 parameters\): model="):
         encoder.double().choice(CARD)
 
 
@@ -286,12 +286,12 @@ def test_kernels_that_cannot_run_are_not_chosen(fault: Exception, said: str) -> 
     here = next(encoder.parameters())
     encoder._layers = LAYERS._replace(mlstm=broken_by(fault))
     reason = encoder._failure(here)
-    assert reason == f"they cannot run here ({said})"
+    assert reason == f"a trial run failed ({said})"
     encoder.backend = "auto"
     encoder._trials[torch.float32] = reason
-    assert encoder.choice(torch.device("cuda")) == ("fused", f"no Triton kernels: {reason}")
+    assert encoder.choice(torch.device("cuda")) == ("fused", f"Triton kernels are off: {reason}")
     encoder.backend = "triton"
-    with pytest.raises(SettingsError, match="backend triton: they cannot run here"):  # a line of a command
+    with pytest.raises(SettingsError, match=r"backend triton cannot run \(a trial run failed"):  # a line of a command
         encoder.choice(torch.device("cuda"))
 
 
@@ -327,7 +327,7 @@ WRONG = {
 def test_kernels_that_compute_something_else_are_not_chosen(name: str) -> None:
     encoder = make("triton", 32, [1], 2, 2, lookback=2, scale=0.1)
     encoder._layers = WRONG[name]
-    assert encoder._failure(next(encoder.parameters())).startswith("they compute something else here")
+    assert encoder._failure(next(encoder.parameters())).startswith("a trial run has a relative error")
     with torch.no_grad():  # a forecast needs no gradients
         assert bool(encoder._failure(next(encoder.parameters()))) == ("gradient" not in name)
 
@@ -416,7 +416,7 @@ def test_a_card_that_the_kernels_are_not_for(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda card=None: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
-    assert encoder_module._unfit(CARD) == reason
+    assert encoder_module._gpu_obstacle(CARD) == reason
 
 
 @pytest.mark.usefixtures("few")

@@ -112,7 +112,7 @@ def trained(folder: Path) -> Path:
     return folder / "mine"
 
 
-TWICE = "is code that is not of socialx: name it again to run it: --model own_models:WindowMlp\n"
+TWICE = "is code from outside socialx: add --model own_models:WindowMlp to run this code\n"
 
 
 def training(*options: str) -> tuple[str | Path, ...]:
@@ -268,10 +268,10 @@ def test_arguments_with_a_default_need_no_setting() -> None:
         ("own_missing:Model", "cannot be imported (No module named 'own_missing')"),
         ("own_lacking:Model", "cannot be imported (No module named 'no_such_package')"),
         ("own_broken:Model", "cannot be imported (invalid syntax"),
-        ("own_models:number", "no class of torch.nn.Module"),
+        ("own_models:number", "must be a subclass of torch.nn.Module"),
         (
             "own_models:Greedy",
-            "takes beams, which is no setting of the model: give it a default, or use encoder, patch, width",
+            "takes beams, which model settings lack: give the argument a default, or use encoder, patch, width",
         ),
         ("own_models:Flat", "its forward returns (16, 12, 4), not (16, 12, 4, 1)"),
         ("own_models:Picky", "width 8 is odd"),

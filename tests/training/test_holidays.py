@@ -52,13 +52,13 @@ def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles
     plain, off = (
         RollingClimatology(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, {first + 1: 6, first + 9: 6})
     )
-    known, without = off.before(first + 9), plain.before(first + 9)
+    known, without = off.stats_before(first + 9), plain.stats_before(first + 9)
     np.testing.assert_allclose(known.counts.sum(0), without.counts.sum(0), rtol=1e-6)
     faded = 0.5 ** (8 / 14) * valid[48:96, :, None]
     np.testing.assert_allclose(known.counts[2] - without.counts[2], faded, atol=1e-6)
     ahead = MONDAY + 9 * DAY_S + 1800 * np.arange(48)  # a Wednesday
-    np.testing.assert_array_equal(off.at(ahead, ahead).readings[0], known.climatology(2).readings)
-    np.testing.assert_array_equal(plain.at(ahead, ahead).readings[0], without.climatology(0).readings)
+    np.testing.assert_array_equal(off.lookup(ahead, ahead).readings[0], known.climatology(2).readings)
+    np.testing.assert_array_equal(plain.lookup(ahead, ahead).readings[0], without.climatology(0).readings)
 
 
 def test_windows_have_it_in_their_calendar() -> None:

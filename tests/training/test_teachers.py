@@ -104,4 +104,4 @@ def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: P
 
 def test_teachers_know_one_network(data: Path, trained: Path) -> None:
     error = refused("train", "--data", data, "--extra-data", "b.h5", "--zero-shot", "--teacher", trained, code=2)
-    assert "--teacher: its forecasts are of one network" in error
+    assert "--teacher forecasts one network" in error

@@ -12,7 +12,7 @@ import torch
 
 import socialx
 from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
-from socialx.settings.conflicts import ineffective_settings, sensor_tables
+from socialx.settings.conflicts import idle_settings, sensor_tables
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
@@ -55,7 +55,7 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     assert not [name for name, tensor in state.items() if 5 in tensor.shape]
     found = Settings(model={"zero_shot": True})
     assert not sensor_tables(found)
-    assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= ineffective_settings(found)
+    assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= idle_settings(found)
     note = works(
         "train",
         "--data",

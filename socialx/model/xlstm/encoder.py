@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from socialx.core.errors import Argument, SettingsError, in_short
 from socialx.core.progress import work
-from socialx.model.xlstm.exact import LayerFunctions, encode, recompute_in_backward
+from socialx.model.xlstm.exact import LayerFunctions, encode, recompute
 from socialx.model.xlstm.weights import build_stack, stack_weights
 
 USE_FUSED = f"use {Argument('model.backend', 'fused')}"
@@ -89,11 +89,8 @@ class SharedEncoder(nn.Module):
                 self._no_kernels = f"triton cannot be imported ({error})"
             else:
                 weights = stack_weights(self.stack)
-                self._layers, self._no_kernels = (
-                    operations.LAYERS,
-                    operations.unsupported_reason(weights, lookback) or "",
-                )
-                self._float32_spill = operations.float32_spill_reason(weights) or ""
+                self._layers, self._no_kernels = operations.LAYERS, operations.obstacle(weights, lookback) or ""
+                self._float32_spill = operations.float32_obstacle(weights) or ""
                 self._interpreted = operations.INTERPRETED
         if backend == "triton" and self._no_kernels:
             raise KernelsMissing("", f"backend triton cannot run ({self._no_kernels})", USE_FUSED)
@@ -133,7 +130,7 @@ class SharedEncoder(nn.Module):
         """
         device, enabled = parameter.device, torch.is_grad_enabled()
         gpus = [device] if parameter.is_cuda else []
-        if gpus and (reason := _unfit(device)):
+        if gpus and (reason := _gpu_obstacle(device)):
             return reason
         bar = work("compiling kernels", None, "kernels") if gpus else nullcontext()
         try:  # a forecast in inference mode may be the first to ask
@@ -147,9 +144,7 @@ class SharedEncoder(nn.Module):
                     _error(self._trial_outputs(self._layers, parameter.dtype, drops=True), truth)
         except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
             return f"a trial run failed ({_cause(error)})"
-        if relative_error <= allowed or not math.isfinite(
-            allowed
-        ):  # overflow in the plain form leaves the comparison open
+        if relative_error <= allowed or not math.isfinite(allowed):  # overflow in the plain form proves nothing
             return ""
         return f"a trial run has a relative error of {relative_error:.1e}, above {allowed:.1e}"
 
@@ -176,12 +171,12 @@ class SharedEncoder(nn.Module):
         if not 1 <= x.shape[1] <= self.lookback:
             raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.lookback}")
         if x.device.type != "cpu":
-            return self.in_chunks(x, self.encoder_batch, recompute=True)
+            return self.in_chunks(x, self.encoder_batch, rerun=True)
         if self._compiled is not None and self.training and torch.is_grad_enabled():
             return self._in_compiled_chunks(self._compiled, x)
         # A traced loop over chunks would fix the number of sequences.
         encoder_batch = None if torch.compiler.is_compiling() else self.encoder_batch or self.cpu_chunk
-        return self.in_chunks(x, encoder_batch, recompute=False)
+        return self.in_chunks(x, encoder_batch, rerun=False)
 
     def compile_chunks(self, mode: str | None) -> None:
         """Compile the chunks in a CPU training step with a torch.compile mode; ``None`` runs plain chunks.
@@ -201,19 +196,17 @@ class SharedEncoder(nn.Module):
         filled = F.pad(x, (0, 0, 0, 0, 0, -sequences % self._compiled_for))
         return torch.cat([run(part) for part in filled.split(self._compiled_for)])[:sequences]
 
-    def in_chunks(self, x: Tensor, encoder_batch: int | None, recompute: bool) -> Tensor:
+    def in_chunks(self, x: Tensor, encoder_batch: int | None, rerun: bool) -> Tensor:
         """Map x [S,T,E] -> [S,E], ``encoder_batch`` sequences at a time; ``None`` for all at once.
 
-        recompute: keep only x, and run each chunk again in the backward pass. Memory then holds one chunk's
+        rerun: keep only x, and run each chunk again in the backward pass. Memory then holds one chunk's
         activations, at the cost of an extra forward pass.
         """
         run = self._implementation(x)
         if encoder_batch is None or x.shape[0] <= encoder_batch:
             return run(x)
         drops = stack_weights(self.stack).drops
-        return torch.cat(
-            [recompute_in_backward(run, part, drops) if recompute else run(part) for part in x.split(encoder_batch)]
-        )
+        return torch.cat([recompute(run, part, drops) if rerun else run(part) for part in x.split(encoder_batch)])
 
     def _implementation(self, x: Tensor) -> Callable[..., Tensor]:
         chosen = self.choice(x.device)[0]
@@ -230,7 +223,7 @@ class SharedEncoder(nn.Module):
             return stack(x)[:, -1]
         drops = stack_weights(stack).drops
         for block in stack.blocks:
-            x = recompute_in_backward(block, x, drops)
+            x = recompute(block, x, drops)
         return stack.post_blocks_norm(x)[:, -1]
 
     def _run_fused(self, x: Tensor) -> Tensor:
@@ -243,7 +236,7 @@ class SharedEncoder(nn.Module):
         return encode(stack_weights(self.stack), x, activation_checkpointing=again, layers=self._layers)
 
 
-def _unfit(gpu: torch.device) -> str:
+def _gpu_obstacle(gpu: torch.device) -> str:
     """Return why the kernels do not support a GPU, or ''."""
     if torch.version.hip:
         return "this torch is for AMD GPUs, and the kernels are for NVIDIA"

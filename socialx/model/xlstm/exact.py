@@ -86,7 +86,7 @@ def encode(
     if activation_checkpointing:
         x = _time_major(x)
         for number, block in enumerate(weights.blocks):
-            x = recompute_in_backward(partial(_through, branches[number], layers), x, block.drops)
+            x = recompute(partial(_through, branches[number], layers), x, block.drops)
     else:
         x = _through(list(chain.from_iterable(branches)), layers, _time_major(x))
     if weights.norm is not None:
@@ -94,7 +94,7 @@ def encode(
     return x[0] if last_only else x.transpose(0, 1)
 
 
-def recompute_in_backward(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
+def recompute(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
     """Return ``run(x)``, keeping only x: the backward pass runs ``run`` again with equal dropout.
 
     drops: whether dropout is active in ``run``. Generator states are kept only then, since a CUDA graph capture may not
@@ -269,10 +269,7 @@ def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @torch.library.custom_op("socialx::conv_silu", mutates_args=())
 def conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the SiLU and its argument, the causal convolution; both [T,S,C].
-
-    Forward and backward use shifted sums: autograd would keep and pad a copy of x per tap.
-    """
+    """Return SiLU and its argument, the causal convolution, both [T,S,C]; autograd would keep a copy of x per tap."""
     y = _causal_conv(x, weight, bias)
     return F.silu(y), y
 
@@ -350,7 +347,7 @@ def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
 
 
 def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Return h [H,D,S] per step, and the tensors for the backward: tanh z, o, and from step 1 on the old r, a, log f."""
+    """Return h [H,D,S] per step, and tensors for the backward: tanh z, o, and from step 1 on the old r, a, log f."""
     wide = _wide(gates)
     first, *rest = gates.unbind(2)  # [H,4D,S] each
     log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]
@@ -371,8 +368,9 @@ def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], l
 class _Scan(torch.autograd.Function):
     """sLSTM recurrence in two states, r = c / n and L = log n + m, instead of four.
 
-    u = log f + L - i; a = sigmoid(u); r = a r + (1 - a) tanh z; L = i + softplus(u); h = o r; at the first step r =
-    tanh z and L = i. Equal to the package's c, n, m, h, free from stabilisation and division.
+        u = log f + L - i;  a = sigmoid(u);  r = a r + (1 - a) tanh z;  L = i + softplus(u);  h = o r
+
+    At the first step r = tanh z and L = i. Equal to the package's c, n, m, h, free from stabilisation and division.
     """
 
     @staticmethod

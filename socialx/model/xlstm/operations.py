@@ -29,7 +29,7 @@ MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
 
 
-def unsupported_reason(weights: StackWeights, lookback: int) -> str | None:
+def obstacle(weights: StackWeights, lookback: int) -> str | None:
     """Return why the kernels cannot run these weights over lookback steps, or ``None``."""
     if lookback > LONGEST:
         return f"a lookback of {lookback} is longer than {LONGEST} steps"
@@ -51,7 +51,7 @@ def unsupported_reason(weights: StackWeights, lookback: int) -> str | None:
     return None
 
 
-def float32_spill_reason(weights: StackWeights) -> str | None:
+def float32_obstacle(weights: StackWeights) -> str | None:
     """Return why the kernels are slow for these weights without autocast, or ``None``.
 
     Matrices and sums for a wide head exceed the chip in float32: heads with 64 channels spill 4 KB per thread, and
@@ -143,10 +143,7 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
 
 
 def _add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
-    """Compute ``exact.add_norm`` with the norm in the type of the matrix products.
-
-    Under torch.compile, plain torch lets the compiler fuse with neighbouring operations.
-    """
+    """Compute ``exact.add_norm`` with the norm in the product type; under torch.compile in plain torch, to fuse."""
     if norm.scale is None or norm.bias is not None or torch.compiler.is_compiling():
         return exact.add_norm(norm, x, y, drop)
     device = x.device.type
@@ -486,10 +483,7 @@ add_norm.register_autograd(_add_norm_gradient, setup_context=_add_norm_keep)
 
 
 class _FirstNorm(torch.autograd.Function):
-    """x and its norm, so that the backward pass adds both gradients in one launch.
-
-    A torch.library operation may not return its input.
-    """
+    """x (torch.library operations may not return it) and its norm: the backward adds both gradients in one launch."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -95,10 +95,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class StackBlock:
-    """Weights in an ``xLSTMBlock``:
-
-    a layer behind its norm, then an optional feed-forward part, both added to the input.
-    """
+    """``xLSTMBlock``: a layer behind its norm, then an optional feed-forward part, both added to the input."""
 
     norm: Norm
     layer: MLSTM | SLSTM
@@ -129,10 +126,7 @@ class StackWeights:
 
 
 def stack_weights(stack: nn.Module) -> StackWeights:
-    """Return the named tensors and the current dropout of an ``xlstm.xLSTMBlockStack``.
-
-    Raises ValueError for a stack where ``exact.encode`` would differ from the package.
-    """
+    """Return a stack's named tensors and current dropout. Raises ValueError if ``exact.encode`` would differ."""
     package_blocks: Any = stack.blocks
     last: Any = stack.post_blocks_norm
     blocks = []
@@ -145,7 +139,7 @@ def stack_weights(stack: nn.Module) -> StackWeights:
 def build_stack(
     width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int, dropout: float
 ) -> nn.Module:
-    """Build an ``xlstm.xLSTMBlockStack`` with mLSTM blocks, and sLSTM blocks with a gated feed-forward at slstm_at."""
+    """Build an ``xlstm.xLSTMBlockStack``: mLSTM blocks, and sLSTM blocks with a gated feed-forward at slstm_at."""
     slstm = xlstm.sLSTMBlockConfig(
         slstm=xlstm.sLSTMLayerConfig(backend="vanilla", num_heads=heads, conv1d_kernel_size=4),
         feedforward=xlstm.FeedForwardConfig(proj_factor=1.3, act_fn="gelu"),
