@@ -153,12 +153,10 @@ class Dataset:
     @cached_property
     def server_climatology(self) -> RollingClimatology | None:
         """Rolling climatology for a server: origins before the last lookback and horizon count as at their start."""
-        span = 60 * self.store.step_minutes * (self.lookback + self.horizon)
-        return (
-            RollingClimatology(self.target_source, self.prior_climatology, 0, span)
-            if self.train_climatology_days
-            else None
-        )
+        if not self.train_climatology_days:
+            return None
+        span_s = 60 * self.store.step_minutes * (self.lookback + self.horizon)
+        return RollingClimatology(self.target_source, self.prior_climatology, 0, span_s)
 
     @property
     def file_holidays(self) -> dict[int, int]:

@@ -104,7 +104,7 @@ def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
         ("traner.precision", "the setting is unknown: did you mean trainer.precision?"),
         ("precision", "the setting is unknown: did you mean trainer.precision?"),
         ("model.embedding", "the setting is unknown: did you mean model."),
-        ("trainer", "is a section with trainer.precision, "),
+        ("trainer", "trainer is a section with trainer.precision, "),
         ("zzz.qqq", "the setting is unknown: list all with socialx config"),
     ],
 )
@@ -145,7 +145,7 @@ def test_all_wrong_values_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("s.yaml", "trainer: {seed: 1, seed: 2}", "seed stands twice"),
+        ("s.yaml", "trainer: {seed: 1, seed: 2}", "seed is set twice"),
         ("s.yaml", "trainer: [", "is not YAML"),
         ("s.yaml", "- 1", "the file must hold sections"),
         ("s.yaml", "trainer: 5", "trainer (FILE): trainer is a section"),
@@ -153,7 +153,7 @@ def test_all_wrong_values_are_reported_at_once() -> None:
         ("s.yaml", "!!python/object/apply:os.system ['echo']", "is not YAML"),
         ("s.toml", "a = ", "is not TOML"),
         ("s.toml", "a = " + "9" * 5000, "is not TOML (Exceeds the limit"),
-        ("nowhere.yaml", None, "FILE: No such file"),
+        ("nowhere.yaml", None, "FILE: the file cannot be read (No such file"),
     ],
 )
 def test_a_broken_file_is_one_line(name: str, text: str | None, says: str, tmp_path: Path) -> None:
@@ -250,7 +250,9 @@ def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         of_run(saved, RESUME, sets=["loader.batch_size=9"], flags={"trainer.seed": "3"})
     first, second = str(caught.value).splitlines()
-    assert first == (f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9: leave it, or train another run")
+    assert first == (
+        f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9: drop the setting, or train another run"
+    )
     assert second.startswith("trainer.seed (--seed): ")
 
 

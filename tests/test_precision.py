@@ -82,7 +82,7 @@ def test_without_code_for_the_card_auto_is_the_cpu_with_a_note(card: None) -> No
     with subscribe(heard.append):
         assert resolve_device("auto") == CPU
     (said,) = [str(event.message) for event in heard if isinstance(event, Note)]
-    assert said.startswith("cuda:0: this torch has no code for Card 7, capability ")
+    assert said.startswith("this torch has no code for Card 7, capability ")
     assert said.endswith("so the CPU is used: socialx.doctor()")
     for asked in ("cuda", "cuda:0"):
         with pytest.raises(SettingsError, match="this torch has no code for Card 7"):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch
-from socialx.core.errors import Command, SocialxError
+from socialx.core.errors import SocialxError
 from socialx.core.progress import work
 from socialx.data.geo import Neighbours
 from socialx.data.source import RowSource
@@ -60,7 +60,7 @@ def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]
         raise SocialxError(
             where,
             f"all observations in the {rows.stop - rows.start} training rows are missing",
-            Command("inspect", where),
+            "inspect the file",
         )
     means = [total / count for total, count in zip(sums, counts, strict=True)]
     squares = totals(lambda readings, feature: (readings - means[feature]) ** 2)

@@ -194,10 +194,7 @@ def look_back(
     for block, first in enumerate(range(0, len(valid), OLD)):
         rows = slice(first, first + OLD)
         position = np.arange(1, len(valid[rows]) + 1, dtype=np.int16)[:, None]
-        latest_position = np.where(valid[rows], position, np.int16(0))
-        np.maximum.accumulate(
-            latest_position, axis=0, out=latest_position
-        )  # the position of the latest valid reading, 0: in no row of these
+        latest_position = np.maximum.accumulate(np.where(valid[rows], position, np.int16(0)), axis=0)  # 0: absent
         ages[rows] = np.where(latest_position > 0, position - latest_position, OLD)
         latest[block] = np.where(valid[first], values[first], last_observed)
         ends = latest_position[-1].astype(np.int64)

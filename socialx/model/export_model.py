@@ -56,9 +56,7 @@ class ExportModel(nn.Module):
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
         none = len(network.inputs)  # index of a NaN column after the inputs
         steps = torch.arange(1 - network.lookback, network.horizon + 1)
-        stages = (
-            [day_stats, day_stats.decay_to(day_stats.end + 1)] if day_stats else []
-        )  # before this day, and after it
+        stages = [day_stats, day_stats.decay_to(day_stats.end + 1)] if day_stats else []
         tables = [sum_nearby_slots(np.stack([stage.sums, stage.counts]).swapaxes(0, 2)) for stage in stages]
         self.register_buffer("day_stats", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
         self.register_buffer("mean", torch.from_numpy(np.stack([stage.mean for stage in stages])) if stages else None)

@@ -167,10 +167,8 @@ class Forecaster(nn.Module):
         time_of_day, day_of_week = batch.time_of_day[:, :lookback], batch.day_of_week[:, :lookback]
         normalised, ahead, more = self.scaler.normalise_inputs(batch), None, []
         if self.climatology is not None:
-            climatology, confidence = (
-                self.climatology.normalise(batch, self.scaler),
-                batch.climatology_confidence,
-            )  # [B,R,N,G]
+            confidence = batch.climatology_confidence  # [B,R,N,G]
+            climatology = self.climatology.normalise(batch, self.scaler)  # [B,R,N,G]
             numbers = self.climatology.token_inputs(
                 climatology[:, :lookback], confidence[:, :lookback], normalised, batch.valid
             )
