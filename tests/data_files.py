@@ -127,7 +127,7 @@ def refusal(action: Callable[[], object], *words: str, task: str = "convert") ->
         action()
     (line,) = caught.value.lines(partial(write, task))
     assert "\n" not in line
-    assert re.fullmatch(r".+?: .+: \S.*", line), line
+    assert re.fullmatch(r".+: \S.*", line), line
     for word in words:
         assert word in line, line
     return line

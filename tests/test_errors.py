@@ -80,4 +80,4 @@ def test_a_file_of_settings_is_loaded_in_python() -> None:
 
 def test_settings_of_one_section_are_one_argument_in_python() -> None:
     command = Command("train", **{"data.path": Path("a.h5"), "preset": "mlp-small", "data.horizon": 288})
-    assert str(Message("", "", command)) == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, size='small')"
+    assert str(Message("", "", command)) == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, preset='mlp-small')"

@@ -55,8 +55,8 @@ def test_a_size_is_below_all_that_is_said(tmp_path: Path) -> None:
     loaded = ConfigLayers.read([file], flags={"model.blocks": "3"}, preset="mlp-small").load()
     assert (loaded.settings.model.width, loaded.settings.model.blocks) == (48, 3)
     assert loaded.settings.model.encoder == "mlp"
-    assert loaded.origin["model.encoder"] == "size small"
-    with pytest.raises(SettingsError, match="choose small, medium, large"):
+    assert loaded.origin["model.encoder"] == "preset mlp-small"
+    with pytest.raises(SettingsError, match="choose mlp-small, xlstm-small, xlstm-large"):
         ConfigLayers(preset="tiny").load()
 
 
@@ -64,7 +64,7 @@ def test_a_size_says_what_it_sets(tmp_path: Path) -> None:
     data = small_file(tmp_path, rows=300, sensors=3)
     command = ("train", "--data", data, "--preset", "mlp-small", "--max-epochs", 1, "--width", 16, "--device", "cpu")
     result = works(*command, "--run-dir", tmp_path / "run")
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("size small")]
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("preset mlp-small sets")]
     assert "--encoder mlp" in line
     assert "--width" not in line
 
@@ -300,7 +300,7 @@ def test_config_prints_only_what_is_not_the_default() -> None:
         CHANGED,
         [
             "--preset",
-            "small",
+            "mlp-small",
             "--data",
             "a: b.h5",
             "--set",

@@ -74,7 +74,9 @@ def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[str, str]]:
         fit = [steps for steps in range(1, lookback + 1) if lookback % steps == 0]
         below = max(steps for steps in fit if steps < model.patch)
         listed = ", ".join(map(str, fit[:-1])) + f" or {lookback}" if lookback > 1 else "1"
-        problem = f"model.patch {model.patch} does not divide the lookback of {counted(lookback, 'step')} ({listed} do)"
+        problem = (
+            f"model.patch {model.patch} does not divide the lookback of {counted(lookback, 'step')} ({listed} would)"
+        )
         yield problem, f"use {Argument('model.patch', below)}, or another {Argument('data.lookback')}"
     if pools and model.width % HEADS:
         problem = f"model.width {model.width} must be a multiple of the {HEADS} heads in a social layer"

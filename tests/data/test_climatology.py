@@ -168,7 +168,7 @@ def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> Non
     later = known.decay_to(known.end + 3)
     for wrong in (lambda: known.decay_to(known.end - 1), lambda: known.add_days(known.last._replace(day=known.end + 1)),
                   lambda: later.update_from(known)):  # fmt: skip
-        with pytest.raises(ValueError, match="is no knowledge of day"):
+        with pytest.raises(ValueError, match="lies before day"):
             wrong()
     share = 0.5 ** (3 / HALF_LIFE_DAYS)
     np.testing.assert_allclose(later.counts.sum(0), share * (known.counts.sum(0) + known.last.counts), rtol=1e-5)

@@ -139,10 +139,10 @@ def test_a_longer_patch_is_fewer_tokens_and_less_work(encoder: str) -> None:
 @pytest.mark.parametrize(
     ("lookback", "patch", "said", "below"),
     [
-        (12, 5, "the lookback of 12 steps (1, 2, 3, 4, 6 or 12 do)", 4),
-        (12, 24, "the lookback of 12 steps (1, 2, 3, 4, 6 or 12 do)", 12),
-        (7, 6, "the lookback of 7 steps (1 or 7 do)", 1),
-        (1, 2, "the lookback of 1 step (1 do)", 1),
+        (12, 5, "the lookback of 12 steps (1, 2, 3, 4, 6 or 12 would)", 4),
+        (12, 24, "the lookback of 12 steps (1, 2, 3, 4, 6 or 12 would)", 12),
+        (7, 6, "the lookback of 7 steps (1 or 7 would)", 1),
+        (1, 2, "the lookback of 1 step (1 would)", 1),
     ],
 )
 def test_a_patch_that_does_not_divide_the_history_is_refused(
@@ -151,10 +151,10 @@ def test_a_patch_that_does_not_divide_the_history_is_refused(
     settings = Settings(data={"lookback": lookback}, model={"patch": patch})
     with pytest.raises(SettingsError) as caught:
         refuse_conflicts(settings)
-    assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: model={{'patch': {below}}}")
+    assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: use model={{'patch': {below}}}")
     data = small_file(tmp_path, 60, 2)
     error = refused("train", "--data", data, "--lookback", lookback, "--patch", patch, "--pooling", "none", code=2)
-    assert f"{said}: --patch {below}, or another --lookback" in error
+    assert f"{said}: use --patch {below}, or another --lookback" in error
     for model in ({"kind": "linear"}, {"patch": below}):
         refuse_conflicts(Settings(data={"lookback": lookback}, model={"patch": patch} | model))
 
