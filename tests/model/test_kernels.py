@@ -227,7 +227,7 @@ def test_auto_is_triton_where_it_is_fast(
 def test_triton_is_what_it_is_told_to_be_or_an_error() -> None:
     encoder = SharedEncoder(64, 2, [1], 4, 12, backend="triton")
     assert encoder.choice(CARD) == ("triton", "")
-    with pytest.raises(ValueError, match=r"backend triton cannot run \(float64 parameters\): model="):
+    with pytest.raises(ValueError, match=r"backend triton cannot run \(float64 parameters\): use model="):
         encoder.double().choice(CARD)
 
 
@@ -408,7 +408,7 @@ def test_one_trial_serves_a_training_and_its_forecasts(on_a_card: list[str]) -> 
         ((8, 0), None, ""),
         ((8, 9), None, ""),
         ((12, 0), None, ""),
-        ((9, 0), "6.4", "they are for NVIDIA cards, and this torch is for AMD's"),
+        ((9, 0), "6.4", "this torch is for AMD GPUs, and the kernels are for NVIDIA"),
     ],
 )
 def test_a_card_that_the_kernels_are_not_for(
@@ -457,7 +457,7 @@ def test_memory_for_the_backward_pass(record_property: Callable[[str, object], N
     with FakeTensorMode(), torch.autocast("cpu", torch.bfloat16):
         encoder = SharedEncoder(256, 6, [1, 3], 4, 12, 0.1, "triton")
         inputs = (torch.randn(count, 12, 256, requires_grad=True) for count in (64, 128))
-        few, many = (saved_bytes(partial(encoder.in_chunks, x, None, recompute=False), encoder) for x in inputs)
+        few, many = (saved_bytes(partial(encoder.in_chunks, x, None, rerun=False), encoder) for x in inputs)
     per_sequence = (many - few) / 64
     gib = per_sequence * 64 * 325 / 2**30
     record_property("gib", gib)
