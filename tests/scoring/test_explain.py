@@ -347,7 +347,7 @@ def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
         (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
         (["--split", "tests"], 2, "--split tests: one of train, validation, test"),
         (["--set", "data.horizon=6"], 2, "was trained with"),
-        (["--plot", "folder.png"], 1, "folder.png: a folder, not a file"),
+        (["--plot", "folder.png"], 1, "folder.png: the output is a folder, not a file"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_before_the_pass(
