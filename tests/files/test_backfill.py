@@ -417,7 +417,7 @@ def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     refusal(lambda: backfill(tmp_path / "other.h5"), "it lacks data/features")
-    refusal(lambda: backfill(tmp_path / "gone.h5"), "no such file")
+    refusal(lambda: backfill(tmp_path / "gone.h5"), "the file does not exist")
     (tmp_path / "text.h5").write_text("a,b\n")
     refusal(lambda: backfill(tmp_path / "text.h5"), "not an HDF5 file")
 
