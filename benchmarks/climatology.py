@@ -33,12 +33,12 @@ EVERY = 2 * 288  # rows, of which the first 288 are scored
 
 def error(source: RowSource, rows: range, days: int | None) -> float:
     """The MAE of the climatology of so many days, None: of all."""
-    past, total, count = RollingClimatology(source, most=days or 0), 0.0, 0
+    past, total, count = RollingClimatology(source, max_days=days or 0), 0.0, 0
     for first in rows:
         piece = slice(first, min(first + 288, rows.stop))
         values, valid = source.read(piece)
         seconds = source.seconds[piece]
-        climatology = past.at(seconds, seconds - 3600, (days,)).readings[0]
+        climatology = past.lookup(seconds, seconds - 3600, (days,)).readings[0]
         total += float(np.abs(climatology - values)[valid].sum(dtype=np.float64))
         count += int(valid.sum())
     return total / count
@@ -70,7 +70,7 @@ def of_holidays(path: Path, named: str) -> Iterator[Sequence[str]]:
     """A row per holiday."""
     data = opened(path, named)
     yield [f"{path.stem}: holiday", "as a day like others", "as the weekday that it resembles"]
-    for day in data.holidays_in_it:
+    for day in data.file_holidays:
         first, last = np.searchsorted(data.calendar.day(data.store.seconds), [day, day + 1])
         sources = (Columns(data.target_source.stores, calendar) for calendar in (Calendar(), data.calendar))
         yield [str(np.datetime64(day, "D")), *(f"{error(each, range(first, last, 288), None):.2f}" for each in sources)]

@@ -146,8 +146,8 @@ def processes_in_turns(
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
     names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
-    holidays_in_it = holidays and load_holidays(holidays)
-    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=holidays_in_it, **names)
+    file_holidays = holidays and load_holidays(holidays)
+    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=file_holidays, **names)
 
 
 def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:
@@ -174,7 +174,7 @@ def differences(found: Settings, wanted: Settings, keys: list[str]) -> str:
 def complete(run: socialx.Run) -> bool:
     """Whether these epochs are all, or early stopping has ended the run."""
     best = run.best.epoch - 1 if run.best else -1
-    return TrainState(epoch=len(run.epochs), best_epoch=best).complete(
+    return TrainState(epoch=len(run.epochs), best_epoch=best).is_complete(
         run.settings.trainer.max_epochs, run.settings.trainer.patience
     )
 

@@ -31,7 +31,7 @@ Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where the
 
 def errors_of(path: Path, data: Path) -> dict[str, Measured]:
     """Of the validation and the test split, of the first target."""
-    experiment, _ = load_trained(path, ConfigLayers.of(None, {"data": data}))
+    experiment, _ = load_trained(path, ConfigLayers.from_call(None, {"data": data}))
     d, found = experiment.data, {}
     for part in ("validation", "test"):
         loader = d.loader(part, experiment.settings.loader.batch_size)

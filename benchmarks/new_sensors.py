@@ -47,7 +47,7 @@ def main() -> None:
             without(given.data, file, held)
         more = {"model.patch": 1, "model.sensor_dropout": 0.2, "trainer.seed": draw, "data.path": file}
         trained(folder, ConfigLayers(preset="mlp-small").over(more))
-        data = ConfigLayers.of(None, {"data": given.data})
+        data = ConfigLayers.from_call(None, {"data": given.data})
         scored, alike = load_scored_split([str(folder)], data, "test"), load_scored_split([given.other], data, "test")
         (experiment,), (beside,) = scored.experiments.values(), alike.experiments.values()
         others = np.setdiff1d(np.arange(len(ids)), held)

@@ -32,7 +32,7 @@ WIDTH, HEADS, ROUNDS = 64, 4, 5
 def build(sensors: int, neighbours: int) -> DotAttention:
     """A layer over sensors at random places."""
     xy = np.random.default_rng(0).uniform(0, 30, (sensors, 2))
-    return DotAttention(WIDTH, Geometry(HEADS, geo.nearest(xy, neighbours)))
+    return DotAttention(WIDTH, Geometry(HEADS, geo.nearest_neighbours(xy, neighbours)))
 
 
 def formula(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ def tour(data: str) -> None:
     slow = {"all together": None, **TOUR}
     for name, sections in slow.items():
         files = (EXAMPLES / "slow_on_purpose.yaml",) if sections is None else ()
-        layers = ConfigLayers.of(ConfigLayers.read(files), {**(sections or {}), "data": data})
+        layers = ConfigLayers.from_call(ConfigLayers.read(files), {**(sections or {}), "data": data})
         found = socialx.profile(settings=layers)
         first = next((each for each in found.findings if each.severity != "info"), None)
         patch = joint_patch(found.findings) if sections is None else dict(first.patch) if first else {}

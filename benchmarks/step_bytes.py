@@ -156,7 +156,7 @@ def as_on_cuda(backend: str) -> Iterator[None]:
 
 def learner(backend: str, windows: int, sensors: int, width: int, patch: int = 1) -> Learner:
     """The learner of a step of four blocks with a step in a token, with two social layers over all pairs."""
-    near = geo.nearest(np.random.default_rng(0).uniform(0, 10, (sensors, 2)), None)
+    near = geo.nearest_neighbours(np.random.default_rng(0).uniform(0, 10, (sensors, 2)), None)
     social = [SocialLayer(width, DotAttention(width, Geometry(HEADS, near)), 0.1) for _ in range(2)]
     encoder = SharedEncoder(width, BLOCKS, [1, 3], HEADS, STEPS // patch, 0.1, backend, encoder_batch=windows * sensors)
     moments = [MeanStd(58.6, 12.8)]

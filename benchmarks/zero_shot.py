@@ -162,7 +162,7 @@ def table(results: dict[str, dict]) -> str:
 
 def by_sensor(run: str, data: str, part: str, days: int) -> tuple[Tensor, int]:
     """The sums of a run's errors, of those of copying, and the readings, float64 [3,P,N]; and the step in minutes."""
-    experiment, _ = load_trained(Path(run), ConfigLayers.of(None, {"data": data}))
+    experiment, _ = load_trained(Path(run), ConfigLayers.from_call(None, {"data": data}))
     copying, loader = references(experiment.data)[COPIED], experiment.data.loader(part, 64, days=(days,))
     sums = torch.zeros(3, experiment.data.horizon, len(experiment.data.sensors.ids), dtype=torch.float64)
     for batch, target in loader.epoch(0):
@@ -226,7 +226,7 @@ def ship(run: str, name: str, data: str) -> None:
         scores = socialx.evaluate(name, data, climatology_days="trained", baselines=True)
         (target / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n")
     else:
-        experiment, trained = load_trained(target, ConfigLayers.of(None, {"data": data}))
+        experiment, trained = load_trained(target, ConfigLayers.from_call(None, {"data": data}))
         batch, precision, then = experiment.settings.loader.batch_size, experiment.precision, experiment.protocol
         found = fit_intervals(experiment.model, experiment.data, batch, precision, then, trained.weights, days=(0,))
         RunFolder(target).write_intervals(found.for_sensors((), CPU))

@@ -27,8 +27,8 @@ from docs.model_picture import draw
 from socialx.cli.app import COMMANDS, app
 from socialx.cli.flags import metavar, setting_choices
 from socialx.files.sources.recognition import FORMATS
-from socialx.settings.layers import PRESETS, as_typed
-from socialx.settings.schema import BY_NAME, KEYS, Settings, flag_of
+from socialx.settings.layers import PRESETS, command_text
+from socialx.settings.schema import BY_NAME, KEYS, Settings, flag_name
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "socialx"
@@ -177,14 +177,14 @@ def settings_page() -> str:
     rows = []
     for key, field in KEYS.items():
         values = [PRESETS[name].get(key, field.default) for name in ("mlp-small", "xlstm-large")]
-        if any(as_typed(value) != as_typed(field.default) for value in values):
-            rows.append((f"`{key}`", default(field), *(f"`{as_typed(value)}`" for value in values)))
+        if any(command_text(value) != command_text(field.default) for value in values):
+            rows.append((f"`{key}`", default(field), *(f"`{command_text(value)}`" for value in values)))
     return "\n".join([*lines, *table(("setting", "xlstm-small (default)", "mlp-small", "xlstm-large"), rows)]) + "\n"
 
 
 def row(key: str, field: FieldInfo) -> tuple[str, ...]:
     """Return a setting as the cells of a row: its name with a flag of another name, values, default and effect."""
-    flag = flag_of(key)
+    flag = flag_name(key)
     named = "" if flag == f"--{key.split('.')[1].replace('_', '-')}" else f" `{flag}`"
     return f"`{key}`{named}", kind(key, field), default(field), field.description or ""
 
@@ -193,7 +193,9 @@ def kind(key: str, field: FieldInfo) -> str:
     """Return the type with its limits, or the words that may be written; an empty text where the effect names them."""
     several = typing.get_origin(field.annotation) is tuple
     item = typing.get_args(field.annotation)[0] if several else None
-    words = setting_choices(key) or [f"{word}" for word in typing.get_args(item) if typing.get_origin(item) is typing.Literal]
+    words = setting_choices(key) or [
+        f"{word}" for word in typing.get_args(item) if typing.get_origin(item) is typing.Literal
+    ]
     if words and all(f"{word}:" in (field.description or "") for word in words):
         return ""
     if words:
@@ -216,7 +218,7 @@ def kind(key: str, field: FieldInfo) -> str:
 
 def default(field: FieldInfo) -> str:
     """Return the default as users type it; an empty text where the setting is not set."""
-    return "" if field.default in (None, ()) else f"`{as_typed(field.default)}`"
+    return "" if field.default in (None, ()) else f"`{command_text(field.default)}`"
 
 
 def cli_page() -> str:

@@ -115,7 +115,7 @@ def pooling(
     **options: Any,
 ) -> SocialPooling:
     """Pooling over the nearest neighbours of these places; options: those of Geometry."""
-    return POOLINGS[kind].load()(width, Geometry(heads, geo.nearest(xy, neighbours), **options))
+    return POOLINGS[kind].load()(width, Geometry(heads, geo.nearest_neighbours(xy, neighbours), **options))
 
 
 def forecaster(

@@ -93,7 +93,7 @@ def with_word(frame: pd.DataFrame) -> pd.DataFrame:
         (lambda f: f.reset_index(drop=True), "the index of the frame holds no times"),
         (lambda f: pd.concat([f, f]), "40 rows or columns of the frame repeat"),
         (lambda f: pd.concat([f, f.iloc[:, :1]], axis=1), "1 rows or columns of the frame repeat"),
-        (lambda f: f.iloc[:5], "one history is 12"),
+        (lambda f: f.iloc[:5], "one lookback needs 12"),
         (lambda f: -f, "below 0"),
         (lambda f: f * 10, "above 124.3 mph"),
         (lambda f: f.to_numpy(), "ndarray is no file and no frame"),
@@ -253,4 +253,4 @@ def test_a_size_is_an_argument_wherever_it_is_a_flag(data: Path) -> None:
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
     found = socialx.profile(data, preset="mlp-small", width=8, mlp_width=8, profile=profile)
     assert found.settings["model"]["encoder"] == "mlp"
-    assert socialx.doctor(data, size="huge").failures
+    assert socialx.doctor(data, preset="huge").failures

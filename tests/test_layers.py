@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.core.errors import SettingsError
-from socialx.settings.conflicts import unread
+from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import read_settings
-from socialx.settings.layers import ConfigLayers, Loaded, as_tree, differences, load_settings, to_yaml
-from socialx.settings.schema import KEYS, RESUME, SCORING, Settings, flag_of
+from socialx.settings.layers import Config, ConfigLayers, as_tree, differences, load_settings, to_yaml
+from socialx.settings.schema import KEYS, RESUME, SCORING, Settings, flag_name
 from tests.commands import refused, small_file, works
 
 MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
@@ -33,13 +33,13 @@ def load(
     env: Mapping[str, str] | None = None,
     sets: Sequence[str] = (),
     flags: Mapping[str, str] | None = None,
-) -> Loaded:
+) -> Config:
     return ConfigLayers.read(files, env, sets, flags).load()
 
 
-def of_run(saved: Path, purpose: str, **said: Any) -> Loaded:
+def of_run(saved: Path, purpose: str, **said: Any) -> Config:
     """The settings of a run whose own file this is, as a command line changes them."""
-    return ConfigLayers.read(**said).of_run(saved, read_settings(saved), purpose)
+    return ConfigLayers.read(**said).load_run(saved, read_settings(saved), purpose)
 
 
 def test_the_defaults_are_the_recipe_medium() -> None:
@@ -56,7 +56,7 @@ def test_a_size_is_below_all_that_is_said(tmp_path: Path) -> None:
     assert (loaded.settings.model.width, loaded.settings.model.blocks) == (48, 3)
     assert loaded.settings.model.encoder == "mlp"
     assert loaded.origin["model.encoder"] == "preset mlp-small"
-    with pytest.raises(SettingsError, match="choose small, medium, large"):
+    with pytest.raises(SettingsError, match="choose mlp-small, xlstm-small, xlstm-large"):
         ConfigLayers(preset="tiny").load()
 
 
@@ -64,7 +64,7 @@ def test_a_size_says_what_it_sets(tmp_path: Path) -> None:
     data = small_file(tmp_path, rows=300, sensors=3)
     command = ("train", "--data", data, "--preset", "mlp-small", "--max-epochs", 1, "--width", 16, "--device", "cpu")
     result = works(*command, "--run-dir", tmp_path / "run")
-    (line,) = [line for line in result.stderr.splitlines() if "preset mlp-small" in line]
+    (line,) = [line for line in result.stderr.splitlines() if "preset mlp-small sets" in line]
     assert "--encoder mlp" in line
     assert "--width" not in line
 
@@ -145,15 +145,15 @@ def test_all_wrong_values_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("s.yaml", "trainer: {seed: 1, seed: 2}", "seed stands twice"),
+        ("s.yaml", "trainer: {seed: 1, seed: 2}", "seed is set twice"),
         ("s.yaml", "trainer: [", "is not YAML"),
-        ("s.yaml", "- 1", "expected sections"),
-        ("s.yaml", "trainer: 5", "trainer (FILE): is a section"),
+        ("s.yaml", "- 1", "the file must hold sections"),
+        ("s.yaml", "trainer: 5", "trainer (FILE): trainer is a section"),
         ("s.yaml", "trainer: {seed: {a: 1}}", "trainer.seed (FILE): Input should be a valid integer"),
         ("s.yaml", "!!python/object/apply:os.system ['echo']", "is not YAML"),
         ("s.toml", "a = ", "is not TOML"),
-        ("s.toml", "a = " + "9" * 5000, "is not TOML: Exceeds the limit"),
-        ("nowhere.yaml", None, "FILE: No such file"),
+        ("s.toml", "a = " + "9" * 5000, "is not TOML (Exceeds the limit"),
+        ("nowhere.yaml", None, "FILE: the file cannot be read (No such file"),
     ],
 )
 def test_a_broken_file_is_one_line(name: str, text: str | None, says: str, tmp_path: Path) -> None:
@@ -165,12 +165,12 @@ def test_a_broken_file_is_one_line(name: str, text: str | None, says: str, tmp_p
 
 
 def test_flags_are_unique_and_short_where_they_can_be() -> None:
-    flags = [flag_of(key) for key in KEYS]
+    flags = [flag_name(key) for key in KEYS]
     assert len(set(flags)) == len(flags)
-    assert flag_of("trainer.precision") == "--precision"
-    assert flag_of("profile.steps") == "--steps"
-    assert flag_of("model.kind") == "--model"
-    assert flag_of("data.path") == "--data"
+    assert flag_name("trainer.precision") == "--precision"
+    assert flag_name("profile.steps") == "--steps"
+    assert flag_name("model.kind") == "--model"
+    assert flag_name("data.path") == "--data"
 
 
 @given(
@@ -237,7 +237,7 @@ def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, m
     ],
 )
 def test_what_a_model_does_nothing_with(settings: dict[str, str], expected: set[str]) -> None:
-    assert unread(load((), {}, (), settings).settings) == expected
+    assert idle_settings(load((), {}, (), settings).settings) == expected
 
 
 def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
         of_run(saved, RESUME, sets=["loader.batch_size=9"], flags={"trainer.seed": "3"})
     first, second = str(caught.value).splitlines()
     assert first == (
-        f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9.\n  try: leave it, or train another run"
+        f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9.\n  try: drop the setting, or train another run"
     )
     assert second.startswith("trainer.seed (--seed): ")
 
@@ -335,12 +335,12 @@ def test_a_file_may_be_named_in_two_ways() -> None:
 
 def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> None:
     said = {"data.path": "a.h5", "data": {"days": 3}, "max_epochs": 1, "run_dir": None, "model": {"width": 32}}
-    settings = ConfigLayers.of(None, said).load().settings
+    settings = ConfigLayers.from_call(None, said).load().settings
     assert (settings.data.path, settings.data.days) == (Path("a.h5"), 3)
     assert (settings.trainer.max_epochs, settings.model.width) == (1, 32)
-    again = ConfigLayers.of(settings, {"data": "b.h5"}).load().settings
+    again = ConfigLayers.from_call(settings, {"data": "b.h5"}).load().settings
     assert (again.data.path, again.data.days, again.model.width) == (Path("b.h5"), 3, 32)
-    assert ConfigLayers.of(None, {"pooling": {"neighbours": None}}).load().settings.pooling.neighbours is None
+    assert ConfigLayers.from_call(None, {"pooling": {"neighbours": None}}).load().settings.pooling.neighbours is None
 
 
 @pytest.mark.parametrize(
@@ -357,5 +357,5 @@ def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> No
 )
 def test_an_argument_that_is_no_setting_is_refused(argument: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        ConfigLayers.of(None, argument).load()
+        ConfigLayers.from_call(None, argument).load()
     assert str(caught.value).startswith(says)

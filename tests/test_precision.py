@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from socialx.core.errors import SettingsError
-from socialx.core.precision import Precision, is_out_of_memory, no_code, resolve_device
+from socialx.core.precision import Precision, gpu_problem, is_out_of_memory, resolve_device
 from socialx.core.progress import Event, Note, subscribe
 from tests.networks import CPU, example, forecaster
 
@@ -72,7 +72,7 @@ NOT_OF_USE = [
 
 @pytest.mark.parametrize("card", OF_USE, indirect=True)
 def test_a_card_with_code_is_used(card: None) -> None:
-    assert no_code(torch.device("cuda", 0)) == ""
+    assert gpu_problem(torch.device("cuda", 0)) == ""
     assert resolve_device("auto") == resolve_device("cuda") == torch.device("cuda", 0)
 
 

@@ -373,7 +373,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "core.notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
     "core.precision.resolve_device#1": lambda w: beside_a_card(w, True),
     "scoring.protocol.ScoringProtocol.refuse_other#1": without_tables,
-    "settings.layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
+    "settings.layers._refuse_edits#1": lambda w: w.says("evaluate", edited_settings(w)),
     "tasks.calibrate.calibrate#1": shipped,
     "tasks.doctor._run_check#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
     "tasks.doctor._data#1": lambda w: w.says("doctor"),

@@ -23,7 +23,7 @@ from socialx.cli.flags import GENERAL, extra_parameter, group_flags, settings_pa
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
-from socialx.settings.schema import KEYS, flag_of, shown
+from socialx.settings.schema import KEYS, flag_keys, flag_name
 
 Devices = Annotated[
     int,
@@ -58,8 +58,8 @@ class _Command(typer.core.TyperCommand):
             synonym = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"), "").split(" or ")
             typed = {name for option in self.params for name in option.opts}
             meant = next((name for name in synonym if name in typed), synonym[0])
-            flags = shown(str(ctx.info_name))
-            if flags and (name := next((key for key in KEYS if flag_of(key) == flag and key not in flags), None)):
+            flags = flag_keys(str(ctx.info_name))
+            if flags and (name := next((key for key in KEYS if flag_name(key) == flag and key not in flags), None)):
                 meant = f"--set {name}=VALUE"
             if flag is not None and meant and meant.startswith("-"):
                 ctx.fail(f"no such option {flag}: did you mean {meant}?")

@@ -9,9 +9,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from socialx.core.errors import Argument, Command, from_here
-from socialx.settings.kinds import OWN
-from socialx.settings.layers import SET, as_typed
-from socialx.settings.schema import FLAGGED, KEYS, MAY_CHANGE, SCORING, flag_of, shown
+from socialx.settings.kinds import CUSTOM
+from socialx.settings.layers import SET, command_text
+from socialx.settings.schema import FLAGGED, KEYS, MAY_CHANGE, SCORING, flag_keys, flag_name
 
 MODEL = "model.kind"
 
@@ -32,7 +32,7 @@ def with_own_model(parameters: Mapping[str, Any]) -> Iterator[None]:
     """Add a user's model to every command that the block writes, if the parameters name one."""
     sets = dict(text.split("=", 1) for text in parameters.get("set_") or () if "=" in text)
     kind = parameters.get("model__kind") or sets.get(MODEL, "")
-    token = _OWN_MODEL.set(kind if OWN.fullmatch(kind) else None)
+    token = _OWN_MODEL.set(kind if CUSTOM.fullmatch(kind) else None)
     try:
         yield
     finally:
@@ -45,17 +45,17 @@ def write(task: str, part: Argument | Command) -> str:
         return _option(task, part.name, part.value)
     words = [_quoted(value) for value in part.arguments]
     options = dict(part.options)
-    if (model := _OWN_MODEL.get()) and MODEL in shown(part.task):
+    if (model := _OWN_MODEL.get()) and MODEL in flag_keys(part.task):
         options.setdefault(MODEL, model)
     words += [_option(part.task, name, value) for name, value in options.items()]
     return " ".join(["socialx", part.task, *words])
 
 
 def _option(task: str, name: str, value: Any) -> str:
-    by_other = name in KEYS and (name not in MAY_CHANGE[SCORING] or not shown(task))  # a flag of train
-    if name in KEYS and name not in (FLAGGED if by_other else shown(task)):
-        return f"{SET} {name if value is None else _quoted(f'{name}={from_here(as_typed(value))}')}"
-    flag = flag_of(name) if name in KEYS else FLAGS.get(task, {}).get(name, "--" + name.replace("_", "-"))
+    by_other = name in KEYS and (name not in MAY_CHANGE[SCORING] or not flag_keys(task))  # a flag of train
+    if name in KEYS and name not in (FLAGGED if by_other else flag_keys(task)):
+        return f"{SET} {name if value is None else _quoted(f'{name}={from_here(command_text(value))}')}"
+    flag = flag_name(name) if name in KEYS else FLAGS.get(task, {}).get(name, "--" + name.replace("_", "-"))
     if value is None or value is True:
         return flag
     if value is False:

@@ -22,8 +22,8 @@ from socialx.core import help as task_help
 from socialx.core.errors import Argument
 from socialx.core.help import Help
 from socialx.files.sources.request import ConvertOptions, options
-from socialx.settings.layers import PRESETS, ConfigLayers, as_typed, settings_here
-from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_of, shown
+from socialx.settings.layers import PRESETS, ConfigLayers, command_text, settings_here
+from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_keys, flag_name
 
 WITH_PRESET = ("train", "profile", "doctor", "config")  # commands that take a preset
 # The type on the command line; the first match counts.
@@ -115,12 +115,12 @@ def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.P
 def settings_parameters(command: str) -> list[inspect.Parameter]:
     """Return ``--config``, ``--set`` and a flag for each setting that a command shows, for Typer."""
     layers = _LAYERS if command in WITH_PRESET else _LAYERS[:-1]
-    return layers + [_setting_parameter(key, hidden=key not in SHORT) for key in shown(command)]
+    return layers + [_setting_parameter(key, hidden=key not in SHORT) for key in flag_keys(command)]
 
 
 def take_layers(command: str, typed: dict[str, Any]) -> ConfigLayers:
     """Pop the typed settings from the values of a command, and return ConfigLayers."""
-    flags = {key: typed.pop(_name(key)) for key in shown(command)}
+    flags = {key: typed.pop(_name(key)) for key in flag_keys(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
     config, sets, preset = typed.pop("config"), typed.pop("set_"), typed.pop("preset", None)
     return ConfigLayers.read(config or (), os.environ, sets or (), flags, here=settings_here(), preset=preset)
@@ -213,8 +213,10 @@ def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[s
 
 
 def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
-    field, flag, name = KEYS[key], flag_of(key), _name(key)
-    default = "" if field.default in (None, ()) or field.default is False else f" (default: {as_typed(field.default)})"
+    field, flag, name = KEYS[key], flag_name(key), _name(key)
+    default = (
+        "" if field.default in (None, ()) or field.default is False else f" (default: {command_text(field.default)})"
+    )
     text = f"{field.description}{default}"
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"

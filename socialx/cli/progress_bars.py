@@ -112,7 +112,7 @@ class Show:
             rest = "" if event.gpu_utilisation is None else f"  GPU {event.gpu_utilisation:.0f} %"
             rest += f"  {counted(event.skipped_steps, 'step')} skipped" if event.skipped_steps else ""
             self._say(
-                f"epoch {event.epoch:>3}/{event.of}  train MAE {event.train_mae:.3f}  validation MAE {mae}  "
+                f"epoch {event.epoch:>3}/{event.max_epochs}  train MAE {event.train_mae:.3f}  validation MAE {mae}  "
                 f"{event.windows_per_s:,.0f} windows/s{rest}{'  best' if event.best else ''}"
             )
 

@@ -109,7 +109,7 @@ def calibrate(layers: ConfigLayers, run: Path) -> None:
     calibration = socialx.calibrate(run, settings=layers, progress=Show("calibrate"))
     windows = calibration.protocol.windows["validation"]
     errors = f"{calibration.errors:,} errors of {windows:,} validation windows"
-    following = write("calibrate", Command("predict", run, **{"data.path": layers.of_call("data.path")}, interval=0.9))
+    following = write("calibrate", Command("predict", run, **{"data.path": layers.argument("data.path")}, interval=0.9))
     typer.echo(f"{run}: levels 0.5 to {calibration.widest_level:g} from {errors}: {following}")
 
 

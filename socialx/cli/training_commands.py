@@ -17,7 +17,7 @@ from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Command, Message, SettingsError
 from socialx.core.help import Help
 from socialx.settings.file import as_yaml
-from socialx.settings.layers import ConfigLayers, changed, flat
+from socialx.settings.layers import ConfigLayers, changed_settings, flat
 
 if TYPE_CHECKING:
     from socialx.training.profile.profile import Finding
@@ -39,8 +39,8 @@ def config(
     """
     if yaml and as_json:
         raise SettingsError("", "--yaml and --json exclude each other", "choose one of them")
-    loaded = layers.merged()
-    values = changed(loaded.settings) if only_changed else flat(loaded.settings)
+    loaded = layers.merge()
+    values = changed_settings(loaded.settings) if only_changed else flat(loaded.settings)
     if yaml:
         typer.echo(as_yaml(values), nl=False)
         return

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, progress, disk, precision, the machine."""
+"""Base of all rooms: errors, progress, disk, precision, machine."""

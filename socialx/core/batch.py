@@ -1,4 +1,4 @@
-"""What a model reads and what its forecast is compared with, apart: a forecast needs no row of the future."""
+"""Batches: model inputs, and apart from them the targets, so that a forecast needs past rows only."""
 
 # Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets, R = T + P, U = G or 0
 
@@ -11,14 +11,13 @@ from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """What is known of B windows of all sensors when a forecast is issued; values in the file's units.
+    """Model inputs for B windows over all sensors, in file units.
 
-    history float32 [B,T,N,F], valid bool [B,T,N,F]: a missing value is 0, and valid is False there.  last float32
-    [B,N,G]: the targets' readings at the end of the history, 0 where missing.  carried float32 [B,N,G]: the latest
-    valid reading of each target, however old, NaN where no reading came before.  slot, weekday int64 [B,R]: the
-    calendar of history and horizon.  usual float32 [B,R,N,U]: the climatology of the targets as known on the day of
-    issue, NaN where nothing is known; trust float32 [B,R,N,U]: from 0 to 1, how many days are behind it.  U is 0 where
-    no model reads them.
+    inputs float32 and valid bool [B,T,N,F]: a missing value is 0 with valid False. last float32 [B,N,G]: targets in the
+    last lookback row, 0 where missing. last_observed float32 [B,N,G]: last valid observation at any age, NaN before the
+    first. time_of_day, day_of_week int64 [B,R]: calendar over lookback and horizon. climatology float32 [B,R,N,U]:
+    target climatology as on the origin's day, NaN without data. climatology_confidence float32 [B,R,N,U]: from 0 to 1,
+    by days of data. U is G, or 0 for models that read only observations.
     """
 
     inputs: Tensor
@@ -28,18 +27,18 @@ class Batch(NamedTuple):
     time_of_day: Tensor
     day_of_week: Tensor
     climatology: Tensor
-    confidence: Tensor
+    climatology_confidence: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on ``device``; tensors already there are not copied."""
+        """Move the batch to ``device``; tensors already there stay uncopied."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
 class Target(NamedTuple):
-    """What came after the inputs: values float32 [B,P,N,G] in the file's units, valid bool [B,P,N,G].
+    """Observations after the lookback: values float32 and valid bool [B,P,N,G], in file units.
 
-    A missing value is 0 with valid False; the windows that pad a batch to its size have no valid entry.  taught float16
-    [B,P,N,U]: what other models forecast, from which this one learns too; U is G, or 0 where there are none.
+    A missing value is 0 with valid False, as are all values in padding windows. teacher_forecast float16 [B,P,N,U]:
+    forecasts to distil; U is G, or 0 when training alone.
     """
 
     values: Tensor
@@ -47,20 +46,20 @@ class Target(NamedTuple):
     teacher_forecast: Tensor = torch.empty(0)
 
     def to(self, device: torch.device) -> Target:
-        """The same target on ``device``; tensors already there are not copied."""
+        """Move the target to ``device``; tensors already there stay uncopied."""
         return Target(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
 class TrainingBatch(NamedTuple):
-    """One batch with its target: what training and scoring take."""
+    """Batch with its target, for training and scoring."""
 
     batch: Batch
     target: Target
 
     def to(self, device: torch.device) -> TrainingBatch:
-        """The same example on ``device``."""
+        """Move batch and target to ``device``."""
         return TrainingBatch(self.batch.to(device), self.target.to(device))
 
-    def gathered(self) -> TrainingBatch:
-        """Itself: there are examples that are gathered only when a step asks."""
+    def gather(self) -> TrainingBatch:
+        """Return the batch unchanged; ``Selection`` has the same method."""
         return self

@@ -1,4 +1,4 @@
-"""The machine and the versions that a run or a score depends on, for the record."""
+"""Machine and package versions, for the record in runs and scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt
 
 
 def environment(precision: Precision) -> dict[str, Any]:
-    """The machine and the versions, for the record."""
+    """Return machine and package versions."""
     device = precision.device
     cpu = cpu_field("model name") or platform.processor() or platform.machine()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
@@ -46,17 +46,17 @@ def environment(precision: Precision) -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use: of the machine, and of its control group."""
+    """Return the cores available to this process on the machine and in the control group."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return cores if quota == "max" else max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # no control group
+    except (OSError, ValueError):  # outside a control group
         return cores
 
 
 def others_cpu_s() -> float | None:
-    """CPU seconds that other programs took of the cores of this process since the machine began; None: not known."""
+    """Return CPU seconds since boot that other programs took on this process's cores; ``None`` if unknown."""
     try:
         cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
@@ -64,13 +64,13 @@ def others_cpu_s() -> float | None:
         ticks = sum(int(count) for name, *counts in lines if name in cores for count in (*counts[:3], *counts[5:8]))
         for child in multiprocessing.active_children():
             ticks -= sum(map(int, Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    except (OSError, ValueError, AttributeError):  # not Linux, or a child that has just ended
+    except (OSError, ValueError, AttributeError):  # other systems, or a child that just ended
         return None
     return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4]) if ticks else None
 
 
 def cpu_field(name: str) -> str:
-    """A field of the first processor in /proc/cpuinfo; empty where that does not say it."""
+    """Return a field for the first processor in /proc/cpuinfo, or an empty text."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -80,41 +80,40 @@ def cpu_field(name: str) -> str:
 
 
 def free_memory() -> int | None:
-    """Bytes that this process may still take: of the machine, its control group and its limit; None: not known."""
-    known = []
+    """Return free bytes for this process: by machine, control group and limit; ``None`` if unknown."""
+    limits = []
     try:
-        known.append(_meminfo("MemAvailable"))
+        limits.append(_meminfo("MemAvailable"))
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit != resource.RLIM_INFINITY:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
-            known.append(max(0, limit - pages * resource.getpagesize()))
+            limits.append(max(0, limit - pages * resource.getpagesize()))
         group = Path("/sys/fs/cgroup")
         most = (group / "memory.max").read_text().strip()
         if most != "max":
-            known.append(max(0, int(most) - int((group / "memory.current").read_text())))
-    except (OSError, ValueError, KeyError):  # not Linux, or a file that it does not have
+            limits.append(max(0, int(most) - int((group / "memory.current").read_text())))
+    except (OSError, ValueError, KeyError):  # other systems, or an absent file
         pass
-    return min(known, default=None)
+    return min(limits, default=None)
 
 
 def _meminfo(name: str) -> int:
-    """Bytes of a line of /proc/meminfo."""
+    """Return bytes from a /proc/meminfo line."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return 1024 * int(fields[name].split()[0])
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that this process may still take on a device; None: not known."""
+    """Return free bytes on a device for this process; ``None`` if unknown."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
 
 
 def keep_freed_memory(keep: bool) -> None:
-    """On Linux, whether memory that this process frees stays with it, or goes back in blocks of 1 MiB and more.
+    """On Linux, keep freed memory in the process, or return blocks of 1 MiB and more to the system.
 
-    A training step takes and frees the same tensors again and again.  glibc maps those of more than 32 MiB anew each
-    time and gives the end of its heap back, and the kernel clears every page: kept, a step takes 0.7 to 0.87 of the
-    time on one core.  A checkpointed encoder frees more than it keeps, and gaps in the heap would cost several times
-    the memory that it saves.
+    A training step allocates equal tensors each time. glibc maps tensors over 32 MiB afresh and trims the heap, and the
+    kernel clears every page: keeping memory cuts a step to 0.7 to 0.87 of the time on one core. A checkpointed encoder
+    frees more than is kept, and heap gaps would cost several times the saved memory.
     """
     if sys.platform != "linux" or "GLIBC_TUNABLES" in os.environ:  # the user has chosen
         return
@@ -127,7 +126,7 @@ def keep_freed_memory(keep: bool) -> None:
 
 
 def used_bytes(device: torch.device) -> int:
-    """Bytes of a CUDA device that tensors of this process hold; on a CPU the memory of the process, 0: not known."""
+    """Return bytes held by this process's tensors on CUDA, or the process memory on a CPU; 0 if unknown."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     try:
@@ -137,25 +136,25 @@ def used_bytes(device: torch.device) -> int:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had."""
+    """Return this process's peak memory in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else 1024 * most
 
 
 def total_memory() -> int | None:
-    """Bytes of memory of this machine, or of the control group; None: not known."""
-    known = []
+    """Return total bytes on this machine or in the control group; ``None`` if unknown."""
+    limits = []
     try:
-        known.append(_meminfo("MemTotal"))
+        limits.append(_meminfo("MemTotal"))
         most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        known += [] if most == "max" else [int(most)]
+        limits += [] if most == "max" else [int(most)]
     except (OSError, ValueError, KeyError):  # as in free_memory
         pass
-    return min(known, default=None)
+    return min(limits, default=None)
 
 
 def commit() -> str | None:
-    """The commit of the source tree that runs, with -dirty; None for an installed wheel."""
+    """Return the source tree's commit, with -dirty; ``None`` for an installed wheel."""
     root = Path(socialx.__file__).parents[1]
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""The exceptions that a user can cause, as data: where it is, what was found, a sample, and what helps.
+"""User errors as data: where, problem, sample and remedy.
 
 A message is text in which ``Argument`` and ``Command`` are marked: ``f"add {Argument('data.path', 'FILE.h5')}"``.
 ``str(error)`` writes the marks as Python, for a notebook; the command line writes the same marks as flags and commands.
@@ -25,7 +25,7 @@ FOUND = 400  # characters of what was found
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of the task at hand, or a setting by its dotted key; ``value`` None: only its name is written."""
+    """Argument of the current task, or a setting by dotted key; ``value`` None writes the name only."""
 
     name: str
     value: Any = None
@@ -35,7 +35,7 @@ class Argument:
 
 
 class Command:
-    """A task to run next, with its arguments; an argument that is None is left out."""
+    """Task to run next, with arguments; a ``None`` argument is dropped."""
 
     def __init__(self, task: str, *arguments: Any, **options: Any) -> None:
         self.task, self.arguments = task, arguments
@@ -53,7 +53,7 @@ Write = Callable[[Argument | Command], str]
 
 
 def python(part: Argument | Command) -> str:
-    """An argument or a task as it is written in Python."""
+    """Return an argument or a task as Python code."""
     if isinstance(part, Command):
         arguments = [_literal(value) for value in part.arguments]
         named: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def _mark(values: list[Any]) -> str:
 
 
 def render(text: str, write: Write = python) -> str:
-    """The text with its marks written; ``write`` says how arguments and commands look."""
+    """Return the text with marks written by ``write``."""
 
     def unmarked(match: re.Match[str]) -> str:
         try:
@@ -108,7 +108,7 @@ _RETELL: ContextVar[Retell | None] = ContextVar("socialx_retell", default=None)
 
 @contextmanager
 def rewriting_messages(retell: Retell) -> Iterator[None]:
-    """Change the marked texts of all messages that the block makes, such as the name of a file that no user named."""
+    """Change the marked texts in all messages that the block makes, such as an internal file name."""
     outer = _RETELL.get()
     token = _RETELL.set(retell if outer is None else lambda text: outer(retell(text)))
     try:
@@ -118,7 +118,7 @@ def rewriting_messages(retell: Retell) -> Iterator[None]:
 
 
 def rewrite(text: object) -> str:
-    """The text, as each ``rewriting_messages`` around it changes it, the innermost first."""
+    """Return the text as changed by each enclosing ``rewriting_messages``, innermost first."""
     retell = _RETELL.get()
     return str(text) if retell is None else retell(str(text))
 
@@ -161,7 +161,7 @@ def _shown(text: str) -> str:
 
 
 class SocialxError(Exception):
-    """A data or file error: exit code 1."""
+    """Data or file error: exit code 1."""
 
     exit_code = 1
 
@@ -171,7 +171,7 @@ class SocialxError(Exception):
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:
-        """One exception for several messages."""
+        """Return a single exception for several messages."""
         first, *others = messages
         error = cls(first.where, first.what, first.remedy, sample=first.sample)
         error.messages = (first, *others)
@@ -186,19 +186,19 @@ class SocialxError(Exception):
 
 
 class SettingsError(SocialxError):
-    """A wrong argument, setting or settings file: exit code 2."""
+    """Wrong argument, setting or settings file: exit code 2."""
 
     exit_code = 2
 
 
 class CheckFailedError(SocialxError):
-    """A check that the user asked for was not met: exit code 3."""
+    """Failed check that the user asked for: exit code 3."""
 
     exit_code = 3
 
 
 class FallbackWarning(UserWarning):
-    """What was asked for, or picked, cannot be done here; the message says why and what is done in its place."""
+    """Warning that a request cannot be met here; the message gives the reason and the substitute."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -214,28 +214,28 @@ def fall_back(where: object, what: str, remedy: Remedy = "", *, sample: Iterable
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:
-    """The first few of a list, for an error line: ``a, b, c, ...``; of a long item only its beginning."""
+    """Return the first items for an error line: ``a, b, c, ...``; long items are cut."""
     shown = ", ".join(shortened(item, ITEM) for item in items[:most])
     return f"{shown}, ..." if len(items) > most else shown
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """``1 row``, ``2,000 rows``; several: the words where they are not ``one`` with an s."""
+    """Return ``1 row`` or ``2,000 rows``; several: irregular plural."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def in_short(error: BaseException, most: int = 160) -> str:
-    """The first line of an error that others' code raised, or its type where it says nothing."""
+    """Return the first line of a foreign error, or the error type if the text is empty."""
     return next((line.strip()[:most] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def shortened(text: str, most: int) -> str:
-    """The first ``most`` characters of a text, and ``...`` where it has more."""
+    """Return the first ``most`` characters, then ``...`` if the text is longer."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def plain(content: Any) -> Any:
-    """What was read from JSON, each text of it printable."""
+    """Return JSON content with each text made printable."""
     if isinstance(content, dict):
         return {printable(name): plain(value) for name, value in content.items()}
     if isinstance(content, list):
@@ -244,7 +244,7 @@ def plain(content: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text with an escape for whatever would end the line, or command the terminal."""
+    """Return the text with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)

@@ -1,4 +1,4 @@
-"""The help of a parameter: it stands in the signature of a task, and is that of its command and its docstring."""
+"""Parameter help: shared text for a task's signature, docstring and command."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ OVERWRITE = Help("replace an existing output")
 
 
 def with_help(function: Function) -> Function:
-    """Write the help of its parameters into the docstring of a task, and leave their types in its signature."""
+    """Copy parameter help into a task's docstring, and leave plain types in its signature."""
     lines = []
     for name, hint in inspect.get_annotations(function, eval_str=True).items():
-        for each in getattr(hint, "__metadata__", ()):
-            lines.append(f"    {name}: {each.help}")
+        for part in getattr(hint, "__metadata__", ()):
+            lines.append(f"    {name}: {part.help}")
             function.__annotations__[name] = hint.__origin__
     function.__doc__ = "\n".join([f"{function.__doc__}", *lines])
     return function

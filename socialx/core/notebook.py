@@ -1,4 +1,4 @@
-"""What a notebook's user types and sees: one name or several, a result as one line of text and a table as HTML."""
+"""Notebook input and output: names and files as lists, results as text and HTML."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from socialx.core.errors import Command, SettingsError
+from socialx.core.errors import Argument, Command, SettingsError
 
-ROWS = 12  # of a longer table, its first and last ones
+ROWS = 12  # shown from a longer table, half from each end
 
 
 def names_in(names: str | Iterable[str]) -> list[str]:
-    """A text is one name, or several with commas between them."""
+    """Split comma-separated text into names; an iterable becomes a list."""
     return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
 
 
 def is_frame(value: object) -> bool:
-    """Whether it is a table of pandas or pyarrow, which need not be loaded to tell."""
+    """Return whether a value is a pandas or pyarrow table, by its methods: both packages stay unloaded."""
     return hasattr(value, "to_csv") or hasattr(value, "to_pandas")
 
 
 def files_in(files: Any, argument: str = "data") -> list[Path]:
-    """One path or several as a list.  SettingsError for what is none, such as a frame, with the way to a file."""
+    """Return a path or several as a list. Raises SettingsError for any unsuitable value, with a remedy for frames."""
     paths = list(files) if isinstance(files, Sequence) and not isinstance(files, str) else [files]
     for path in paths:
         if not isinstance(path, str | PathLike):
-            way = "name a file"
+            remedy = "name a file"
             if is_frame(path):
-                reading = Command("convert", "auto", "FILE.csv", meta_csv="LOCATIONS.csv", output="OUT.h5")
-                way = f"write it with frame.to_csv('FILE.csv'), then {reading}"
-            raise SettingsError(argument, f"{type(path).__name__} is no file", way)
+                convert = Command("convert", "auto", "FILE.csv", meta_csv="LOCATIONS.csv", output="OUT.h5")
+                remedy = f"write the frame with frame.to_csv('FILE.csv'), then run {convert}"
+            raise SettingsError("", f"{Argument(argument)} must be a path, not {type(path).__name__}", remedy)
     return [Path(path) for path in paths]
 
 
 class ResultRepr:
-    """A result that names itself in one line; its class says which line and which table."""
+    """Base for results: a headline and a table, both from the subclass."""
 
     def headline(self) -> str:
-        """What it is, in one line."""
+        """Return the result in a line."""
         raise NotImplementedError
 
     def table(self) -> list[dict[str, Any]]:
-        """Its most important numbers, a row each; none where the line says all."""
+        """Return the main figures, a dict per row; empty if the headline says all."""
         return []
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""Events of long work for a callback; without a callback they cost nothing.
+"""Progress events for a callback; free when nobody listens.
 
-A task of ``socialx.tasks`` takes a callback and passes it to ``subscribe``; everything below announces its work with
-``work`` and ``emit``.  No module of the library prints.
+Tasks in ``socialx.tasks`` pass a callback to ``subscribe``; inner code announces work with ``work`` and ``emit``.
+Printing is left to the callback.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from socialx.core.errors import Message, rewrite
 
 @dataclass(frozen=True)
 class Work:
-    """How far a piece of long work is: ``done`` of ``total`` units; total is None where it is not known."""
+    """Progress in long work: ``done`` of ``total`` units; total is ``None`` if unknown."""
 
     name: str
     total: float | None
@@ -28,7 +28,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Start:
-    """Training begins: the data, the machine and the model.  ``computes``: what runs on a card; empty on a CPU."""
+    """Training start: data, machine and model. ``computes``: GPU kernels in use; empty on a CPU."""
 
     data: str
     sensors: int
@@ -42,13 +42,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Epoch ``epoch`` of ``of`` has ended; errors in the unit of the first target.
+    """Finished epoch ``epoch`` out of ``max_epochs``; errors in the first target's unit.
 
-    memory_mib: of the device, on a CPU of the process.  skipped_steps: until now, by the gradient scaler.
-    gpu_utilisation: NVML's percent, the mean over the training steps; None: not measured.
+    memory_mib: device memory, or process memory on a CPU. skipped_steps: skipped so far by the gradient scaler.
+    gpu_utilisation: mean NVML percent over the training steps; ``None`` if unmeasured.
     """
 
-    of: int
+    max_epochs: int
     best: bool
     epoch: int
     steps: int
@@ -78,7 +78,7 @@ _LISTENER: ContextVar[Callback | None] = ContextVar("socialx_progress", default=
 
 @contextmanager
 def subscribe(callback: Callback | None) -> Iterator[None]:
-    """Send every event of the block to ``callback``; None keeps the listener that is there."""
+    """Send events from the block to ``callback``; ``None`` keeps the current listener."""
     if callback is None:
         yield
         return
@@ -91,7 +91,7 @@ def subscribe(callback: Callback | None) -> Iterator[None]:
 
 @contextmanager
 def also_subscribe(callback: Callback) -> Iterator[None]:
-    """Send every event of the block to this callback too."""
+    """Send events from the block to an additional callback."""
     before = _LISTENER.get()
 
     def both(event: Event) -> None:
@@ -104,7 +104,7 @@ def also_subscribe(callback: Callback) -> Iterator[None]:
 
 
 def emit(event: Event) -> None:
-    """Send one event to the listener."""
+    """Send an event to the listener."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(event)
@@ -119,21 +119,21 @@ def note(message: Message | str, detail: bool = False) -> None:
 
 
 class Bar:
-    """A piece of work that is under way: ``advance`` moves it."""
+    """Running work; ``advance`` moves the bar."""
 
     def __init__(self, work: Work) -> None:
         self._listener, self._work = _LISTENER.get(), work
         self._send()
 
     def advance(self, amount: float = 1, note: str | None = None) -> None:
-        """Move on by ``amount`` units; ``note`` replaces the text beside it, such as the loss."""
+        """Advance by ``amount`` units; ``note`` replaces the text, such as the loss."""
         if self._listener is not None:
             text = self._work.note if note is None else note
             self._work = replace(self._work, done=self._work.done + amount, note=text)
             self._send()
 
     def finish(self) -> None:
-        """The work is done, or was given up."""
+        """Mark the work as ended."""
         self._work = replace(self._work, finished=True)
         self._send()
 
@@ -144,7 +144,7 @@ class Bar:
 
 @contextmanager
 def work(name: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
-    """Announce long work of ``total`` units; the block advances the bar that it is given."""
+    """Announce long work of ``total`` units; the block advances the yielded bar."""
     bar = Bar(Work(rewrite(name), total, unit, note=note))
     try:
         yield bar

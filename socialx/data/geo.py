@@ -1,4 +1,4 @@
-"""Where sensors are: degrees -> a local plane, and which are near.  numpy only, float64, done once per network."""
+"""Sensor geometry: projection to a local plane and neighbour search, in float64 numpy, once per sensor network."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ EARTH_RADIUS_KM = 6371.0088  # mean radius, IUGG
 
 
 def to_plane(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
-    """Azimuthal equidistant plane around the centre of the network.
+    """Project locations onto an azimuthal equidistant plane around the network centre.
 
-    latitude, longitude [N] in degrees -> xy [N,2] in km, east and north.  Distances between two sensors are off by
-    about (r/R)^2/6, r the distance from the centre: 2e-5 at 70 km.  NaN degrees give NaN km.
-    Source: Snyder, Map Projections (USGS PP 1395, 1987), equations 22-4, 22-5 and 25-2.
+    latitude, longitude [N] in degrees -> xy [N,2] in km, east and north; NaN degrees give NaN km. The relative error
+    between two sensors is about (r/R)^2/6, with r the distance from the centre: 2e-5 at 70 km. Source: Snyder, Map
+    Projections (USGS PP 1395, 1987), equations 22-4, 22-5 and 25-2.
     """
     lat, lon = np.radians(latitude), np.radians(longitude)
     if not np.isfinite(lat * lon).any():
         return np.full((len(lat), 2), np.nan)
-    if np.nanmax(lon) - np.nanmin(lon) > np.pi:  # a network on both sides of the date line
+    if np.nanmax(lon) - np.nanmin(lon) > np.pi:  # the network spans the date line
         lon = np.where(lon < 0, lon + 2 * np.pi, lon)
     lat0, lon0 = np.nanmean(lat), np.nanmean(lon)
     cos_c = np.sin(lat0) * np.sin(lat) + np.cos(lat0) * np.cos(lat) * np.cos(lon - lon0)
@@ -31,23 +31,23 @@ def to_plane(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
     return EARTH_RADIUS_KM * scale[:, None] * np.stack([east, north], axis=1)
 
 
-def within_degrees(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
-    """Where both are degrees within their limits, bool in their shape; NaN is within none."""
+def valid_degrees(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
+    """Return where latitude and longitude lie within their limits, bool; False for NaN."""
     return (np.abs(latitude) <= 90) & (np.abs(longitude) <= 180)
 
 
-def on_earth(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
-    """Where there can be a sensor: within degrees, and not at 0, 0, in the sea, which exports write for "unknown"."""
-    return within_degrees(latitude, longitude) & (np.not_equal(latitude, 0) | np.not_equal(longitude, 0))
+def plausible_location(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
+    """Return where a sensor can be: valid degrees, except 0, 0 (at sea), which exports write for "unknown"."""
+    return valid_degrees(latitude, longitude) & (np.not_equal(latitude, 0) | np.not_equal(longitude, 0))
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The neighbours of each of N sensors: K candidates, the nearest first.
+    """Up to K neighbours for each of N sensors, nearest first.
 
-    index int64 [N,K].  exists bool [N,K] is False where a sensor has fewer.  Its index is then its own, so that a
-    gather stays in range.  distance float64 [N,K] is in km.  offsets float64 [N,K,2] are in km, east and north from the
-    sensor to its neighbour.  Both are 0 where exists is False, and offsets are 0 where a position is unknown.
+    index int64 [N,K]; where exists bool [N,K] is False, index is the sensor itself, so that a gather stays in range.
+    distance float64 [N,K] in km. offsets float64 [N,K,2] in km, east and north from sensor to neighbour. Distances and
+    offsets are 0 where exists is False; offsets are 0 where a location is unknown.
     """
 
     index: np.ndarray
@@ -56,37 +56,37 @@ class Neighbours:
     offsets: np.ndarray
 
 
-def nearest(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Neighbours:
-    """The ``count`` nearest other sensors of each sensor, or all, none of them farther than ``within_km``.
+def nearest_neighbours(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Neighbours:
+    """Find the ``count`` nearest sensors within ``within_km``; ``None``: all.
 
-    xy [N,2] in km.  K is the largest number that any sensor has, but at least 1.  A sensor is never its own neighbour;
-    one without a position is a neighbour of none.  O(N^2) time in blocks of 256 rows, O((256 + K) N) memory.
+    xy [N,2] in km. K is the largest number found for any sensor, at least 1. A sensor neighbours only other sensors,
+    and a sensor needs a location to have neighbours. Takes O(N^2) time in blocks of 256 rows and O((256 + K) N) memory.
     """
     sensors = len(xy)
-    known = np.isfinite(xy).all(axis=1)
-    place = np.where(known[:, None], xy, 0.0)
+    located = np.isfinite(xy).all(axis=1)
+    points = np.where(located[:, None], xy, 0.0)
     blocks = []
     for start in range(0, sensors, 256):
         rows = np.arange(start, min(start + 256, sensors))
-        gap = np.hypot(*np.moveaxis(place[rows, None] - place[None, :], -1, 0))  # [rows,N]
-        gap[:, ~known] = np.inf
-        gap[~known[rows]] = np.inf
+        gap = np.hypot(*np.moveaxis(points[rows, None] - points[None, :], -1, 0))  # [rows,N]
+        gap[:, ~located] = np.inf
+        gap[~located[rows]] = np.inf
         gap[np.arange(len(rows)), rows] = np.inf
         order = np.argsort(gap, axis=1, kind="stable")[:, : sensors if count is None else count]
         gap = np.take_along_axis(gap, order, axis=1)
         gap[gap > within_km] = np.inf
         most = max(1, int(np.isfinite(gap).sum(axis=1).max()))
         blocks.append((order[:, :most], gap[:, :most]))
-    return _padded(blocks, place)
+    return _pad_blocks(blocks, points)
 
 
-def by_road(
+def road_neighbours(
     start: np.ndarray, end: np.ndarray, km: np.ndarray, xy: np.ndarray, count: int | None, within_km: float = np.inf
 ) -> Neighbours:
-    """The same by listed distances: pair i leads from sensor ``start[i]`` to ``end[i]`` over ``km[i]``.
+    """Find neighbours by road: pair i leads from sensor ``start[i]`` to ``end[i]`` over ``km[i]``.
 
-    Traffic waves run up the road as well as down it, so a pair counts both ways, by the shorter of its distances.  A
-    pair that is not listed is no neighbour.  xy [N,2] in km gives the offsets, 0 where a position is NaN.
+    Traffic waves run both ways, so a pair counts in both directions, by its shorter distance. Only listed pairs are
+    neighbours. xy [N,2] in km gives the offsets, 0 where a location is NaN.
     """
     sensors = len(xy)
     sensor, neighbour, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
@@ -106,17 +106,17 @@ def by_road(
     distance = np.full((sensors, most), np.inf)
     index[sensor[keep], rank[keep]] = neighbour[keep]
     distance[sensor[keep], rank[keep]] = gap[keep]
-    return _padded([(index, distance)], xy)
+    return _pad_blocks([(index, distance)], xy)
 
 
-def itself(sensors: int) -> Neighbours:
-    """Every sensor as its own only neighbour: social layers of the same size that use no other sensor."""
+def self_neighbours(sensors: int) -> Neighbours:
+    """Return each sensor as its only neighbour, for social layers that use the sensor alone."""
     index = np.arange(sensors)[:, None]
     return Neighbours(index, np.ones((sensors, 1), dtype=bool), np.zeros((sensors, 1)), np.zeros((sensors, 1, 2)))
 
 
-def _padded(blocks: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
-    """Blocks of (index, distance, infinite where there is none) -> Neighbours."""
+def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
+    """Stack blocks (index, distance; infinite where absent) into ``Neighbours``."""
     sensors, most = len(xy), max([block[0].shape[1] for block in blocks], default=1)
     index = np.tile(np.arange(sensors)[:, None], (1, most))
     distance = np.full((sensors, most), np.inf)

@@ -1,7 +1,4 @@
-"""Readings in the file's units -> normalised inputs, and back; only training rows decide mean and deviation.
-
-``DataSpec`` is what a model must know of its data before it sees a batch.
-"""
+"""Standard scaler between file units and z-scores, fitted on training rows; and the data spec."""
 
 # Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets
 
@@ -27,40 +24,44 @@ BLOCK_ROWS = 1024  # of measure
 
 @dataclass(frozen=True)
 class MeanStd:
-    """Mean and deviation of the valid readings of the training rows of one feature, in the file's unit."""
+    """Mean and standard deviation of a feature over the training rows, in file units."""
 
     mean: float
     std: float
 
 
 def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]:
-    """Masked z-score of each of the C features, from these rows.
+    """Return mean and standard deviation for each of C features over ``rows``.
 
-    Summed in float64 by blocks of rows, which are read twice.  Missing readings do not count: METR-LA stores an outage
-    as 0 mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading there is valid.
+    Sums run in float64 over blocks, in two passes over the rows. Missing observations are skipped: METR-LA stores an
+    outage as 0 mph, which would lower the mean by 8 %. Raises SocialxError if a feature has only missing observations.
     """
     features = range(source.shape[1])
 
-    def totals(of: Callable[[np.ndarray, int], np.ndarray]) -> list[float]:
+    def totals(statistic: Callable[[np.ndarray, int], np.ndarray]) -> list[float]:
         sums: list[list[float]] = [[] for _ in features]
-        with work("measure the readings", rows.stop - rows.start, "rows") as bar:
+        with work("measure the observations", rows.stop - rows.start, "rows") as bar:
             for first in range(rows.start, rows.stop, BLOCK_ROWS):
                 values, valid = source.read(slice(first, min(first + BLOCK_ROWS, rows.stop)))
                 for feature in features:
                     readings = values[..., feature][valid[..., feature]].astype(np.float64)
-                    sums[feature].append(of(readings, feature).sum())
+                    sums[feature].append(statistic(readings, feature).sum())
                 bar.advance(len(values))
-        return [math.fsum(each) for each in sums]
+        return [math.fsum(blocks) for blocks in sums]
 
     counts = [0] * len(features)
 
-    def counted(readings: np.ndarray, feature: int) -> np.ndarray:
+    def count_values(readings: np.ndarray, feature: int) -> np.ndarray:
         counts[feature] += len(readings)
         return readings
 
-    sums = totals(counted)
+    sums = totals(count_values)
     if not all(counts):
-        raise SocialxError(where, f"no valid reading in the {rows.stop - rows.start} training rows", "inspect the file")
+        raise SocialxError(
+            where,
+            f"all observations in the {rows.stop - rows.start} training rows are missing",
+            "inspect the file",
+        )
     means = [total / count for total, count in zip(sums, counts, strict=True)]
     squares = totals(lambda readings, feature: (readings - means[feature]) ** 2)
     return [
@@ -70,10 +71,10 @@ def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]
 
 
 class StandardScaler(nn.Module):
-    """Normalises inputs and forecasts by what the training rows were like: z = (reading - mean) / std.
+    """Scale inputs and forecasts: z = (observation - mean) / std.
 
-    inputs: of the F features that are read; targets: of the G that are forecast.  The numbers are kept in the state
-    dict: a model forecasts another network by what it learned on its own.
+    inputs: statistics for F input features. targets: for G targets. The buffers are in the state dict, so that a model
+    keeps its training scale on another sensor network.
     """
 
     input_mean: Tensor
@@ -83,34 +84,34 @@ class StandardScaler(nn.Module):
 
     def __init__(self, inputs: Sequence[MeanStd], targets: Sequence[MeanStd]) -> None:
         super().__init__()
-        for name, of in (("input", inputs), ("target", targets)):
-            self.register_buffer(f"{name}_mean", torch.tensor([float(feature.mean) for feature in of]))
-            self.register_buffer(f"{name}_std", torch.tensor([float(feature.std) for feature in of]))
+        for name, features in (("input", inputs), ("target", targets)):
+            self.register_buffer(f"{name}_mean", torch.tensor([float(feature.mean) for feature in features]))
+            self.register_buffer(f"{name}_std", torch.tensor([float(feature.std) for feature in features]))
 
-    def inputs(self, batch: Batch) -> Tensor:
-        """The normalised history [B,T,N,F], 0 where a reading is missing."""
+    def normalise_inputs(self, batch: Batch) -> Tensor:
+        """Return the scaled lookback [B,T,N,F], 0 where missing."""
         return torch.where(batch.valid, (batch.inputs - self.input_mean) / self.input_std, 0.0)
 
-    def last_observed(self, batch: Batch) -> Tensor:
-        """The latest valid reading of the targets, normalised [B,N,G]; NaN where there never was one."""
+    def scaled_last(self, batch: Batch) -> Tensor:
+        """Return the scaled last observation [B,N,G]; NaN before the first observation."""
         return (batch.last_observed - self.target_mean) / self.target_std
 
-    def from_latest(self, batch: Batch, change: Tensor) -> Tensor:
-        """The latest valid reading plus the normalised change [B,P,N,G]; the mean where there never was a reading."""
+    def add_change(self, batch: Batch, change: Tensor) -> Tensor:
+        """Return the forecast: last observation (else the mean) plus a scaled change [B,P,N,G]."""
         start = torch.where(batch.last_observed.isnan(), self.target_mean, batch.last_observed)  # [B,N,G]
         return start[:, None] + self.target_std * change.to(start.dtype)
 
-    def from_mean(self, normalised: Tensor) -> Tensor:
-        """A normalised forecast [B,P,N,G] in the file's units."""
+    def denormalise(self, normalised: Tensor) -> Tensor:
+        """Return a scaled forecast [B,P,N,G] in file units."""
         return self.target_mean + self.target_std * normalised.to(self.target_mean.dtype)
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Sizes and moments of a network of N sensors: history T, horizon P, slots of a day, F inputs and G targets.
+    """Data spec: the sizes and statistics that a model is built for.
 
-    read: the place of each target among the inputs, None where it is no input.  find_neighbours: a function that
-    returns ``neighbours``.
+    slots: time slots per day. inputs, targets: statistics per feature. read: input index for each target, ``None`` for
+    a target outside the inputs. find_neighbours: function that returns ``neighbours``.
     """
 
     sensors: int
@@ -124,15 +125,15 @@ class DataSpec:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """The neighbours of every sensor, by the settings of the section pooling; found when they are first asked for.
+        """Neighbours for all sensors by the pooling settings, computed on first use.
 
-        Raises ValueError for a network that was made without positions or roads, and SocialxError where the file has
-        sensors without a position and ``pooling.require_locations`` is on.
+        Raises ValueError without locations or roads, and SocialxError for sensors without a location if
+        ``pooling.require_locations`` is on.
         """
         if self.find_neighbours is None:
-            raise ValueError("the neighbours of this network are not known")
+            raise ValueError("this data spec was made without neighbours")
         return self.find_neighbours()
 
     def scaler(self) -> StandardScaler:
-        """A scaler of its inputs and targets."""
+        """Return a scaler for the inputs and targets."""
         return StandardScaler(self.inputs, self.targets)

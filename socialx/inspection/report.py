@@ -12,8 +12,8 @@ import numpy as np
 
 from socialx.core.errors import SocialxError, counted
 from socialx.core.notebook import ResultRepr
-from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, Calendar, kind_of
-from socialx.data.geo import nearest, to_plane
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, Calendar, day_kind
+from socialx.data.geo import nearest_neighbours, to_plane
 from socialx.files.sources.positions.locations import centre
 from socialx.files.store.layout import (
     FEATURE_NAMES,
@@ -315,7 +315,7 @@ def _unusual_days(store: Store) -> dict[str, str]:
     whole = (counts > 0).reshape(-1, HOURS).all(axis=1)
     courses = (totals / np.maximum(counts, 1)).reshape(-1, HOURS)[whole]
     dates = first + np.flatnonzero(whole)
-    kinds = np.array([kind_of(weekday) for weekday in ((dates + 3) % 7).tolist()])
+    kinds = np.array([day_kind(weekday) for weekday in ((dates + 3) % 7).tolist()])
     unusual = {}
     for index in np.flatnonzero(kinds == 0):
         others = [courses[(kinds == kind) & (np.arange(len(kinds)) != index)] for kind in range(KINDS_OF_DAY)]
@@ -354,7 +354,7 @@ def _positions(sensors: Sensors) -> dict[str, Any]:
     is_located = np.isfinite(degrees).all(axis=1)
     locations, index, count = np.unique(degrees[is_located], axis=0, return_inverse=True, return_counts=True)
     xy = to_plane(*locations.T)
-    gap = nearest(xy, 1).distance[:, 0]
+    gap = nearest_neighbours(xy, 1).distance[:, 0]
     far = (gap > FAR_KM) & (gap > FAR_RATIO * np.median(gap)) if len(xy) else np.zeros(0, bool)
     if len(xy):
         far |= np.hypot(*(xy - np.median(xy[index], axis=0)).T) > ASTRAY_KM

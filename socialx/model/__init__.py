@@ -1,1 +1,1 @@
-"""The forecaster: tensors in, tensors out; knows no files and no settings."""
+"""Forecaster: tensors in, tensors out; independent from files and settings."""

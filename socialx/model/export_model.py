@@ -1,4 +1,4 @@
-"""A trained model as one graph of plain tensors that needs nothing else.  File units in, file units out."""
+"""Trained model as a graph over plain tensors, in file units."""
 
 # Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets
 
@@ -15,20 +15,20 @@ from torch.nn import functional as F
 
 from socialx.core.batch import Batch
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY
-from socialx.data.climatology import HALF_LIFE_DAYS, DailyStats, near, weighted_mean
+from socialx.data.climatology import HALF_LIFE_DAYS, DailyStats, sum_nearby_slots, weighted_mean
 from socialx.data.scaler import DataSpec
 
 INPUTS, OUTPUT = ("inputs", "last_observed", "origin"), "forecast"
 
 
 class ExportModel(nn.Module):
-    """A model with what is around it in a forecast: which readings are missing, the calendar, and the bound at 0.
+    """Model with the steps around a forecast: missing values, calendar, climatology and the bound at 0.
 
-    step_minutes: the time between two rows.  missing: of each input, the value that stands for no reading, None where
-    only what is not finite does.  not_negative: of each target, whether a forecast below 0 becomes 0.
+    step_minutes: time step. missing: missing-value code per input, ``None`` if only non-finite numbers are missing.
+    not_negative: per target, whether a forecast below 0 becomes 0.
     """
 
-    known: Tensor | None
+    day_stats: Tensor | None
     mean: Tensor
     missing: Tensor
     holidays: Tensor
@@ -44,47 +44,46 @@ class ExportModel(nn.Module):
         step_minutes: int,
         missing: Sequence[float | None],
         not_negative: Sequence[bool],
-        known: DailyStats | None = None,
+        day_stats: DailyStats | None = None,
         holidays: Mapping[int, int] | None = None,
         changes: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """known: what is known on the day of the last row; None for a model that does not read it.
+        """day_stats: climatology statistics on the last row's day; ``None`` for a model that reads only observations.
 
-        changes: where times are in UTC, when the clock that people live by is put forward, and by how many seconds.
+        changes: for files in UTC, the times at which the local clock changes, and the new offsets in seconds.
         """
         super().__init__()
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
-        none = len(network.inputs)  # the place of a column of NaN behind the inputs
+        none = len(network.inputs)  # index of a NaN column after the inputs
         steps = torch.arange(1 - network.lookback, network.horizon + 1)
-        stages = [known, known.on(known.end + 1)] if known else []  # as of this day, and with its own readings
-        tables = [near(np.stack([each.sums, each.counts]).swapaxes(0, 2)) for each in stages]
-        self.register_buffer("known", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
-        self.register_buffer("mean", torch.from_numpy(np.stack([each.mean for each in stages])) if stages else None)
-        self.as_of = known.end if known else 0
+        stages = [day_stats, day_stats.decay_to(day_stats.end + 1)] if day_stats else []
+        tables = [sum_nearby_slots(np.stack([stage.sums, stage.counts]).swapaxes(0, 2)) for stage in stages]
+        self.register_buffer("day_stats", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
+        self.register_buffer("mean", torch.from_numpy(np.stack([stage.mean for stage in stages])) if stages else None)
+        self.as_of = day_stats.end if day_stats else 0
         self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
         self.register_buffer("holidays", torch.tensor(list((holidays or {}).items()), dtype=torch.int64).view(-1, 2))
         self.register_buffer("changes", torch.tensor(list(changes), dtype=torch.int64).view(-1, 2))
         self.register_buffer("since_issue", self.step_s * steps)
-        self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
+        self.register_buffer("places", torch.tensor([none if index is None else index for index in network.read]))
         self.register_buffer("not_negative", torch.tensor(list(not_negative)))
 
     def forward(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Tensor:
-        """-> forecast [B,P,N,G].
+        """Return the forecast [B,P,N,G].
 
-        history float32 [B,T,N,F]: the readings, oldest row first; NaN, infinity or the missing value of an input:
-        no reading.  carried float32 [B,N,G]: the latest valid reading of each target, however old; where it is NaN, the
-        latest one of the history counts.  origin int64 [B]: the time of the last row as in the data file, in seconds
-        since 1970 without a time zone.
+        inputs float32 [B,T,N,F]: observations, oldest row first; NaN, infinity or the missing-value code mark a missing
+        observation. last_observed float32 [B,N,G]: last valid observation per target; where NaN, the last one in the
+        lookback counts. origin int64 [B]: time of the last row as in the data file, in seconds since 1970, read as UTC.
         """
-        forecast = self.model(self.batch_of(inputs, last_observed, origin))
+        forecast = self.model(self.make_batch(inputs, last_observed, origin))
         return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
 
     def batch(self, inputs: ArrayLike, origin: ArrayLike, last_observed: ArrayLike | None = None) -> Batch:
-        """The batch of B windows that ``model`` takes, from arrays or tensors, on the device of the model.
+        """Return the batch for B windows that ``model`` takes, from arrays or tensors, on the model's device.
 
-        history [B,T,N,F] and carried [B,N,G]: as in ``forward``; without carried the history has the latest readings.
-        origin [B]: the time of the last row as in the data file, as datetime64, as text or as seconds since 1970.
-        Another shape is a ValueError.
+        inputs [B,T,N,F] and last_observed [B,N,G]: see ``forward``; by default last_observed comes from the lookback.
+        origin [B]: time of the last row as in the data file, as datetime64, text or seconds since 1970. Raises
+        ValueError for a wrong shape.
         """
         network, device = self.network, self.missing.device
         seconds = np.asarray(origin)
@@ -98,17 +97,17 @@ class ExportModel(nn.Module):
             if tuple(shape) != wanted:
                 raise ValueError(f"{name} has the shape {tuple(shape)}, and the model takes {wanted}")
         times = torch.as_tensor(seconds, device=device)
-        return self.batch_of(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
+        return self.make_batch(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
 
-    def batch_of(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Batch:
-        """The batch of the tensors that ``forward`` takes."""
+    def make_batch(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Batch:
+        """Return the batch for the tensors that ``forward`` takes."""
         valid = inputs.isfinite() & (inputs != self.missing)
         clean = torch.where(valid, inputs, 0.0)
         rows = origin[:, None] + self.since_issue  # [B,R]
         seconds = self.local(rows)
         time_of_day, day = seconds % DAY_S // self.step_s, seconds // DAY_S
         day_of_week = (day + 3) % 7
-        if len(self.holidays):  # ONNX runtimes differ in what they make of no holidays
+        if len(self.holidays):  # ONNX runtimes differ on empty holidays
             holiday = (day[..., None] == self.holidays[:, 0]).long()  # [B,R,H]
             day_of_week = torch.where(holiday.sum(-1) > 0, (holiday * self.holidays[:, 1]).sum(-1), day_of_week)
         first_issue = self.local(rows - self.network.horizon * self.step_s) // DAY_S
@@ -116,35 +115,35 @@ class ExportModel(nn.Module):
         return Batch(
             inputs=clean,
             valid=valid,
-            last=torch.full_like(last_observed, torch.nan),  # no model reads it
+            last=torch.full_like(last_observed, torch.nan),  # unused by models
             last_observed=torch.where(last_observed.isnan(), self.latest(clean, valid), last_observed),
             time_of_day=time_of_day,
             day_of_week=day_of_week,
             climatology=climatology,
-            confidence=confidence,
+            climatology_confidence=confidence,
         )
 
     def local(self, seconds: Tensor) -> Tensor:
-        """The times of rows on the clock that people live by."""
+        """Return row times on the local clock."""
         if not len(self.changes):
             return seconds
         return seconds + ((seconds[..., None] >= self.changes[:, 0]).long() * self.changes[:, 1]).sum(-1)
 
     def climatology(self, day: Tensor, time_of_day: Tensor, day_of_week: Tensor) -> tuple[Tensor, Tensor]:
-        """What is usual at rows [B,R] and the trust in it, [B,R,N,G], as known on the day of the first issue there."""
-        if self.known is None:
+        """Return climatology and confidence at rows [B,R], as on the first origin's day, [B,R,N,G]."""
+        if self.day_stats is None:
             nothing = self.missing.new_empty(*time_of_day.shape, self.network.sensors, 0)
             return nothing, nothing
         stage = (day > self.as_of).long()
         share = 0.5 ** ((day - self.as_of - stage).clamp(min=0) / HALF_LIFE_DAYS)
-        tables = self.known[stage, time_of_day] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
+        tables = self.day_stats[stage, time_of_day] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
         of_kind = (day_of_week - 4).clamp(min=0)[..., None] == torch.arange(KINDS_OF_DAY, device=time_of_day.device)
-        own = torch.where(of_kind[..., None, None, None], tables, 0.0).sum(2)
-        readings, confidence = weighted_mean(torch, own.unbind(2), (tables.sum(2) - own).unbind(2), self.mean[stage])
+        same = torch.where(of_kind[..., None, None, None], tables, 0.0).sum(2)
+        readings, confidence = weighted_mean(torch, same.unbind(2), (tables.sum(2) - same).unbind(2), self.mean[stage])
         return readings, confidence / 255
 
     def latest(self, clean: Tensor, valid: Tensor) -> Tensor:
-        """The latest valid reading of each target in the history, [B,N,G]; NaN where it has none."""
+        """Return the last valid observation per target in the lookback, [B,N,G]; NaN if all are missing."""
         steps = torch.arange(1, clean.shape[1] + 1, device=clean.device)[:, None, None]
         newest = (valid * steps).amax(1)  # [B,N,F], 0: none
         reading = clean.gather(1, (newest - 1).clamp(min=0)[:, None])[:, 0]
@@ -152,21 +151,21 @@ class ExportModel(nn.Module):
         return F.pad(reading, (0, 1), value=torch.nan).index_select(-1, self.places)
 
     def example(self, windows: int = 2) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs of the right shapes."""
+        """Return example inputs in the right shapes."""
         network = self.network
         inputs = torch.zeros(windows, network.lookback, network.sensors, len(network.inputs))
         last_observed = torch.zeros(windows, network.sensors, len(network.targets))
         return inputs, last_observed, torch.zeros(windows, dtype=torch.int64)
 
 
-def traced(standalone: ExportModel) -> ExportedProgram:
-    """Its graph for any number of windows, without paths of this machine.  RuntimeError where there is none."""
+def trace_model(standalone: ExportModel) -> ExportedProgram:
+    """Export the graph for any number of windows, stripped of local paths. Raises RuntimeError on failure."""
     batch = Dim("batch")
     with torch.no_grad():
         program = torch.export.export(
             standalone.eval(), standalone.example(), dynamic_shapes={name: {0: batch} for name in INPUTS}, strict=False
         )
-    program.example_inputs = None  # which would be saved as a pickle
+    program.example_inputs = None  # would be saved as a pickle
     for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
             for node in module.graph.nodes:

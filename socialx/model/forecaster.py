@@ -1,7 +1,7 @@
-"""embed -> shared encoder -> social layers -> gated fusion -> direct head.  File units in, file units out.
+"""Forecaster: embedding -> shared encoder -> social layers -> gated fusion -> output layer.
 
-Up to the first social layer sensor i depends on sensor i alone, and nothing but the tables of sensors grows with their
-number.  The forecast starts from the latest valid reading: the head only learns the change.
+Before the first social layer, sensor i depends on sensor i alone, and only the sensor embeddings grow with the network.
+The forecast in file units starts from the last observation: the output layer learns the change.
 """
 
 # Shape letters: B windows, T lookback steps, M = T / patch tokens, P horizon steps, N sensors, E width, F inputs,
@@ -18,16 +18,16 @@ from torch import Tensor, nn
 from socialx.core.batch import Batch
 from socialx.data.scaler import DataSpec, StandardScaler
 from socialx.model.plain import WindowMlp
-from socialx.model.pooling import Social, SocialLayer, kept
+from socialx.model.pooling import Social, SocialLayer, mask_dropped_sensors
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
-from socialx.model.xlstm.exact import recomputed
+from socialx.model.xlstm.exact import recompute
 
 
 class Tokens(nn.Module):
-    """One token per window, sensor and patch of steps: their values and missing flags, plus who and when.
+    """Token embedding: one token per window, sensor and patch, from values, missing flags, time and sensor.
 
-    Tables for time of day [slots,E] and day of week [7,E] of the last step, sensor [N,E] and token-and-sensor [N,M,E]
-    are added; the two last are free of B, the two first of N.
+    Embeddings for time of day [slots,E] and day of week [7,E] at the last step, sensor [N,E] and sensor-and-token
+    [N,M,E] are added; the first two are shared by all sensors, the last two by all windows.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Tokens(nn.Module):
         identity: bool = True,
         patch: int = 1,
     ) -> None:
-        """calendar: with the tables of time and day.  identity: with those of sensors."""
+        """calendar: add time embeddings. identity: add sensor embeddings."""
         super().__init__()
         self.patch = patch
         self.reading = nn.Linear(2 * inputs * patch, width)
@@ -49,7 +49,7 @@ class Tokens(nn.Module):
         self.day_of_week = _table(7, width) if calendar else None
         self.sensor = _table(sensors, 1, width) if identity else None
         self.adaptive_embedding = _table(sensors, lookback // patch, width) if identity else None
-        self.keep: Tensor | None = None  # of which sensors a step uses the tables, bool [N]; None: of all
+        self.keep: Tensor | None = None  # sensors whose embeddings the step uses, bool [N]; None: all
 
     def forward(
         self,
@@ -59,16 +59,16 @@ class Tokens(nn.Module):
         day_of_week: Tensor,
         more: Sequence[tuple[Tensor, nn.Linear]] = (),
     ) -> Tensor:
-        """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,M,E].
+        """Embed normalised (0 where missing), valid [B,T,N,F] and time features [B,T] -> tokens [B,N,M,E].
 
-        more: other numbers of each step [B,T,N,C], each with its projection [patch C -> E].
+        more: further numbers per step [B,T,N,C], each with a projection [patch C -> E].
         """
         reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1)  # [B,T,N,2F]
         parts = [(reading, self.reading), *more]
-        folded = [part.unflatten(1, (-1, self.patch)).transpose(2, 3) for part, _ in parts]  # [B,M,N,patch,C]
-        numbers = torch.cat(folded, dim=-1).flatten(3)  # [B,M,N,patch C], step after step
-        # One product with few rows, stored in this order: the gradient of a transposed one takes ten times as long on a
-        # CPU.  What all sensors or all windows share is summed before it meets the tokens.
+        patches = [part.unflatten(1, (-1, self.patch)).transpose(2, 3) for part, _ in parts]  # [B,M,N,patch,C]
+        numbers = torch.cat(patches, dim=-1).flatten(3)  # [B,M,N,patch C], step after step
+        # A single product with few rows, in this storage order: a transposed weight's gradient takes ten times as long
+        # on a CPU. Terms shared by all sensors or all windows are summed before they meet the tokens.
         weights = [projection.weight.unflatten(1, (self.patch, -1)) for _, projection in parts]
         weight = torch.cat(weights, dim=2).flatten(1).t().contiguous()  # [patch C,E]
         shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,1,M,E]
@@ -76,15 +76,12 @@ class Tokens(nn.Module):
             if table is not None:
                 shared = shared + table[key[:, None, self.patch - 1 :: self.patch]]
         tokens = numbers.transpose(1, 2) @ weight + shared  # [B,N,M,E]
-        own = [table for table in (self.sensor, self.adaptive_embedding) if table is not None]
-        return tokens + kept(sum(own[1:], own[0]), self.keep, 2) if own else tokens
+        embeddings = [table for table in (self.sensor, self.adaptive_embedding) if table is not None]
+        return tokens + mask_dropped_sensors(sum(embeddings[1:], embeddings[0]), self.keep, 2) if embeddings else tokens
 
 
 class ClimatologyInputs(nn.Module):
-    """What is usual at each time of the week, added to the tokens and to the state: the network learns what is not.
-
-    targets: how many are forecast.  read: as in ``DataSpec``.  patch: the steps of a token.
-    """
+    """Climatology inputs for tokens (``patch`` steps each) and state, so that the network learns deviations."""
 
     def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None], patch: int = 1) -> None:
         super().__init__()
@@ -93,41 +90,42 @@ class ClimatologyInputs(nn.Module):
         self.state = nn.Linear((horizon + 3) * targets, width)
 
     @staticmethod
-    def at(batch: Batch, scaler: StandardScaler) -> Tensor:
-        """The usual readings of history and horizon in normalised units, [B,R,N,G]; 0 where nothing is known."""
+    def normalise(batch: Batch, scaler: StandardScaler) -> Tensor:
+        """Return the climatology over lookback and horizon in normalised units, [B,R,N,G]; 0 without data."""
         return ((batch.climatology - scaler.target_mean) / scaler.target_std).nan_to_num(0.0)
 
-    def of_tokens(self, climatology: Tensor, confidence: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
-        """usual, trust [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,3G]."""
+    def token_inputs(self, climatology: Tensor, confidence: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
+        """Return climatology, anomaly and confidence [B,T,N,3G] from [B,T,N,G]; normalised, valid [B,T,N,F]."""
         anomaly = torch.zeros_like(climatology)
-        for target, place in enumerate(self.read):
-            if place is not None:
-                anomaly[..., target] = (normalised[..., place] - climatology[..., target]) * valid[..., place]
+        for target, index in enumerate(self.read):
+            if index is not None:
+                anomaly[..., target] = (normalised[..., index] - climatology[..., target]) * valid[..., index]
         return torch.cat([climatology, anomaly, confidence], dim=-1)
 
-    def of_state(self, climatology: Tensor, confidence: Tensor, lookback: int, last_observed: Tensor) -> Tensor:
-        """What is usual ahead, and the latest reading, both against now, and the trust in it -> [B,N,E].
+    def state_input(self, climatology: Tensor, confidence: Tensor, lookback: int, last_observed: Tensor) -> Tensor:
+        """Return the state input [B,N,E]: climatology ahead and last observation against the present, and confidence.
 
-        usual, trust [B,R,N,G]; carried [B,N,G], normalised.  The trust is that of now and of the last step.
+        climatology, confidence [B,R,N,G]; last_observed [B,N,G], normalised. Confidence is taken at the origin and at
+        the last step.
         """
-        now = climatology[:, lookback - 1]  # [B,N,G]
-        ahead = (climatology[:, lookback:] - now[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
+        present = climatology[:, lookback - 1]  # [B,N,G]
+        ahead = (climatology[:, lookback:] - present[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
         trusted = confidence[:, lookback - 1], confidence[:, -1]
-        return self.state(torch.cat([ahead, (last_observed - now).nan_to_num(0.0), *trusted], dim=-1))
+        return self.state(torch.cat([ahead, (last_observed - present).nan_to_num(0.0), *trusted], dim=-1))
 
 
 def _table(*shape: int) -> nn.Parameter:
-    """Small against the reading's projection, so that an untrained identity does not drown the value."""
+    """Return an embedding, small against the value projection, so that the value dominates before training."""
     return nn.Parameter(torch.randn(*shape) * 0.1)
 
 
 class Forecaster(nn.Module):
-    """The shared social xLSTM.
+    """Shared social forecaster.
 
-    tokens and encoder of width E.  social: layers that act one after the other on the encoder's last step.
-    per_sensor_output: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
-    climatology: None: the model does not read it.  sensor_dropout: of which share of the sensors each step of training
-    leaves out the weights of single sensors, so that the model can do without them.
+    tokens, encoder: of width E. social: layers applied in turn to the encoder's last step. per_sensor_output: N for an
+    added output layer per sensor, zero at first; 0 for the shared layer alone. climatology: ``None`` for a model that
+    reads only observations. sensor_dropout: share of sensors whose own weights each training step drops, so that the
+    model copes with new sensors.
     """
 
     def __init__(
@@ -157,38 +155,39 @@ class Forecaster(nn.Module):
         self._with_tables: tuple[Any, ...] = (tokens, *(layer.pooling.geometry for layer in social))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch -> forecast [B,P,N,G] in the file's units; a sensor that was never observed starts from the mean."""
+        """Return the forecast [B,P,N,G] in file units; an unobserved sensor starts from the mean."""
         change = self.last_layer(self.states(batch))  # [B,N,P*G]
         change = change.unflatten(-1, (self.horizon, self.targets)).transpose(1, 2)  # [B,P,N,G]
-        return self.scaler.from_latest(batch, change)
+        return self.scaler.add_change(batch, change)
 
     def states(self, batch: Batch) -> Tensor:
-        """What is known of every sensor before the head, [B,N,E]."""
+        """Return the sensor states before the output layer, [B,N,E]."""
         self._leave_out(batch.last)
         lookback = batch.inputs.shape[1]
         time_of_day, day_of_week = batch.time_of_day[:, :lookback], batch.day_of_week[:, :lookback]
-        normalised, ahead, more = self.scaler.inputs(batch), None, []
+        normalised, ahead, more = self.scaler.normalise_inputs(batch), None, []
         if self.climatology is not None:
-            climatology, confidence = self.climatology.at(batch, self.scaler), batch.confidence  # [B,R,N,G]
-            numbers = self.climatology.of_tokens(
+            confidence = batch.climatology_confidence  # [B,R,N,G]
+            climatology = self.climatology.normalise(batch, self.scaler)  # [B,R,N,G]
+            numbers = self.climatology.token_inputs(
                 climatology[:, :lookback], confidence[:, :lookback], normalised, batch.valid
             )
             more.append((numbers, self.climatology.token))
-            ahead = self.climatology.of_state(climatology, confidence, lookback, self.scaler.last_observed(batch))
+            ahead = self.climatology.state_input(climatology, confidence, lookback, self.scaler.scaled_last(batch))
         tokens = self.tokens(normalised, batch.valid, time_of_day, day_of_week, more)  # [B,N,M,E]
-        own = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
-        own = own if ahead is None else own + ahead
-        state = own
+        encoded = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
+        encoded = encoded if ahead is None else encoded + ahead
+        state = encoded
         again = self.training and getattr(self.encoder, "activation_checkpointing", False)
         for layer in self.social:
-            state = recomputed(layer, state, self._drops) if again else layer(state)
+            state = recompute(layer, state, self._drops) if again else layer(state)
         if self.fusion is None:
             return state
-        gate = self.fusion(torch.cat([own, state], dim=-1)).sigmoid()
-        return gate * state + (1 - gate) * own
+        gate = self.fusion(torch.cat([encoded, state], dim=-1)).sigmoid()
+        return gate * state + (1 - gate) * encoded
 
     def _leave_out(self, last: Tensor) -> None:
-        """Draw of which sensors this step uses the tables; outside of training of all.  last [B,N,G]."""
+        """Draw the sensors whose embeddings this training step uses; last [B,N,G]."""
         keep = None
         if self.training and self.sensor_dropout:
             keep = torch.rand(last.shape[1], device=last.device) >= self.sensor_dropout
@@ -196,28 +195,28 @@ class Forecaster(nn.Module):
             part.keep = keep
 
     def last_layer(self, state: Tensor) -> Tensor:
-        """state [B,N,E] -> normalised change [B,N,P*G]."""
+        """Map state [B,N,E] to the normalised change [B,N,P*G]."""
         hidden = self.head[:-1](state)
         change = self.head[-1](hidden)
         if self.per_sensor_output is not None:
-            heads = kept(self.per_sensor_output, self.tokens.keep, 2)
+            heads = mask_dropped_sensors(self.per_sensor_output, self.tokens.keep, 2)
             change = change + torch.einsum("bne,npe->bnp", hidden, heads)
         return change
 
 
 class CoarserStepAdapter(nn.Module):
-    """Reads T and forecasts P steps of a file with a model that reads k T and forecasts k P shorter ones."""
+    """Adapter from a file's P coarse steps to a model with k P finer steps."""
 
     def __init__(self, model: nn.Module, steps: int) -> None:
-        """steps: k, how many of the model are one of the file."""
+        """steps: k, model steps per file step."""
         super().__init__()
         self.model, self.steps = model, steps
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch of the file's step -> forecast [B,P,N,G] in the file's units."""
+        """Return the forecast [B,P,N,G] in file units for a batch at the file's time step."""
         finer = {
             name: getattr(batch, name).repeat_interleave(self.steps, dim=1)
-            for name in ("inputs", "valid", "time_of_day", "day_of_week", "climatology", "confidence")
+            for name in ("inputs", "valid", "time_of_day", "day_of_week", "climatology", "climatology_confidence")
         }
         within = torch.arange(self.steps, device=batch.time_of_day.device).repeat(batch.time_of_day.shape[1])
         finer["time_of_day"] = finer["time_of_day"] * self.steps + within
@@ -246,11 +245,11 @@ def social_forecaster(
     zero_shot: bool = False,
     climatology: bool = False,
 ) -> Forecaster:
-    """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
+    """Build the shared social forecaster with fresh weights; arguments are settings by the same names.
 
-    social: its social layers, None: it has none.  zero_shot: no weights of single sensors or times of the week.
-    patch divides the history.  ValueError for sizes that cannot be built.  The order of the draws decides the weights
-    of a seed.
+    social: social layers, ``None`` for encoder and output layer alone. zero_shot: leave out weights per sensor and per
+    time. patch must divide the lookback. Raises ValueError for impossible sizes. Seeded weights depend on the draw
+    order.
     """
     tokens = Tokens(
         width,
@@ -273,6 +272,6 @@ def social_forecaster(
         )
     layers = social.make(width, dropout) if social else []
     read = ClimatologyInputs(width, network.horizon, len(network.targets), network.read, patch) if climatology else None
-    heads_of_sensors = network.sensors if per_sensor_output and not zero_shot else 0
+    sensor_outputs = network.sensors if per_sensor_output and not zero_shot else 0
     scaler = network.scaler()
-    return Forecaster(tokens, shared, layers, network.horizon, scaler, heads_of_sensors, read, sensor_dropout)
+    return Forecaster(tokens, shared, layers, network.horizon, scaler, sensor_outputs, read, sensor_dropout)

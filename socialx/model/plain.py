@@ -1,4 +1,4 @@
-"""Plain models, trained and scored by the same code: what the shared social xLSTM and its encoder must beat."""
+"""Plain models for comparison with the social forecaster, trained and scored by the same code."""
 
 # Shape letters: B windows, T lookback steps, P horizon steps, N sensors, F inputs, G targets, E width, S sequences
 
@@ -12,7 +12,7 @@ from socialx.data.scaler import DataSpec, StandardScaler
 
 
 class Linear(nn.Module):
-    """One linear map from the history of a sensor to its horizon, shared by all sensors: T F -> P G."""
+    """Linear map from a sensor's lookback to its horizon, shared by all sensors: T F -> P G."""
 
     def __init__(self, network: DataSpec) -> None:
         super().__init__()
@@ -20,14 +20,14 @@ class Linear(nn.Module):
         self.map = nn.Linear(network.lookback * len(network.inputs), network.horizon * len(network.targets))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch -> [B,P,N,G] in the file's units."""
-        return _ahead(self.map(_windows(self.scaler.inputs(batch))), self.horizon, self.scaler)
+        """Return the forecast [B,P,N,G] in file units."""
+        return _denormalise(self.map(_windows(self.scaler.normalise_inputs(batch))), self.horizon, self.scaler)
 
 
 class SharedLstm(nn.Module):
-    """One LSTM shared by all sensors that reads the values alone, and a direct head on its last step.
+    """LSTM shared by all sensors, on values alone, with an output layer on the last step.
 
-    The field's floor: 3.06 / 3.76 / 4.86 mph at 15, 30, 60 minutes of METR-LA (Torch-MTS, seed 233).
+    Reference: 3.06 / 3.76 / 4.86 mph at 15, 30, 60 minutes on METR-LA (Torch-MTS, seed 233).
     """
 
     def __init__(self, network: DataSpec, width: int, blocks: int, dropout: float) -> None:
@@ -38,17 +38,17 @@ class SharedLstm(nn.Module):
         self.head = nn.Linear(width, network.horizon * len(network.targets))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch -> [B,P,N,G] in the file's units."""
-        inputs = self.scaler.inputs(batch).transpose(1, 2)  # [B,N,T,F]
+        """Return the forecast [B,P,N,G] in file units."""
+        inputs = self.scaler.normalise_inputs(batch).transpose(1, 2)  # [B,N,T,F]
         states, _ = self.lstm(inputs.flatten(0, 1))  # [B*N,T,E]
-        return _ahead(self.head(states[:, -1].unflatten(0, inputs.shape[:2])), self.horizon, self.scaler)
+        return _denormalise(self.head(states[:, -1].unflatten(0, inputs.shape[:2])), self.horizon, self.scaler)
 
 
 class Stid(nn.Module):
-    """Identities and a plain MLP: the model after Shao et al. 2022, "Spatial-Temporal Identity", arXiv:2208.05233.
+    """Embeddings and an MLP, after Shao et al. 2022, "Spatial-Temporal Identity", arXiv:2208.05233.
 
-    A quarter of the width each for the history, the sensor, the slot and the weekday of the last step; three residual
-    layers; a direct head.  No sensor uses another.  Width 128 is the published size.
+    Lookback, sensor, time of day and day of week at the last step get a quarter of the width each; then three residual
+    layers and an output layer. Sensors are independent. The published width is 128.
     """
 
     def __init__(self, network: DataSpec, width: int, dropout: float) -> None:
@@ -70,24 +70,24 @@ class Stid(nn.Module):
         self.head = nn.Linear(4 * part, network.horizon * len(network.targets))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch -> [B,P,N,G] in the file's units."""
-        lookback = self.lookback(_windows(self.scaler.inputs(batch)))  # [B,N,E/4]
-        now = batch.inputs.shape[1] - 1
-        known = [
+        """Return the forecast [B,P,N,G] in file units."""
+        lookback = self.lookback(_windows(self.scaler.normalise_inputs(batch)))  # [B,N,E/4]
+        last_step = batch.inputs.shape[1] - 1
+        embeddings = [
             self.sensor.weight,
-            self.time_of_day(batch.time_of_day[:, now])[:, None],
-            self.day_of_week(batch.day_of_week[:, now])[:, None],
+            self.time_of_day(batch.time_of_day[:, last_step])[:, None],
+            self.day_of_week(batch.day_of_week[:, last_step])[:, None],
         ]
-        state = torch.cat([lookback, *(table.expand_as(lookback) for table in known)], dim=-1)
+        state = torch.cat([lookback, *(table.expand_as(lookback) for table in embeddings)], dim=-1)
         for layer in self.layers:
             state = state + layer(state)
-        return _ahead(self.head(state), self.horizon, self.scaler)
+        return _denormalise(self.head(state), self.horizon, self.scaler)
 
 
 class WindowMlp(nn.Module):
-    """The encoder to which the shared xLSTM is compared: the flattened window through one hidden layer.
+    """MLP encoder: the flattened window through one hidden layer, for comparison with the shared xLSTM.
 
-    x [S,T,E] -> [S,E], with T = history; hidden: the units of that layer.
+    x [S,T,E] -> [S,E], with T = lookback; hidden: hidden units.
     """
 
     def __init__(self, width: int, lookback: int, hidden: int, dropout: float = 0.0) -> None:
@@ -96,15 +96,15 @@ class WindowMlp(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [S,T,E] -> [S,E]."""
+        """Map x [S,T,E] -> [S,E]."""
         return self.dropout(self.layers(x.flatten(1)))
 
 
 def _windows(inputs: Tensor) -> Tensor:
-    """inputs [B,T,N,F] -> [B,N,T*F]."""
+    """Flatten inputs [B,T,N,F] -> [B,N,T*F]."""
     return inputs.transpose(1, 2).flatten(2)
 
 
-def _ahead(normalised: Tensor, horizon: int, scaler: StandardScaler) -> Tensor:
-    """normalised [B,N,P*G] -> forecast [B,P,N,G] in the file's units."""
-    return scaler.from_mean(normalised.unflatten(-1, (horizon, -1)).transpose(1, 2))
+def _denormalise(normalised: Tensor, horizon: int, scaler: StandardScaler) -> Tensor:
+    """Map normalised [B,N,P*G] -> forecast [B,P,N,G] in file units."""
+    return scaler.denormalise(normalised.unflatten(-1, (horizon, -1)).transpose(1, 2))

@@ -1,10 +1,10 @@
-"""Tiled kernel of attention with a bias of each pair; the kinds of pooling that use it are in pooling.py.
+"""Tiled attention kernel with a bias per pair, used in pooling.py.
 
     out_i = sum_j softmax_j(q_i . k_j + bias_ij) v_j
 
-On a CPU it is computed tile by tile: the logits of a few heads of one window stay in the cache, where the logits of all
-windows move through memory at each of its steps.  One layer of 32 windows of 207 sensors, forward and backward, on one
-core: 1.4 to 1.6 times as fast (benchmarks/pooling_cpu.py).
+On a CPU the tiles keep the logits for a few heads in the cache, where the logits for all windows would pass through
+memory at each step. On one core, a layer with 32 windows and 207 sensors, forward and backward, runs 1.4 to 1.6 times
+as fast (benchmarks/pooling_cpu.py).
 """
 
 # Shape letters: B windows, N sensors, M keys, H heads, D channels per head
@@ -20,24 +20,21 @@ TILE_BYTES = 1 << 20  # of logits: about the second-level cache of a core
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """query [B,H,N,D], key and value [B,H,M,D], bias [H,N,M] -> [B,H,N,D].
-
-    The query is scaled already.  The softmax has the type of the bias.
-    """
+    """Attend: scaled query [B,H,N,D], key, value [B,H,M,D], bias [H,N,M] -> [B,H,N,D], softmax in the bias type."""
     in_tiles = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == bias.dtype
     if not in_tiles or torch.compiler.is_exporting():  # an exported model knows torch's own operations alone
         return (query @ key.mT + bias).softmax(-1).to(value.dtype) @ value
     parts = [part.flatten(0, 1).contiguous() for part in (query, key, value)]
     keep = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, bias))
-    out: Tensor = tiled(*parts, bias, keep)[0]
+    out: Tensor = tiled_attention(*parts, bias, keep)[0]
     return out.unflatten(0, query.shape[:2])
 
 
 @torch.library.custom_op("socialx::attention", mutates_args=())
-def tiled(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
-    """query [B*H,N,D], key and value [B*H,M,D], contiguous, bias [H,N,M] -> out [B*H,N,D], weights [B*H,N,M].
+def tiled_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    """Attend: query [B*H,N,D], key, value [B*H,M,D], contiguous, bias [H,N,M] -> out [B*H,N,D], weights [B*H,N,M].
 
-    keep: whether the weights are wanted, for the backward pass; else they are empty.
+    keep: whether to keep the weights for the backward pass; else the weights are empty.
     """
     out, tile = torch.empty_like(query), _heads_of_a_tile(bias)
     kept = bias.new_empty(len(query) if keep else 0, *bias.shape[1:])
@@ -51,16 +48,16 @@ def tiled(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -
     return out, kept
 
 
-@tiled.register_fake
+@tiled_attention.register_fake
 def _tiled_outputs(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     return torch.empty_like(query), bias.new_empty(len(query) if keep else 0, *bias.shape[1:])
 
 
 @torch.library.custom_op("socialx::attention_backward", mutates_args=())
-def tiled_backward(
+def tiled_attention_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, heads: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of query, key, value and bias, from that of the output [B*H,N,D]."""
+    """Return gradients for query, key, value and bias from the output gradient [B*H,N,D]."""
     grad = grad.contiguous()
     d_query, d_key, d_value = (torch.empty_like(part) for part in (query, key, value))
     d_bias = weights.new_zeros(heads, *weights.shape[1:])
@@ -77,7 +74,7 @@ def tiled_backward(
     return d_query, d_key, d_value, d_bias
 
 
-@tiled_backward.register_fake
+@tiled_attention_backward.register_fake
 def _tiled_gradients(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, heads: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -95,14 +92,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _gradients(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return None, None, None, None, None
-    return *tiled_backward(grad, *ctx.saved_tensors, ctx.heads), None
+    return *tiled_attention_backward(grad, *ctx.saved_tensors, ctx.heads), None
 
 
-tiled.register_autograd(_gradients, setup_context=_keep)
+tiled_attention.register_autograd(_gradients, setup_context=_keep)
 
 
 def _work(query: torch.Size, key: torch.Size, *_: Any, **__: Any) -> int:
-    """Operations of the two products of the forward pass, from the shapes."""
+    """Return the operation count for both forward products, from the shapes."""
     return 4 * query.numel() * key[1]
 
 
@@ -115,6 +112,6 @@ WORK = {torch.ops.socialx.attention: _work, torch.ops.socialx.attention_backward
 
 
 def _heads_of_a_tile(bias: Tensor) -> int:
-    """As many heads of one window as fit, at least one; they divide the number of heads."""
+    """Return the largest divisor of the head count that fits a tile, at least 1."""
     heads, most = len(bias), TILE_BYTES // (bias[0].numel() * bias.element_size() or 1)
     return next(tile for tile in range(heads, 0, -1) if heads % tile == 0 and (tile <= most or tile == 1))

@@ -21,7 +21,7 @@ def free_flow_speeds(data: Dataset, span: slice | None = None) -> np.ndarray:
 
     span: rows to read, None for the training rows, thinned above 64 MiB. A silent sensor gets the median over sensors.
     """
-    span = span or data.learned_from
+    span = span or data.training_rows
     every = -(-(span.stop - span.start) * 4 * math.prod(data.target_source.shape) // FREE_FLOW_BYTES)
     pieces = (data.target_source.read(rows) for rows in pages(span.start, span.stop))
     observations = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
@@ -40,7 +40,7 @@ def latest_free_flow(data: Dataset, before: int | None = None) -> tuple[np.ndarr
     before: second at which the days end, None for the end of the training rows.  Less than a day gives only a network
     speed, the upper quartile over sensors: in a single hour, half the sensors may be congested.
     """
-    day, stop = slots_per_day(data.store.step_minutes), data.learned_from.stop
+    day, stop = slots_per_day(data.store.step_minutes), data.training_rows.stop
     if before is not None:
         stop = max(1, data.rows_until(before))
     speeds = free_flow_speeds(data, slice(max(0, stop - FREE_FLOW_DAYS * day), stop))

@@ -156,7 +156,7 @@ class ScoringProtocol:
             timezone=store.timezone,
             local_zone=store.local_zone,
             free_flow=dict(zip(data.targets, free_flow, strict=True)),
-            holidays=as_dates(data.holidays_in_it),
+            holidays=as_dates(data.file_holidays),
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:

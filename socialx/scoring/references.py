@@ -64,7 +64,7 @@ class HistoricalAverage(nn.Module):
         total = np.zeros((7 * self.slots, *shape))
         count = np.zeros(total.shape, np.uint32)
         for values, valid, seconds in rows:
-            time_of_day, day_of_week = calendar.at(seconds, step_minutes)
+            time_of_day, day_of_week = calendar.time_features(seconds, step_minutes)
             for row, cell in enumerate(day_of_week * self.slots + time_of_day):
                 np.add(total[cell], values[row], out=total[cell], where=valid[row])
                 count[cell] += valid[row]

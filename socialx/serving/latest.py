@@ -19,7 +19,7 @@ import torch
 from socialx.core.batch import Batch
 from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
-from socialx.data.calendar import DAY_S, following
+from socialx.data.calendar import DAY_S, next_times
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S, as_text
 from socialx.forecast.forecast import Forecast, Observed
@@ -90,7 +90,7 @@ class Latest:
                 changed = f"the file is of another kind than at the start ({'; '.join(differ)})"
                 raise SocialxError(store.path, changed, "start the server again")
         experiment = replace(self.experiment, data=replace(data, stores=stores))
-        context = experiment.data.context(JITTER_S, experiment.data.past_now)
+        context = experiment.data.context(JITTER_S, experiment.data.server_climatology)
         issued = find_origins(experiment, context, requested_times(experiment, context))
         earlier = issued - 60 * context.step_minutes * context.horizon
         times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
@@ -114,9 +114,13 @@ class Latest:
         self.answer, short = to_json(content), replace(forecast, lower=None, upper=None)
         tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
         self.short = to_json({**tenths, "last_observed": readings})
-        times, observed = context.around(issue.time, SHOWN_HISTORIES * context.lookback)
-        usual = (data.past_now or data.past()).at(times, np.repeat(issue.time, len(times))).readings[0, ..., 0]
-        self.curves = Curves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
+        times, observed = context.excerpt(issue.time, SHOWN_HISTORIES * context.lookback)
+        climatology = (
+            (data.server_climatology or data.rolling_climatology())
+            .lookup(times, np.repeat(issue.time, len(times)))
+            .readings[0, ..., 0]
+        )
+        self.curves = Curves(Observed(times.astype("datetime64[s]"), observed), climatology, forecast, *earlier)
         self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
@@ -124,7 +128,7 @@ class Latest:
         context, origin = issue.context, int(issue.time[0])
         for issued in [start for start in self._due if start + 60 * context.step_minutes * context.horizon <= origin]:
             low, high = self._due.pop(issued)
-            rows = context.rows_at(following(issued, context.step_minutes, context.horizon))
+            rows = context.rows_at(next_times(issued, context.step_minutes, context.horizon))
             truth, valid = (part[..., next(iter(context.targets))] for part in context.read(rows))  # [P,N]
             inside = valid & (low <= truth) & (truth <= high)
             self._scored.append((issued, int(inside.sum()), int(valid.sum())))

@@ -74,10 +74,10 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     columns_by_id = {vdid: column for column, vdid in enumerate(ids)}
     values = np.full((1 + len(times), len(ids), 1), np.nan, np.float32)
     values[1:, [columns_by_id[vdid] for vdid in rows], 0] = numbers
-    values[0] = data.context(JITTER_S, data.past_now).latest_before(int(seconds[0]))
+    values[0] = data.context(JITTER_S, data.server_climatology).latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
     source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.calendar)
-    context = ContextReader(source, data.lookback, data.horizon, (0,), (0,), past=data.past_now)
+    context = ContextReader(source, data.lookback, data.horizon, (0,), (0,), rolling=data.server_climatology)
     if not context.read(np.arange(len(seconds) - data.lookback, len(seconds)))[1].any():
         empty = f"all sensors lack a reading in the last {data.lookback} rows"
         raise SocialxError("readings", empty, "send at least one reading")

@@ -76,8 +76,8 @@ def serve(
             token = read_token(None if token_file is None else Path(token_file), os.environ)
             origins, streets = read_origins(allow_origin), read_tiles(tiles) if tiles else ""
             path = run.path if isinstance(run, Run) else Path(run)
-            layers = ConfigLayers.of(settings, {**sections, "data": data})
-            named = layers.of_call("data.path")
+            layers = ConfigLayers.from_call(settings, {**sections, "data": data})
+            named = layers.argument("data.path")
             if follow and not named:
                 raise SettingsError("", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}")
             served = Served(path, layers, follow, interval, queue, progress)
@@ -137,7 +137,7 @@ class Served:
         try:
             service.forecast_from_data(self.follow)
         except SocialxError as error:
-            if self.layers.of_call("data.path"):
+            if self.layers.argument("data.path"):
                 raise
             note(error.messages[0])
         self._refuse_other(experiment)
@@ -153,7 +153,7 @@ class Served:
         version = run.version
         if version == self.version:
             return None
-        files = version, file_signature(Path(str(self.layers.of_call("data.path"))))
+        files = version, file_signature(Path(str(self.layers.argument("data.path"))))
         if self.refused and self.refused[0] == files:
             raise self.refused[1]
         try:

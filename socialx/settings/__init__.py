@@ -1,1 +1,1 @@
-"""What a user may set: the tree of settings, its layers and files, and the kinds of models."""
+"""Settings: tree, layers, files and model kinds."""

@@ -1,4 +1,4 @@
-"""Files of settings, in YAML or TOML: read with care, and written.  It does not know which settings there are."""
+"""Settings files in YAML or TOML: strict reading, and writing."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from typing import Any
 from socialx.core.disk import read_text
 from socialx.core.errors import SettingsError
 
-FILE_BYTES = 1 << 20  # no file of settings is longer
+FILE_BYTES = 1 << 20  # longest settings file
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """What a file of settings says, by ``section.name``; what is no section of names stands under its own name.
-
-    Raises SettingsError where the file cannot be read, is not YAML or TOML, or says something twice.
-    """
+    """Read a file into values by ``section.name``. Raises SettingsError for invalid files and repeated keys."""
     advice = "name a YAML or TOML file of settings"
     try:
         text = read_text(path, FILE_BYTES)
     except UnicodeDecodeError:
-        raise SettingsError(path, "is not text", advice) from None
+        raise SettingsError(path, "the file is not text", advice) from None
     except (OSError, ValueError) as error:
-        raise SettingsError(path, getattr(error, "strerror", None) or error, advice) from None
+        raise SettingsError(
+            path, f"the file cannot be read ({getattr(error, 'strerror', None) or error})", advice
+        ) from None
     try:
         tree = tomllib.loads(text) if path.suffix == ".toml" else _yaml(path, text)
-    except ValueError as error:  # TOMLDecodeError, or a number of too many digits
-        raise SettingsError(path, "is not TOML", str(error)[:200]) from None
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
+        raise SettingsError(path, f"the file is not TOML ({str(error)[:200]})") from None
     except RecursionError:
-        raise SettingsError(path, "its blocks are nested too deeply", "settings have two levels") from None
+        raise SettingsError(path, "the blocks are nested too deeply", "use two levels: section and setting") from None
     values: dict[str, Any] = {}
     for section, names in tree.items():
         if isinstance(names, Mapping) and names:
@@ -42,12 +41,12 @@ def read_settings(path: Path) -> dict[str, Any]:
     return values
 
 
-@lru_cache(maxsize=8)  # a command may ask for the settings of a run at several places
+@lru_cache(maxsize=8)  # a command may read a run's settings several times
 def _yaml(path: Path, text: str) -> dict[str, Any]:
     import yaml  # 23 ms that --help does not need
 
     class Strict(yaml.SafeLoader):
-        """Equal keys and aliases are errors: PyYAML takes the last key, and a few aliases become a huge tree."""
+        """Loader that refuses equal keys (PyYAML keeps the last) and aliases (which can expand to a huge tree)."""
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):
@@ -61,25 +60,25 @@ def _yaml(path: Path, text: str) -> dict[str, Any]:
                 name = str(self.construct_object(key, deep=True))
                 if name in names:
                     line = node.start_mark.line + 1
-                    raise SettingsError(path, f"{name} stands twice in the block from line {line}", "keep one")
+                    raise SettingsError(path, f"{name} is set twice in the block from line {line}", "keep one")
                 names.add(name)
             return super().construct_mapping(node, deep)
 
     try:
         tree = yaml.load(text, Loader=Strict)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise SettingsError(path, "is not YAML", " ".join(str(error).split())[:200]) from None
-    except (ValueError, OverflowError) as error:  # a date or number that does not exist
-        raise SettingsError(path, "is not YAML", f"{type(error).__name__}: {str(error)[:100]}") from None
+        raise SettingsError(path, f"the file is not YAML ({' '.join(str(error).split())[:200]})") from None
+    except (ValueError, OverflowError) as error:  # an impossible date or number
+        raise SettingsError(path, f"the file is not YAML ({type(error).__name__}: {str(error)[:100]})") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise SettingsError(path, f"expected sections (data, model, trainer, ...), found {type(tree).__name__}")
+        raise SettingsError(path, f"the file must hold sections (data, model, trainer, ...), not {type(tree).__name__}")
     return tree
 
 
 def as_yaml(values: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """Settings by dotted key, those of a section together, as a file of settings; comments: what stands above a key."""
+    """Return settings by dotted key as a settings file, grouped by section; comments: text above a key."""
     import yaml
 
     lines: list[str] = []

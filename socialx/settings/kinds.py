@@ -1,8 +1,7 @@
-"""The kinds of model, encoder and pooling: what each is, where its class stands, and which settings it reads.
+"""Kinds of model, encoder and pooling: description, class and settings in use.
 
-Everything that the tool says about a kind comes from here: the choices and help of its setting, the note about settings
-without effect, and what ``build`` makes.  A new kind is a class in a module of ``socialx.model`` and one row here,
-or a class of the user's own, named as ``package.module:Class``.  torch is not imported, so that ``--help`` stays quick.
+Choices, help, notes and ``build`` all read these rows. A new kind is a class in ``socialx.model`` plus one row, or a
+custom class named as ``package.module:Class``. Runs without torch, so that ``--help`` stays quick.
 """
 
 from __future__ import annotations
@@ -18,41 +17,40 @@ from typing import Any
 
 from socialx.core.errors import SettingsError
 
-OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # the name of a class that is not of socialx
+CUSTOM = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # name of a class outside socialx
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One choice of a setting.
+    """Choice for a setting.
 
-    path: module and name of the class that ``build`` calls; None where there is nothing to build.  reads: the settings
-    of its section that it takes, as keyword arguments of these names; None: all.  ignores: settings that have no effect
-    with it.
+    path: module and class for ``build``, ``None`` without a class. reads: settings in its section that the class takes
+    as keyword arguments, ``None`` for all. ignores: settings without effect for this kind.
     """
 
     name: str
-    what: str
+    description: str
     path: str | None = None
     reads: tuple[str, ...] | None = None
     ignores: tuple[str, ...] = ()
 
     def load(self) -> Any:
-        """The class, imported when it is asked for."""
+        """Import and return the class."""
         if self.path is None:
-            raise ValueError(f"{self.name}: there is nothing to build")
+            raise ValueError(f"{self.name} has no class to build")
         module, _, name = self.path.partition(":")
         return getattr(import_module(module), name)
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
-        """Which of these settings of its section the class takes."""
+        """Return the settings that the class takes, among ``settings``."""
         return [name for name in settings if self.reads is None or name in self.reads]
 
 
 @dataclass(frozen=True)
 class Model(Kind):
-    """A model.  social: it has tokens, an encoder and social layers.
+    """Model kind. social: has tokens, encoder and social layers.
 
-    sensor_tables: the settings any of which gives it weights of its own per sensor; True: it always has some.
+    sensor_tables: settings that add weights per sensor; ``True`` if the model always has such weights.
     """
 
     social: bool = False
@@ -60,38 +58,38 @@ class Model(Kind):
 
 
 @dataclass(frozen=True)
-class OwnModel(Model):
-    """A class of the user's own: an ``nn.Module`` that takes a ``DataSpec``, and settings by their names."""
+class CustomModel(Model):
+    """Custom class: an ``nn.Module`` that takes a ``DataSpec``, and settings by name."""
 
     def load(self) -> Any:
-        """The class, from the module path or the current folder.  Raises SettingsError where it is none."""
+        """Import the class from the module path or the current folder. Raises SettingsError for an unsuitable name."""
         from torch import nn
 
-        if (here := str(Path.cwd())) not in sys.path:
-            sys.path.append(here)
+        if (folder := str(Path.cwd())) not in sys.path:
+            sys.path.append(folder)
         try:
             model_class = super().load()
         except (ImportError, AttributeError, SyntaxError) as error:
-            helps = "check the name; modules are looked for on PYTHONPATH and in the current folder"
-            raise SettingsError(f"model.kind {self.name}", f"cannot be imported ({error})", helps) from None
+            remedy = "check the name; the module must be on PYTHONPATH or in the current folder"
+            raise SettingsError("", f"model.kind {self.name} cannot be imported ({error})", remedy) from None
         if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-            raise SettingsError(f"model.kind {self.name}", "it names no torch.nn.Module", "name a class that is one")
+            raise SettingsError("", f"model.kind {self.name} must be a subclass of torch.nn.Module", "name a subclass")
         return model_class
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
-        """Those that its signature names.  Raises SettingsError for an argument without default that is no setting."""
-        taken = list(inspect.signature(built).parameters.values())[1:]  # after the network
+        """Return settings in the class's signature. Raises SettingsError for other required arguments."""
+        taken = list(inspect.signature(built).parameters.values())[1:]  # after the data spec
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        required = [each.name for each in taken if each.default is each.empty and each.kind not in variable]
+        required = [item.name for item in taken if item.default is item.empty and item.kind not in variable]
         if foreign := [name for name in required if name not in settings]:
-            reason = f"takes {', '.join(foreign)}, which is no setting of the model"
-            raise SettingsError(f"model.kind {self.name}", reason, f"give it a default, or use {', '.join(settings)}")
-        return [each.name for each in taken if each.name in settings]
+            problem = f"model.kind {self.name} takes {', '.join(foreign)}, which model settings lack"
+            raise SettingsError("", problem, f"give the argument a default, or use {', '.join(settings)}")
+        return [item.name for item in taken if item.name in settings]
 
 
-def model_of(name: str) -> Model:
-    """The row of a model; of a class of the user's own a new one, tied to its network: it may have tables of it."""
-    return MODELS.get(name) or OwnModel(name, "a model of your own", name, sensor_tables=True)
+def find_model(name: str) -> Model:
+    """Return the row for a model; a custom class gets a new row, tied to its sensor network."""
+    return MODELS.get(name) or CustomModel(name, "a model of your own", name, sensor_tables=True)
 
 
 def _table(*kinds: Kind) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Layers of settings: what is said of a setting, where it is said, and the settings that follow from all of them.
+"""Configuration layers: merged settings, and the origin of each value.
 
     default < --preset < socialx.yaml here < --config files, later over earlier < $SOCIALX_SECTION__KEY < --set < flags
 
-pydantic validates a value once, after all layers are merged.  A wrong value gives the same line wherever it came from,
-and all wrong values are reported at once.
+pydantic validates each value once, after the merge. A wrong value gives the same line from any layer, and all wrong
+values are reported together.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pydantic import ValidationError
 from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, shortened
 from socialx.core.notebook import files_in
 from socialx.core.progress import note
-from socialx.settings.conflicts import unread
+from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
-from socialx.settings.kinds import MODELS, OWN
+from socialx.settings.kinds import CUSTOM, MODELS
 from socialx.settings.schema import (
     BY_NAME,
     FILES,
@@ -36,14 +36,14 @@ from socialx.settings.schema import (
     SCORING,
     WEIGHTS,
     Settings,
-    flag_of,
+    flag_name,
 )
 
 PREFIX = "SOCIALX_"
-BEARER = "SOCIALX_TOKEN"  # no setting: serve reads it
+BEARER = "SOCIALX_TOKEN"  # read by serve; outside the settings
 HERE = (Path("socialx.yaml"), Path("socialx.yml"))
-LIST = "socialx config lists all"
-DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last is that of an argument of a Python call
+LIST = "list all with socialx config"
+DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last marks an argument in a Python call
 _TRAINED = (
     "pooling.neighbours",
     "pooling.adaptive_adjacency_rank",
@@ -53,7 +53,7 @@ _TRAINED = (
 )
 _SMALL = ("model.patch", "model.width", "model.mlp_width", "model.dropout", *_TRAINED)
 _MEDIUM = ("model.patch", "model.width", "model.blocks", "model.slstm_at", "model.dropout", *_TRAINED)
-# Sets of settings by name.  The defaults are those of medium; docs/accuracy.md has the scores of each on METR-LA.
+# Presets. The defaults equal xlstm-small; docs/accuracy.md has METR-LA scores for each preset.
 PRESETS: dict[str, dict[str, Any]] = {
     "mlp-small": {"model.encoder": "mlp", **{key: KEYS[key].default for key in _SMALL}},
     "xlstm-small": {key: KEYS[key].default for key in _MEDIUM},
@@ -75,7 +75,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Value:
-    """What is said of a setting, and the origin that an error line names: a file, a flag, an argument."""
+    """Unvalidated value and its origin for error lines: file, flag or argument."""
 
     value: Any
     origin: str
@@ -85,57 +85,57 @@ Values = Mapping[str, Value]  # by dotted key
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """The merged settings and, per dotted key, where its value came from (``default`` where it was not set)."""
+class Config:
+    """Merged settings, with the origin per dotted key (``default`` where unset)."""
 
     settings: Settings
     origin: dict[str, str]
 
-    def in_full_precision(self, own: Path | None = None) -> Settings:
-        """Settings for scores and forecasts: float32, unless this call or the environment set another precision.
+    def in_full_precision(self, run_values: Path | None = None) -> Settings:
+        """Return settings for scores and forecasts: float32, unless this call or the environment set a precision.
 
-        own: the run's file of settings, whose precision is that of its training.
+        run_values: the run's settings file, whose precision was for training.
         """
-        unset = (DEFAULT, str(own) if own else "")
+        unset = (DEFAULT, str(run_values) if run_values else "")
         full = {"precision": "32-true", "float32_matmul_precision": "highest"}
         update = {name: value for name, value in full.items() if self.origin[f"trainer.{name}"] in unset}
         return self.settings.model_copy(update={"trainer": self.settings.trainer.model_copy(update=update)})
 
     def refuse_unnamed_model(self) -> None:
-        """Raise SettingsError for a model of the user's own that this call does not name: a file must not run code."""
+        """Raise SettingsError for a custom model that only a file names: a file must not run code."""
         kind, origin = self.settings.model.kind, self.origin["model.kind"]
         if kind not in MODELS and not self.set_by_call("model.kind") and origin != SET:
-            remedy = f"name it again to run it: {Argument('model.kind', kind)}"
-            raise SettingsError(f"model.kind ({origin})", f"{kind} is code that is not of socialx", remedy)
+            remedy = f"add {Argument('model.kind', kind)} to run this code"
+            raise SettingsError(f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy)
 
     def note_preset(self, preset: str | None) -> None:
-        """Tell what a preset has set, without the settings that something else decided."""
+        """Note the values set by a preset, leaving out overridden settings."""
         if preset is None:
             return
         values = {key: value for key, value in PRESETS[preset].items() if self.origin[key] == f"preset {preset}"}
         arguments = [
-            Argument(key, as_typed(value) if isinstance(value, tuple) else value) for key, value in values.items()
+            Argument(key, command_text(value) if isinstance(value, tuple) else value) for key, value in values.items()
         ]
-        note(f"preset {preset}: {' '.join(map(str, arguments))}")
+        note(Message("", f"preset {preset} sets {' '.join(map(str, arguments))}"))
 
     def note_unread(self) -> None:
-        """Tell which flags or arguments have no effect on the chosen model."""
-        ineffective = unread(self.settings)
+        """Note flags or arguments without effect on the model."""
+        ineffective = idle_settings(self.settings)
         if idle := [str(Argument(key)) for key in KEYS if key in ineffective and self.set_by_call(key)]:
             note(Message("", f"these settings have no effect on this model: {', '.join(idle)}"))
 
     def set_by_call(self, key: str) -> bool:
-        """Whether a flag of this command line, or an argument of this call, set the value."""
-        return self.origin[key] in (flag_of(key), ARGUMENT)
+        """Return whether a flag or argument in this call set the value."""
+        return self.origin[key] in (flag_name(key), ARGUMENT)
 
 
 @dataclass(frozen=True)
 class ConfigLayers:
-    """What is said of settings, not validated yet.
+    """Unvalidated settings from all sources.
 
-    values: of files, the environment, ``--set``, flags and arguments; of several the highest.  here: of the settings
-    file of the current folder, which does not count for a run.  preset: a name of ``PRESETS``, below these.  start: of
-    the run that training starts from, below all others.  files: those that were read.
+    values: highest value from files, environment, ``--set``, flags and arguments. here: settings file in the current
+    folder, ignored for runs. preset: name in ``PRESETS``, below both. start: values from the run to fine-tune, lowest.
+    files: files read.
     """
 
     values: Values = field(default_factory=dict)
@@ -155,10 +155,10 @@ class ConfigLayers:
         here: Path | None = None,
         preset: str | None = None,
     ) -> ConfigLayers:
-        """The layers of a command line, later over earlier.
+        """Read the layers of a command line, later over earlier.
 
-        files: YAML or TOML.  env: the environment.  sets: ``section.key=value``.  flags: what was typed, by dotted key.
-        Raises SettingsError for a file that cannot be read and for a text of ``sets`` without ``=``.
+        files: YAML or TOML. env: environment. sets: ``section.key=value``. flags: typed values by dotted key. Raises
+        SettingsError for an unreadable file and for ``sets`` lacking ``=``.
         """
         values: dict[str, Value] = {}
         for path in files:
@@ -169,22 +169,21 @@ class ConfigLayers:
         for text in sets:
             key, equals, value = text.partition("=")
             if not equals:
-                example = f"expected section.key=value, for example {SET} trainer.max_epochs=5"
-                raise SettingsError(f"{SET} {text}", example)
+                remedy = f"write section.key=value, for example {SET} trainer.max_epochs=5"
+                raise SettingsError("", f"{SET} {text} lacks a value", remedy)
             values[key.strip()] = Value(value, SET)
-        values |= {key: Value(value, flag_of(key)) for key, value in (flags or {}).items()}
+        values |= {key: Value(value, flag_name(key)) for key, value in (flags or {}).items()}
         local = _with_origin(read_settings(here), str(here)) if here else {}
         return cls(values, local, preset, (*([here] if here else []), *files))
 
     @classmethod
-    def of(
+    def from_call(
         cls, settings: Settings | ConfigLayers | None, arguments: Mapping[str, Any], preset: str | None = None
     ) -> ConfigLayers:
-        """The layers of a Python call: ``settings``, and its other arguments over them.
+        """Return the layers for a Python call: ``settings``, with other arguments on top.
 
-        arguments: sections such as ``model={"width": 64}``, and settings by their own name, ``max_epochs=1``, or by a
-        dotted key; ``data`` is a section or the file.  None says nothing.  Raises SettingsError for an argument that is
-        neither a section nor a setting.
+        arguments: sections such as ``model={"width": 64}``, and settings by own name, ``max_epochs=1``, or by dotted
+        key; ``data`` is a section or the file. ``None`` is skipped. Raises SettingsError for an unknown argument.
         """
         layers = settings if isinstance(settings, ConfigLayers) else ConfigLayers()
         layers = replace(layers, preset=preset or layers.preset)
@@ -196,139 +195,142 @@ class ConfigLayers:
             if key in KEYS:
                 values[key] = value
             elif key not in Settings.model_fields:
-                raise SettingsError(name, "no such argument or section of settings", _nearest(name))
+                raise SettingsError("", f"{name} is an unknown argument", _suggest(name))
             elif not isinstance(value, Mapping):
-                raise SettingsError(name, f"{value!r} is not a dict of settings", f"for example {name}={{...}}")
+                raise SettingsError("", f"{name} must be a dict of settings, not {value!r}", f"write {name}={{...}}")
             else:
-                values |= {f"{key}.{each}": inner for each, inner in value.items()}
+                values |= {f"{key}.{field_name}": inner for field_name, inner in value.items()}
         if "data.path" in values:
             files_in(values["data.path"])
         if isinstance(settings, Settings):
             for section in settings.model_fields_set:
                 holder = getattr(settings, section)
                 layers = layers.over({f"{section}.{name}": getattr(holder, name) for name in holder.model_fields_set})
-            if "model.kind" in layers.values:  # the settings may be those of a run that somebody else made
+            if "model.kind" in layers.values:  # the settings may come from somebody else's run
                 layers = layers.over({"model.kind": settings.model.kind}, "settings")
         return layers.over(values)
 
     def over(self, values: Mapping[str, Any], origin: str = ARGUMENT) -> ConfigLayers:
-        """These layers with values over all of them, by dotted key; None unsets a setting."""
+        """Return these layers with values on top, by dotted key; ``None`` unsets a setting."""
         return replace(self, values={**self.values, **_with_origin(values, origin)})
 
-    def of_call(self, key: str) -> Any:
-        """What a flag or argument of this call says of a setting; None: nothing."""
+    def argument(self, key: str) -> Any:
+        """Return the value from a flag or argument in this call, or ``None``."""
         value = self.values.get(key)
-        return value.value if value and value.origin in (flag_of(key), ARGUMENT) else None
+        return value.value if value and value.origin in (flag_name(key), ARGUMENT) else None
 
     @property
     def data(self) -> Any:
-        """The data that a user of a run names; None: its own.  The environment names no file of a run."""
+        """Data file chosen by the user, ``None`` for the run's own; the environment is ignored for runs."""
         said = self.values.get("data.path")
         return said.value if said and not said.origin.startswith("$") else None
 
-    def load(self) -> Loaded:
-        """``merged``, and a model of the user's own must be named by a flag or an argument of this call."""
-        loaded = self.merged()
+    def load(self) -> Config:
+        """Return ``merge``; raise SettingsError if a custom model lacks its flag or argument."""
+        loaded = self.merge()
         loaded.refuse_unnamed_model()
         return loaded
 
-    def merged(self) -> Loaded:
-        """Merge all layers and validate once.  Raises SettingsError with one line per wrong value."""
+    def merge(self) -> Config:
+        """Merge all layers and validate once. Raises SettingsError with one line per wrong value."""
         if self.preset is not None and self.preset not in PRESETS:
-            raise SettingsError("", f"unknown size {self.preset!r}", f"choose from {', '.join(PRESETS)}")
+            raise SettingsError("", f"{self.preset!r} is an unknown preset", f"choose {', '.join(PRESETS)}")
         sized = _with_origin(PRESETS[self.preset], f"preset {self.preset}") if self.preset else {}
-        return _validated({**self.start, **sized, **self.here, **self.values})
+        return _validate({**self.start, **sized, **self.here, **self.values})
 
-    def starting_from(self, saved: Path, own: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> Loaded:
-        """``load``, with model and pooling of the run that training starts from below all that is said.
+    def starting_from(
+        self, saved: Path, run_values: Mapping[str, Any], trained: Mapping[str, Any] | None = None
+    ) -> Config:
+        """Load with model and pooling settings from the run to fine-tune below all layers.
 
-        saved, own, trained: as in ``of_run``.  A zero-shot model becomes one of this network, with tables of its
-        sensors.  Raises SettingsError for a model of the user's own, and where the weights fit no other value.
+        saved, run_values, trained: see ``load_run``. A zero-shot model becomes a model for this network, with sensor
+        embeddings. Raises SettingsError for a custom model, and for values that the weights do not fit.
         """
-        then = own_settings(saved, own).settings
-        _refuse_edited(saved, then, trained or {})
-        if then.model.kind not in MODELS:
-            reason = f"its model {then.model.kind} is code that is not of socialx"
-            raise SettingsError(saved.parent, reason, f"{Argument('trainer.init_from')} takes models of socialx")
-        start = {key: value for key, value in fixed(then).items() if key.startswith(("model.", "pooling."))}
+        trained_settings = run_settings(saved, run_values).settings
+        _refuse_edits(saved, trained_settings, trained or {})
+        if trained_settings.model.kind not in MODELS:
+            reason = f"the model {trained_settings.model.kind} is code from outside socialx"
+            raise SettingsError(saved.parent, reason, f"pass {Argument('trainer.init_from')} a socialx model")
+        start = {
+            key: value for key, value in invariants(trained_settings).items() if key.startswith(("model.", "pooling."))
+        }
         del start["model.zero_shot"]
         loaded = replace(self, start=_with_origin(start, str(saved))).load()
-        new, old = flat(loaded.settings), flat(then)
+        new, old = flat(loaded.settings), flat(trained_settings)
         for values in (new, old):
             values["data.inputs"] = values["data.inputs"] or values["data.targets"]
         other = [key for key in WEIGHTS if new[key] != old[key]]
-        ineffective = set() if "model.kind" in other else unread(loaded.settings)
+        ineffective = set() if "model.kind" in other else idle_settings(loaded.settings)
         if other := [key for key in other if key not in ineffective]:
             raise SettingsError.together(
                 Message(
                     f"{key} ({loaded.origin[key]})",
-                    f"the weights of {saved.parent} are of {old[key]}, got {new[key]}",
-                    f"give {Argument(key)} that value, or leave {Argument('trainer.init_from')} out",
+                    f"the weights of {saved.parent} need {old[key]}, got {new[key]}",
+                    f"give {Argument(key)} that value, or drop {Argument('trainer.init_from')}",
                 )
                 for key in other
             )
         return loaded
 
-    def of_run(
-        self, saved: Path, own: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None
-    ) -> Loaded:
-        """The settings of a run, changed only where that is sound.
+    def load_run(
+        self, saved: Path, run_values: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None
+    ) -> Config:
+        """Load a run's settings with permitted changes.
 
-        saved: the run's own file of settings, and own: what it says.  trained: what its training says of the settings
-        that it fixed, as ``fixed``; a file that was edited since is refused where it says something else.  A setting
-        that may change with this purpose (resume, scoring) is taken from files, environment, flags and arguments; one
-        that names a file not from the environment.  Any other setting that was changed in this call is refused with a
-        SettingsError; the environment does not count for it.
+        saved: the run's settings file. run_values: its content. trained: settings fixed by training, see
+        ``invariants``; an edit since then is refused. purpose: resume or scoring, which decides what may change, by
+        files, environment, flags and arguments; a file name never comes from the environment. Raises SettingsError for
+        any other change in this call; the environment is ignored there.
         """
-        then, values = own_settings(saved, own), dict(self.values)
-        _refuse_edited(saved, then.settings, trained or {})
-        kind = self.of_call("model.kind")
-        if purpose == SCORING and then.settings.model.kind in MODELS and OWN.fullmatch(str(kind)):
-            del values["model.kind"]  # it allows the code of another run
-        of_run = _with_origin(own, str(saved))
-        now = _validated({**of_run, **values})
-        now.refuse_unnamed_model()
-        new, old, free = flat(now.settings), flat(then.settings), MAY_CHANGE[purpose]
+        trained_settings, values = run_settings(saved, run_values), dict(self.values)
+        _refuse_edits(saved, trained_settings.settings, trained or {})
+        kind = self.argument("model.kind")
+        if purpose == SCORING and trained_settings.settings.model.kind in MODELS and CUSTOM.fullmatch(str(kind)):
+            del values["model.kind"]  # names code for another run
+        saved_values = _with_origin(run_values, str(saved))
+        merged = _validate({**saved_values, **values})
+        merged.refuse_unnamed_model()
+        new, old, free = flat(merged.settings), flat(trained_settings.settings), MAY_CHANGE[purpose]
         by_hand = {key for key, value in values.items() if not value.origin.startswith("$")}
         if refused := [key for key in KEYS if key in by_hand and key not in free and new[key] != old[key]]:
             raise SettingsError.together(
                 Message(
-                    f"{key} ({now.origin[key]})",
+                    f"{key} ({merged.origin[key]})",
                     f"{saved.parent} was trained with {old[key]}, got {new[key]}",
-                    "leave it, or train another run",
+                    "drop the setting, or train another run",
                 )
                 for key in refused
             )
         taken = {key: values[key] for key in free if key in values and (key in by_hand or key not in FILES)}
-        return _validated({**of_run, **taken})
+        return _validate({**saved_values, **taken})
 
 
-def own_settings(saved: Path, own: Mapping[str, Any]) -> Loaded:
-    """The settings that a run was trained with; saved: its own file of settings, and own: what it says."""
-    return _validated(_with_origin(own, str(saved)))
+def run_settings(saved: Path, run_values: Mapping[str, Any]) -> Config:
+    """Return the settings that a run was trained with; saved: the run's settings file, run_values: its content."""
+    return _validate(_with_origin(run_values, str(saved)))
 
 
-def fixed(settings: Settings) -> dict[str, Any]:
-    """The settings that no resumption may change, by dotted key, as plain data: with others it is another training."""
+def invariants(settings: Settings) -> dict[str, Any]:
+    """Return the settings that stay fixed on resume, by dotted key, as plain data."""
     free = (*MAY_CHANGE[RESUME], "trainer.run_dir")
     return {key: value for key, value in flat(settings).items() if key not in free}
 
 
-def _refuse_edited(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
-    """Raise SettingsError with a line for each setting of a run's own file that is not that of its training."""
-    now = flat(settings)
-    edited = [key for key, value in trained.items() if key in now and now[key] != value]
+def _refuse_edits(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
+    """Raise SettingsError with one line per setting that was edited since training."""
+    current = flat(settings)
+    edited = [key for key, value in trained.items() if key in current and current[key] != value]
     if not edited:
         return
     lines = {key: " ".join(as_yaml({key: trained[key]}).split()[1:]) for key in edited}
 
-    def short(value: object) -> str:  # of a file that may be damaged
+    def short(value: object) -> str:  # the file may be damaged
         return shortened(str(value), 100)
 
     raise SettingsError.together(
         Message(
             f"{key} ({saved})",
-            f"{saved.parent} was trained with {short(trained[key])}, and the file says {short(now[key])}",
+            f"{saved.parent} was trained with {short(trained[key])}, and the file says {short(current[key])}",
             f"write {short(lines[key])!r} there again, or train another run with {Command('train', settings=saved)}",
         )
         for key in edited
@@ -336,11 +338,11 @@ def _refuse_edited(saved: Path, settings: Settings, trained: Mapping[str, Any]) 
 
 
 def settings_here() -> Path | None:
-    """The file of settings of the current folder, if there is one.  Raises SettingsError for two."""
-    found = [path for path in HERE if path.is_file()]
-    if len(found) > 1:
-        raise SettingsError(found[1], f"{found[0]} is here too", "keep one of them")
-    return found[0] if found else None
+    """Return the settings file in the current folder, or ``None``. Raises SettingsError for two files."""
+    files = [path for path in HERE if path.is_file()]
+    if len(files) > 1:
+        raise SettingsError(files[1], f"{files[0]} is in this folder, too", "keep one of them")
+    return files[0] if files else None
 
 
 def load_settings(
@@ -349,53 +351,53 @@ def load_settings(
     sets: str | Sequence[str] = (),
     **sections: Any,
 ) -> Settings:
-    """Settings of YAML or TOML files, the environment (os.environ if None), ``section.key=value`` texts and sections.
+    """Load settings from files, environment (default os.environ), ``section.key=value`` texts and sections.
 
-    Later layers win, in this order.  Raises SettingsError with one line per wrong value.
+    Later layers win. Raises SettingsError with one line per wrong value.
     """
     sets = [sets] if isinstance(sets, str) else sets
     layers = ConfigLayers.read(files_in(files, "files"), os.environ if env is None else env, sets)
-    return ConfigLayers.of(layers, sections).load().settings
+    return ConfigLayers.from_call(layers, sections).load().settings
 
 
 def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
     return {key: Value(value, origin) for key, value in values.items()}
 
 
-def _validated(values: Values) -> Loaded:
-    """Settings of these values, and the default for all others.  SettingsError with one line per wrong one."""
-    values = {key: each for key, each in values.items() if each.value is not None or key not in Settings.model_fields}
-    if unknown := [_unknown(key, each.origin) for key, each in values.items() if key not in KEYS]:
+def _validate(values: Values) -> Config:
+    """Validate values over the defaults. Raises SettingsError with one line per wrong value."""
+    values = {key: item for key, item in values.items() if item.value is not None or key not in Settings.model_fields}
+    if unknown := [_unknown(key, item.origin) for key, item in values.items() if key not in KEYS]:
         raise SettingsError.together(unknown)
     tree: dict[str, dict[str, Any]] = {}
-    for key, each in values.items():
+    for key, item in values.items():
         section, name = key.split(".")
-        may_be_unset = NoneType in typing.get_args(KEYS[key].annotation)  # the empty text of a command line unsets it
-        tree.setdefault(section, {})[name] = None if each.value == "" and may_be_unset else each.value
+        may_be_unset = NoneType in typing.get_args(KEYS[key].annotation)  # an empty text unsets the setting
+        tree.setdefault(section, {})[name] = None if item.value == "" and may_be_unset else item.value
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
-        wrong = [(".".join(map(str, each["loc"][:2])), each["msg"]) for each in error.errors()]
+        wrong = [(".".join(map(str, item["loc"][:2])), item["msg"]) for item in error.errors()]
         raise SettingsError.together(
             Message(
                 f"{key} ({values[key].origin})",
-                f"{what.removeprefix('Value error, ')}, got {values[key].value!r}",
+                f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}",
             )
-            for key, what in wrong
+            for key, problem in wrong
         ) from None
-    return Loaded(settings, {key: values[key].origin if key in values else DEFAULT for key in KEYS})
+    return Config(settings, {key: values[key].origin if key in values else DEFAULT for key in KEYS})
 
 
 def _unknown(key: str, origin: str) -> Message:
     where = f"{shortened(key, ITEM)} ({origin})"
     if key in Settings.model_fields:
-        return Message(where, f"is a section; its settings are {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}")
-    near = _nearest(key)
-    return Message(where, f"unknown setting; {near}") if near else Message(where, "unknown setting", LIST)
+        return Message(where, f"{key} is a section with {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}")
+    near = _suggest(key)
+    return Message(where, "the setting is unknown", near or LIST)
 
 
-def _nearest(key: str) -> str:
-    """``did you mean ...?`` for a key that does not exist; empty where nothing is near."""
+def _suggest(key: str) -> str:
+    """Return ``did you mean ...?`` for an unknown key, or an empty text."""
     section, _, name = key.partition(".")
     near = difflib.get_close_matches(key, KEYS, 1, 0.75)
     near = near or [k for k in KEYS if k.endswith(f".{name or section}")]
@@ -404,34 +406,28 @@ def _nearest(key: str) -> str:
 
 
 def as_tree(settings: Settings) -> dict[str, dict[str, Any]]:
-    """The settings as plain nested data, as a settings file holds them."""
+    """Return settings as plain nested data, as in a settings file."""
     return settings.model_dump(mode="json")
 
 
 def flat(settings: Settings) -> dict[str, Any]:
-    """Dotted key -> value, as plain data."""
+    """Return settings as plain data by dotted key."""
     return {f"{section}.{name}": value for section, names in as_tree(settings).items() for name, value in names.items()}
 
 
 def to_yaml(settings: Settings) -> str:
-    """All settings in the order of the tree; ``socialx train -c FILE`` reads them back.
-
-    Without the run folder: a copy of a run is a new run, in a new place.
-    """
+    """Return all settings as YAML for ``socialx train -c FILE``, apart from the run folder, new for every run."""
     return as_yaml({key: value for key, value in flat(settings).items() if key != "trainer.run_dir"})
 
 
-def changed(settings: Settings) -> dict[str, Any]:
-    """The settings whose values are not the defaults, by dotted key in the order of the tree, as plain data."""
+def changed_settings(settings: Settings) -> dict[str, Any]:
+    """Return non-default settings by dotted key, as plain data."""
     defaults = flat(Settings())
     return {key: value for key, value in flat(settings).items() if value != defaults[key]}
 
 
 def differences(settings: Settings, other: Settings) -> str:
-    """The settings that decide which windows are scored and are not the same, with both values.
-
-    A file may be named in two ways.
-    """
+    """Return the settings that change the scored windows, with both values; two paths to one file are equal."""
     mine, theirs = flat(settings), flat(other)
     for values in (mine, theirs):
         values["data.inputs"] = values["data.inputs"] or values["data.targets"]
@@ -443,18 +439,18 @@ def differences(settings: Settings, other: Settings) -> str:
 
 
 def preset_here() -> str | None:
-    """Return the preset to advise on this machine: ``mlp-small`` without a GPU, else None, the default."""
-    return None if sees_card() else "mlp-small"
+    """Return the preset to advise on this machine: ``mlp-small`` without a GPU, else ``None`` for the default."""
+    return None if sees_gpu() else "mlp-small"
 
 
-def sees_card() -> bool:
-    """Whether the machine has the device of a card or the tool of its driver and does not hide it; without torch."""
+def sees_gpu() -> bool:
+    """Return whether the machine shows a GPU device or driver tool, checked without torch."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and (bool(shutil.which("nvidia-smi")) or any(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def as_typed(value: Any) -> str:
-    """A value as it is typed on a command line."""
+def command_text(value: Any) -> str:
+    """Return a value as typed on a command line."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

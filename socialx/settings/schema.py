@@ -1,10 +1,9 @@
-"""The one settings tree that all commands share: data, loader, model, pooling, trainer, profile.
+"""Settings tree shared by all commands: data, loader, model, pooling, trainer, profile.
 
-Sections are frozen and refuse unknown keys.  A field has the default of its setting, its help text and its limits.  The
-sets below the tree say the rest: which commands have a flag for a setting, and when it may differ from what a run was
-trained with.  Settings that exist in Lightning keep Lightning's names.  Only ``layers``, ``build``, ``tasks`` and
-``cli`` see this tree; everything below takes plain arguments.  The defaults are the recipe ``--preset xlstm-small``.
-torch is not imported here, so that ``--help`` stays quick.
+Sections are frozen and refuse unknown keys. A field has default, help and limits; the tables below the tree say which
+commands have a flag for a setting and when its value may differ from training. Lightning's settings keep Lightning's
+names. Only ``layers``, ``build``, ``tasks`` and ``cli`` read this tree; lower code takes plain arguments. The defaults
+equal ``--preset xlstm-small``. Runs without torch, so that ``--help`` stays quick.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from socialx.core.notebook import names_in
-from socialx.settings.kinds import ENCODERS, MODELS, OWN, POOLINGS, Kind
+from socialx.settings.kinds import CUSTOM, ENCODERS, MODELS, POOLINGS, Kind
 
 
 def setting(default: Any, description: str, **limits: Any) -> Any:
-    """A field of a section with its help text and pydantic's limits."""
+    """Return a field with help text and pydantic limits."""
     return Field(default, description=description, **limits)
 
 
 def _split_commas(value: Any) -> Any:
-    """``"1,3"`` as typed on a command line or in the environment -> ``["1", "3"]``; the empty text is no item."""
+    """Split ``"1,3"`` from a command line or the environment into ``["1", "3"]``; empty text gives an empty list."""
     return names_in(value) if isinstance(value, str) else value
 
 
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Two scores of one feature would have one name."""
-    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+def _refuse_duplicates(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Raise ValueError for a repeated name, since scores are keyed by name."""
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise ValueError(f"{twice[0]} is named twice")
     return names
 
 
-def _known(kinds: Collection[str], own: bool = False) -> AfterValidator:
-    """One of these kinds, in pydantic's own words for a choice; ``own``: or the name of a class of the user's."""
+def _choice(kinds: Collection[str], custom: bool = False) -> AfterValidator:
+    """Return a validator for these kinds, in pydantic's wording; custom: also accept a custom class name."""
 
     def check(name: str) -> str:
-        if name not in kinds and not (own and OWN.fullmatch(name)):
-            *first, last = (*(repr(kind) for kind in kinds), *(["package.module:Class"] if own else []))
+        if name not in kinds and not (custom and CUSTOM.fullmatch(name)):
+            *first, last = (*(repr(kind) for kind in kinds), *(["package.module:Class"] if custom else []))
             raise ValueError(f"Input should be {', '.join(first)} or {last}")
         return name
 
@@ -51,11 +50,11 @@ def _known(kinds: Collection[str], own: bool = False) -> AfterValidator:
 
 
 def _kinds(table: Mapping[str, Kind]) -> str:
-    return "; ".join(f"{kind.name}: {kind.what}" for kind in table.values())
+    return "; ".join(f"{kind.name}: {kind.description}" for kind in table.values())
 
 
 Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_refuse_duplicates)]
 
 
 MOST_STEPS = 288  # that a model reads or forecasts: a day of five minutes
@@ -66,13 +65,13 @@ TEACHER_WEIGHT = 0.5  # share of the loss that compares with the teachers
 
 
 class Section(BaseModel):
-    """Frozen; a key that is no setting is refused."""
+    """Frozen section; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataSettings(Section):
-    """Which file, and how it is cut into windows."""
+    """Data file, and the split into windows."""
 
     path: Path | None = setting(None, "HDF5 file that convert wrote")
     extra_data: Annotated[tuple[Path, ...], BeforeValidator(_split_commas)] = setting(
@@ -96,7 +95,7 @@ class DataSettings(Section):
 
 
 class LoaderSettings(Section):
-    """How windows become batches."""
+    """Loader: windows to batches."""
 
     batch_size: int = setting(16, "windows per batch, each of all sensors", ge=1)
     mode: Literal["auto", "on_device", "sharded", "workers"] = setting(
@@ -119,22 +118,22 @@ class LoaderSettings(Section):
 
 
 class ModelSettings(Section):
-    """The shared xLSTM encoder and what its tokens carry; or a plain model to compare it with."""
+    """Model: shared xLSTM encoder and token embeddings, or a plain model for comparison."""
 
     @model_validator(mode="before")
     @classmethod
     def _slstm_within_the_blocks(cls, values: Any) -> Any:
-        """Another number of blocks needs no second setting."""
+        """Limit the default sLSTM positions to the number of blocks."""
         if not isinstance(values, dict) or "slstm_at" in values or not str(values.get("blocks", "")).isdecimal():
             return values
-        return {**values, "slstm_at": tuple(place for place in SLSTM_AT if place < int(values["blocks"]))}
+        return {**values, "slstm_at": tuple(index for index in SLSTM_AT if index < int(values["blocks"]))}
 
-    kind: Annotated[str, _known(MODELS, own=True)] = setting(
+    kind: Annotated[str, _choice(MODELS, custom=True)] = setting(
         "social",
         f"{_kinds(MODELS)}. Only the first uses neighbours. package.module:Class: a class of your own, which every "
         "command that uses its run must name",
     )
-    encoder: Annotated[str, _known(ENCODERS)] = setting("xlstm", _kinds(ENCODERS))
+    encoder: Annotated[str, _choice(ENCODERS)] = setting("xlstm", _kinds(ENCODERS))
     patch: int = setting(6, "steps of the lookback in one token, a divisor of the lookback", ge=1, le=MOST_STEPS)
     width: int = setting(64, f"embedding width E, a multiple of the {HEADS} heads", ge=8, le=2048)
     mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", ge=1, le=65536)
@@ -179,9 +178,9 @@ class ModelSettings(Section):
 
 
 class PoolingSettings(Section):
-    """How a sensor uses its neighbours."""
+    """Social pooling over neighbours."""
 
-    kind: Annotated[str, _known(POOLINGS)] = setting("attention", _kinds(POOLINGS))
+    kind: Annotated[str, _choice(POOLINGS)] = setting("attention", _kinds(POOLINGS))
     neighbours: int | None = setting(64, "use the K nearest sensors; an empty value: all within reach", ge=1)
     max_distance_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", gt=0)
     distances: Path | None = setting(
@@ -206,17 +205,17 @@ class PoolingSettings(Section):
 
 
 def _on_or_off(value: Any) -> Any:
-    """YAML reads a bare ``on`` or ``off`` as True or False."""
+    """Map YAML's bare ``on`` and ``off``, read as booleans, back to text."""
     return ("off", "on")[value] if isinstance(value, bool) else value
 
 
 def _as_text(value: Any) -> Any:
-    """A run in Python is its folder, or what ``train`` returned."""
+    """Return a run as text: a folder, or the value ``train`` returned."""
     return None if value is None else str(value)
 
 
 class TrainerSettings(Section):
-    """The optimisation and the machine it runs on."""
+    """Optimisation and machine."""
 
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
         "auto", "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true"
@@ -261,7 +260,7 @@ class TrainerSettings(Section):
 
 
 class ProfileSettings(Section):
-    """How long socialx profile measures."""
+    """Length and content of a profile."""
 
     steps: int = setting(200, "measured training steps", ge=2)
     warmup_steps: int = setting(10, "steps before the measurement", ge=0)
@@ -275,7 +274,7 @@ class ProfileSettings(Section):
 
 
 class Settings(Section):
-    """Everything that a run depends on, apart from the data itself."""
+    """All settings for a run, apart from the data."""
 
     data: DataSettings = DataSettings()
     loader: LoaderSettings = LoaderSettings()
@@ -304,7 +303,7 @@ CHOICES: dict[str, Mapping[str, Kind]] = {
 
 
 def _keys(**sections: str) -> tuple[str, ...]:
-    """The settings of some sections, in the order of the tree; sections: names with spaces between them, ``*`` all."""
+    """Return keys from some sections, in tree order; sections: names separated by spaces, ``*`` for all."""
     named = {section: names.split() for section, names in sections.items()}
     return tuple(key for key in KEYS if {key.split(".")[1], "*"} & set(named.get(key.split(".")[0], ())))
 
@@ -377,13 +376,13 @@ FLAGGED = frozenset(key for keys in _SHOWN.values() for key in keys) - set(_BY_S
 _FLAGS = {"data.path": "data", "model.kind": "model", "pooling.kind": "pooling"}
 
 
-def shown(command: str) -> tuple[str, ...]:
-    """The settings that have a flag of this command; after ``--set`` it takes every one."""
+def flag_keys(command: str) -> tuple[str, ...]:
+    """Return the settings with a flag in this command; ``--set`` takes every setting."""
     return tuple(key for key in _SHOWN.get(command, ()) if key in FLAGGED)
 
 
-def flag_of(key: str) -> str:
-    """The flag of a setting: its own name where that is unique in the tree, else ``--section-name``."""
+def flag_name(key: str) -> str:
+    """Return the flag for a setting: its own name if unique in the tree, else ``--section-name``."""
     name = key.split(".")[1]
     flag = _FLAGS.get(key, name if name in BY_NAME else key)
     return "--" + flag.replace("_", "-").replace(".", "-")

@@ -18,7 +18,7 @@ from socialx.core.environment import keep_freed_memory
 from socialx.core.errors import Argument, Command, SettingsError, SocialxError
 from socialx.core.precision import Precision, resolve_device, resolve_precision
 from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
-from socialx.data.geo import itself
+from socialx.data.geo import self_neighbours
 from socialx.data.loaders import Loading
 from socialx.data.scaler import DataSpec, MeanStd
 from socialx.dataset import Dataset, open_dataset
@@ -27,8 +27,8 @@ from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.model.pooling import Geometry, Social
 from socialx.scoring.free_flow import latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings.conflicts import refuse_conflicts, unread
-from socialx.settings.kinds import POOLINGS, OwnModel, model_of
+from socialx.settings.conflicts import idle_settings, refuse_conflicts
+from socialx.settings.kinds import POOLINGS, CustomModel, find_model
 from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
 
 
@@ -86,12 +86,12 @@ def build(
         )
     elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
         data = replace(data, train_climatology_days=train_climatology_days)
-    roads = None if "pooling.distances" in unread(settings) else settings.pooling.distances
+    roads = None if "pooling.distances" in idle_settings(settings) else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
     network = replace(data.network, find_neighbours=partial(find_neighbours, data.store, *graph))
     longer = {name: finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
     network = replace(network, **longer)
-    kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
+    kind, pooling = find_model(settings.model.kind), POOLINGS[settings.pooling.kind]
     torch.manual_seed(settings.trainer.seed)
     model_class = kind.load()
     reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
@@ -103,13 +103,13 @@ def build(
         geometry = partial(
             Geometry,
             HEADS,
-            itself(network.sensors) if social.kind == "self_only" else network.neighbours,
+            self_neighbours(network.sensors) if social.kind == "self_only" else network.neighbours,
             gate_radius_km=social.gate_radius_km,
             learnable=social.learnable_radius,
             positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
             mask_mode=social.mask_mode,
             adaptive_adjacency_rank=0
-            if "pooling.adaptive_adjacency_rank" in unread(settings)
+            if "pooling.adaptive_adjacency_rank" in idle_settings(settings)
             else social.adaptive_adjacency_rank,
         )
         arguments["social"] = Social(pooling.load(), geometry, LAYERS)
@@ -118,7 +118,7 @@ def build(
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
         raise SettingsError("", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}") from None
-    if isinstance(kind, OwnModel):
+    if isinstance(kind, CustomModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
     free_flow = latest_free_flow(data)[1].tolist()
@@ -144,7 +144,7 @@ def _prepare_device(settings: Settings) -> Precision:
 
 def choose_climatology_days(settings: Settings) -> tuple[int | None, ...]:
     """Return the numbers of climatology days that the model trains with, as in ``Dataset``."""
-    if not (model_of(settings.model.kind).social and settings.model.climatology):
+    if not (find_model(settings.model.kind).social and settings.model.climatology):
         return ()
     return TRAIN_CLIMATOLOGY_DAYS if settings.model.zero_shot else (None,)
 

@@ -41,12 +41,14 @@ def calibrate(
             raise SocialxError(path, "the run comes with socialx and is read-only", f"train your own: {train}")
         with lock_run(folder):  # training is locked out
             opened = open_run(path)
-            experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": data}))
+            experiment, trained = load_trained(opened, ConfigLayers.from_call(settings, {**sections, "data": data}))
             if experiment.protocol.step_minutes != opened.protocol.step_minutes:
                 steps = f"a step of {experiment.protocol.step_minutes} min, and the run {opened.protocol.step_minutes}"
                 raise SocialxError(experiment.data.store.path, f"the file has {steps}", "name a file of that step")
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):
-                intervals = fit_intervals(experiment.model, dataset, size, precision, experiment.protocol, trained.weights)
+                intervals = fit_intervals(
+                    experiment.model, dataset, size, precision, experiment.protocol, trained.weights
+                )
             folder.write_intervals(intervals)
         return intervals

@@ -82,7 +82,7 @@ def compare(
     Raises SocialxError where a side fails to train.
     """
     with subscribe(progress):
-        layers = ConfigLayers.of(settings, {**sections, "data": data})
+        layers = ConfigLayers.from_call(settings, {**sections, "data": data})
         effective = layers.load().settings
         if isinstance(other, Settings):
             there = other

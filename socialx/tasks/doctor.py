@@ -27,16 +27,16 @@ from socialx.core.batch import TrainingBatch
 from socialx.core.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
 from socialx.core.notebook import ResultRepr
-from socialx.core.precision import no_code, resolve_device, resolve_precision
+from socialx.core.precision import gpu_problem, resolve_device, resolve_precision
 from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.scaler import MeanStd, measure
-from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
+from socialx.dataset import GIB, Dataset, find_windows, open_dataset, series_bytes, with_mode
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
 from socialx.settings.arguments import SettingsArguments
-from socialx.settings.conflicts import refuse_conflicts, unread
-from socialx.settings.layers import DEFAULT, ConfigLayers, Loaded, flat, sees_card
+from socialx.settings.conflicts import idle_settings, refuse_conflicts
+from socialx.settings.layers import DEFAULT, Config, ConfigLayers, flat, sees_gpu
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build, choose_climatology_days, make_loading
 from socialx.tasks.train import describe_compute
@@ -124,7 +124,7 @@ class Setup:
     unknown: set[str] = field(default_factory=set)
 
     @cached_property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> Config:
         """The merged settings.  Raises SettingsError for a wrong setting."""
         return self.layers.load()
 
@@ -175,7 +175,7 @@ def doctor(
     # Building a model sets matmul precision, threads and random state, which are restored here.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with subscribe(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
-        setup = Setup(ConfigLayers.of(settings, {**sections, "data": data}, preset))
+        setup = Setup(ConfigLayers.from_call(settings, {**sections, "data": data}, preset))
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:
@@ -236,7 +236,7 @@ def _settings(setup: Setup) -> Answer:
     """Check that the settings load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
     refuse_conflicts(settings)
-    values, defaults, without = flat(settings), flat(Settings()), unread(settings)
+    values, defaults, without = flat(settings), flat(Settings()), idle_settings(settings)
     named = [key for key, source in loaded.origin.items() if source != DEFAULT]
     # A run's settings file names every setting, so default values there do not count.
     if idle := [key for key in named if key in without and (loaded.set_by_call(key) or values[key] != defaults[key])]:
@@ -251,7 +251,7 @@ def _device(setup: Setup) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
-    reason, remedy = (no_code(torch.device("cuda", 0)), "install another torch") if available else _why_no_gpu()
+    reason, remedy = (gpu_problem(torch.device("cuda", 0)), "install another torch") if available else _why_no_gpu()
     try:
         device = setup.device
     except SettingsError as error:
@@ -285,7 +285,7 @@ def _why_no_gpu() -> tuple[str, str]:
 
 def has_nvidia() -> bool:
     """Return whether the machine has an NVIDIA driver or GPU."""
-    return bool(_driver()) or sees_card()
+    return bool(_driver()) or sees_gpu()
 
 
 def _driver() -> str:
@@ -342,7 +342,7 @@ def _data(setup: Setup) -> Answer:
     stores = [open_store(path, name, settings.data.days) for name in names]
     first = stores[0]
     rows, sensors = len(first.seconds), len(first.sensors.ids)
-    windows = windows_of(first, section.lookback, section.horizon, section.split_method)
+    windows = find_windows(first, section.lookback, section.horizon, section.split_method)
     for store in stores:  # a damaged part of the file shows when it is read
         store.read(slice(0, length))
         store.read(slice(rows - length, rows))
@@ -367,7 +367,7 @@ def _step(setup: Setup) -> Answer:
     data = _first_rows(settings, path, device)
     experiment = build(settings, data)
     start = torch.zeros(1, dtype=torch.int64, device=device)
-    series = data.series_with()
+    series = data.series_with_climatology()
     example = TrainingBatch(series.window(start), series.target(start))
     model = experiment.model.to(device)
     for words, tensors in (

@@ -83,7 +83,7 @@ def evaluate(
         _check_arguments(names, baselines, by, compare, drift, save_forecasts)
         run_options = {"climatology_days": days, "intervals": intervals, "drift": drift}
         files = _forecast_files(names, next((name for name, asked in run_options.items() if asked), None))
-        layers = ConfigLayers.of(settings, {**sections, "data": data})
+        layers = ConfigLayers.from_call(settings, {**sections, "data": data})
         check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
         scored = load_scored_split([name for name in names if name not in files], layers, split, start, end, files)
         if days:
@@ -124,7 +124,9 @@ def _score_models(
     run_metrics_per_model(
         models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, saved
     )
-    scored_models = {name: ModelScores.from_scores(metric.compute(), scored.protocol) for name, metric in scores.items()}
+    scored_models = {
+        name: ModelScores.from_scores(metric.compute(), scored.protocol) for name, metric in scores.items()
+    }
     for run in runs:
         for target in data.targets:
             overall = scored_models[run].overall(target)

@@ -21,7 +21,7 @@ from socialx.scoring.references import ZEROS_COPIED
 from socialx.scoring.results import Explanation, ReferenceErrors
 from socialx.scoring.scoring_pass import refuse_overflow, run_metrics, run_metrics_per_model
 from socialx.settings.arguments import SettingsArguments
-from socialx.settings.kinds import POOLINGS, model_of
+from socialx.settings.kinds import POOLINGS, find_model
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
@@ -54,7 +54,7 @@ def explain(
     settings, sections: as in ``evaluate``.  Raises SettingsError and SocialxError as ``evaluate`` does.
     """
     with subscribe(progress):
-        name, layers = str(run), ConfigLayers.of(settings, {**sections, "data": data})
+        name, layers = str(run), ConfigLayers.from_call(settings, {**sections, "data": data})
         check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
         scored = load_scored_split([name], layers, split, start, end)
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
@@ -95,8 +95,8 @@ def make_explanation(
     for layer in layers:
         refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)
     no_pooling = None
-    if not layers and model_of(settings.model.kind).social:
-        no_pooling = f"pooling.kind {settings.pooling.kind}: {POOLINGS[settings.pooling.kind].what}"
+    if not layers and find_model(settings.model.kind).social:
+        no_pooling = f"pooling.kind {settings.pooling.kind}: {POOLINGS[settings.pooling.kind].description}"
     elif not layers:
         no_pooling = f"model.kind {settings.model.kind}: a model without social pooling"
     return Explanation(

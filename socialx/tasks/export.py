@@ -27,11 +27,11 @@ from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.time_axis import as_text, clock_changes
-from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, traced
+from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, trace_model
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ARGUMENT, SET, ConfigLayers
-from socialx.settings.schema import Settings, flag_of
+from socialx.settings.schema import Settings, flag_name
 from socialx.tasks.build import Experiment
 from socialx.tasks.export_formats import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.tasks.outputs import check_outputs
@@ -85,7 +85,7 @@ def export(
         path = run.path if isinstance(run, Run) else Path(run)
         output = Path(output)
         kind = _choose_format(output, format)
-        layers = ConfigLayers.of(settings, {**sections, "data": data})
+        layers = ConfigLayers.from_call(settings, {**sections, "data": data})
         check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
         for name in ("onnx", "onnxscript") if kind == "onnx" else ():
             try:
@@ -94,7 +94,7 @@ def export(
                 install = "pip install 'socialx[onnx]', or write .pt2"
                 raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
         for key in sorted(FIXED):  # settings that an export ignores
-            if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
+            if key in layers.values and layers.values[key].origin in (flag_name(key), SET, ARGUMENT):
                 raise SettingsError("", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out")
         with work("export", 3, "steps") as bar:
             opened = open_run(path)
@@ -128,7 +128,7 @@ def load_model(
     (docs/export.md).  data, settings, sections: as in ``predict``.  Raises SocialxError as ``predict`` does.
     """
     path = run.path if isinstance(run, Run) else Path(run)
-    experiment, _ = load_trained(path, ConfigLayers.of(settings, {**sections, "data": data}), split=False)
+    experiment, _ = load_trained(path, ConfigLayers.from_call(settings, {**sections, "data": data}), split=False)
     return export_model(experiment).to(experiment.precision.device).eval()
 
 
@@ -176,7 +176,7 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
         raise SocialxError(run, large, "export it as .pt2")
     try:
         with _silence_torch():
-            program = traced(export_model(experiment))
+            program = trace_model(export_model(experiment))
             return as_onnx(program, INPUTS, OUTPUT) if kind == "onnx" else program
     except RuntimeError as error:
         if is_out_of_memory(error):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from socialx.core.errors import Argument, SocialxError
 from socialx.core.precision import is_out_of_memory
-from socialx.settings.conflicts import unread
+from socialx.settings.conflicts import idle_settings
 from socialx.tasks.build import Experiment
 
 # Settings that make a step smaller with the same result, in the order to try.
@@ -54,7 +54,7 @@ def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: 
             f"{Argument('model.activation_checkpointing', True)}",
         ),
     }
-    helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in unread(settings)]
+    helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in idle_settings(settings)]
     smaller = f"use a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
     problem = f"the device is out of memory with batches of {windows} windows x {sensors} sensors"
     return SocialxError(experiment.precision.device, problem, f"add {', or '.join(helps)}" if helps else smaller)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from socialx.core.disk import check_name, check_output
 from socialx.core.errors import SettingsError, SocialxError
 from socialx.files.store.head import UNREADABLE, unpack
-from socialx.settings.layers import ConfigLayers, own_settings
+from socialx.settings.layers import ConfigLayers, run_settings
 
 if TYPE_CHECKING:
     from socialx.training.run_folder import TrainedRun
@@ -90,7 +90,7 @@ def list_inputs(
     entered = []
     if layers is not None:
         yield from layers.files
-        entered.append(layers.merged().settings)
+        entered.append(layers.merge().settings)
     for run in runs:
         from socialx.training.run_folder import TrainedRun, open_run
 
@@ -100,7 +100,7 @@ def list_inputs(
         if opened is None and (path / "settings.yaml").is_file():
             opened = open_run(path)
         if opened:
-            entered.append(own_settings(opened.settings, opened.values).settings)
+            entered.append(run_settings(opened.settings, opened.values).settings)
             yield from opened.find_files(str(entered[-1].data.path))
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))

@@ -40,7 +40,7 @@ from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import sensor_tables
-from socialx.settings.layers import ConfigLayers, as_typed, preset_here
+from socialx.settings.layers import ConfigLayers, command_text, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
@@ -96,8 +96,10 @@ def predict(
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
         opened = open_run(Path(str(run)))
-        file, named = stack.enter_context(as_file(data, opened, ConfigLayers.of(settings, sections), table))
-        experiment, trained = load_trained(opened, ConfigLayers.of(settings, {**sections, "data": file}), split=False)
+        file, named = stack.enter_context(as_file(data, opened, ConfigLayers.from_call(settings, sections), table))
+        experiment, trained = load_trained(
+            opened, ConfigLayers.from_call(settings, {**sections, "data": file}), split=False
+        )
         inputs = tuple(list_inputs(named, [opened], [meta_csv]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
@@ -111,16 +113,16 @@ def predict(
                 rescale_to_free_flow(experiment, opened.protocol, int(times[0]))
             band = None if interval is None else make_band(opened, trained, experiment, interval, int(times[0]))
             issued = find_origins(experiment, context, times, argument)
-            if context.past and not sensor_tables(experiment.settings):
+            if context.rolling and not sensor_tables(experiment.settings):
                 _note_known(opened.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
-                    readings.append(context.readings(batch))
-                    reported.append(context.reported(batch))
+                    readings.append(context.count_valid(batch))
+                    reported.append(context.has_reported(batch))
                     values.append(experiment.precision.infer(experiment.model, batch))
                     bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * experiment.data.lookback
-        arrays = np.concatenate(readings), np.concatenate(reported), *context.around(issued, shown)
+        arrays = np.concatenate(readings), np.concatenate(reported), *context.excerpt(issued, shown)
         forecasts = np.concatenate(values)
         forecast = as_forecast(experiment, str(opened.named), issued, forecasts, *arrays)
         forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
@@ -270,7 +272,7 @@ def _late_origin(experiment: Experiment, argument: str, second: int, last: int) 
     most = min(MOST_STEPS, DAY_S // 60 // store.step_minutes)
     if second <= last + 60 * minutes or horizon >= most:
         return ends, f"use {latest}, the latest time"
-    targets = None if experiment.data.targets == Settings().data.targets else as_typed(experiment.data.targets)
+    targets = None if experiment.data.targets == Settings().data.targets else command_text(experiment.data.targets)
     named = {"data.path": store.path, "preset": preset_here(), "data.targets": targets}
     longer = Command("train", **named, **{"data.horizon": most})
     hours = f"{most * store.step_minutes / 60:g} h"

@@ -44,7 +44,7 @@ def profile(
     """
     with init_process_group(progress) as group:
         with group.all_or_none():
-            layers = ConfigLayers.of(settings, {**sections, "data": data}, preset)
+            layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset)
             check_outputs((trace, TRACE), layers=layers)
             loaded = layers.load()
             loaded.note_unread()

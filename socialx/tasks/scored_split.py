@@ -102,7 +102,7 @@ class ScoredSplit:
                 labels = {None: "all days", UNTIL_TRAINED: FROZEN}
                 name = f"{run}, {labels[days] if days in labels else counted(days or 0, 'day')}"
                 sums, size = self.scores(), experiment.settings.loader.batch_size
-                loader = self.data.loader(self.split, size, some=self.indices, days=(days,))
+                loader = self.data.loader(self.split, size, subset=self.indices, days=(days,))
                 run_metrics(experiment.model, loader, experiment.precision, sums, name=f"score {name}")
                 scores[name] = ModelScores.from_scores(sums.compute(), self.protocol)
         return scores
@@ -144,7 +144,7 @@ def load_scored_split(
     """
     if split not in (*SPLITS, ALL):
         raise SettingsError("", f"{Argument('split', split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
-    if layers.of_call("data.days") is not None and (start is not None or end is not None):
+    if layers.argument("data.days") is not None and (start is not None or end is not None):
         both = f"{Argument('end' if start is None else 'start')} cannot be combined with {Argument('data.days')}"
         raise SettingsError("", both, f"leave out {Argument('data.days')}")
     experiments: dict[str, Experiment] = {}
@@ -177,7 +177,7 @@ def load_scored_split(
         indices, recorded = indices[whole], {name: values[whole] for name, values in recorded.items()}
         begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, indices))
         period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(indices), tuple(files))
-    loader = experiment.data.loader(split, experiment.settings.loader.batch_size, some=indices)
+    loader = experiment.data.loader(split, experiment.settings.loader.batch_size, subset=indices)
     scored = ScoredSplit(split, indices, period, experiment, opened, experiments, trained, loader, recorded)
     for name, facts in trained.items():
         if facts.checksum != experiment.protocol.checksum:
@@ -222,7 +222,7 @@ def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray)
 def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
     """Note that a run trained on the first days of a file is scored on these days."""
     store, days = experiment.data.store, experiment.settings.data.days
-    if days is None or layers.of_call("data.days") is not None:
+    if days is None or layers.argument("data.days") is not None:
         return
     whole = open_store(store.path)
     if len(whole.seconds) > len(store.seconds):

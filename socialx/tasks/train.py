@@ -23,8 +23,8 @@ from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import holiday_file
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.arguments import SettingsArguments
-from socialx.settings.kinds import OwnModel, model_of
-from socialx.settings.layers import ConfigLayers, Loaded, differences, fixed, flat, own_settings, sees_card, to_yaml
+from socialx.settings.kinds import CustomModel, find_model
+from socialx.settings.layers import Config, ConfigLayers, differences, flat, invariants, run_settings, sees_gpu, to_yaml
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
@@ -100,7 +100,7 @@ def load_run(path: str | Path) -> Run:
     values = run.values
     if named := values.get("data.path"):
         values = values | {"data.path": str(run.find_data_file(str(named)) or named)}
-    return Run(run.path, own_settings(run.settings, values).settings, run.protocol, tuple(run.rows()))
+    return Run(run.path, run_settings(run.settings, values).settings, run.protocol, tuple(run.rows()))
 
 
 @with_help
@@ -128,7 +128,7 @@ def train(
     with init_process_group(progress) as group:
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.all_or_none():
-            layers = ConfigLayers.of(settings, {**sections, "data": data}, preset)
+            layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset)
             plan = make_plan(layers, resume, overwrite, group)
             plan.experiment.data.note_clock()
             trainer = plan.experiment.settings.trainer
@@ -161,7 +161,7 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
         _refuse_with_resume(resume, layers, overwrite)
         old = open_to_resume(Path(str(resume)))
         return plan_resumed(old, load_run_settings(old, layers, RESUME))
-    named = layers.merged().settings.trainer.init_from
+    named = layers.merge().settings.trainer.init_from
     start = open_run(Path(named)) if named else None
     loaded = layers.starting_from(start.settings, start.values, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
@@ -177,18 +177,18 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
     return plan_fine_tuning(start, loaded, overwrite or begun) if start else plan_new(loaded, overwrite or begun)
 
 
-def plan_new(loaded: Loaded, overwrite: bool) -> Plan:
+def plan_new(loaded: Config, overwrite: bool) -> Plan:
     """Plan a training with fresh weights."""
     return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
 
 
-def plan_fine_tuning(start: TrainedRun, loaded: Loaded, overwrite: bool) -> Plan:
+def plan_fine_tuning(start: TrainedRun, loaded: Config, overwrite: bool) -> Plan:
     """Plan a training from the weights and scaler of a run, in a new folder."""
     experiment = build(loaded.settings, moments=start.protocol.scaler)
     return Plan(load_start_weights(start, experiment), loaded.origin, overwrite=overwrite)
 
 
-def plan_resumed(old: TrainedRun, loaded: Loaded) -> Plan:
+def plan_resumed(old: TrainedRun, loaded: Config) -> Plan:
     """Plan a resumed training.  Raises SocialxError where data or roads differ from the training."""
     loaded.note_unread()
     settings, trained = loaded.settings, old.protocol
@@ -208,7 +208,7 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
         raise SettingsError("", both, "give one of them")
     for argument, value, kept in (
         ("preset", layers.preset, "settings"),
-        ("trainer.init_from", layers.of_call("trainer.init_from"), "weights"),
+        ("trainer.init_from", layers.argument("trainer.init_from"), "weights"),
     ):
         if value:
             raise SettingsError("", f"{resume} keeps its {kept}, without {Argument(argument, value)}", "leave it out")
@@ -240,7 +240,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 loader, _ = make_loaders(networks, group, state.shard)
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
-                facts = (experiment.protocol, data.sensors.ids, group.job, fixed(effective), holidays, climatology)
+                facts = (experiment.protocol, data.sensors.ids, group.job, invariants(effective), holidays, climatology)
                 run.write_start(to_yaml(effective), plan.origin, precision, *facts)
         group.broadcast(experiment.model.state_dict().values())
         emit(describe_start(experiment, loader, run.path, group.world_size))
@@ -335,10 +335,10 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
     Raises SettingsError for a teacher with other windows, and SocialxError for a teacher of another network.
     """
     settings, device, teachers = experiment.settings, experiment.precision.device, []
-    layers = ConfigLayers.of(None, {"data": settings.data.path, "device": str(device)})
+    layers = ConfigLayers.from_call(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
         run = open_run(Path(name))
-        teacher = own_settings(run.settings, run.values).settings
+        teacher = run_settings(run.settings, run.values).settings
         teacher = teacher.model_copy(update={"data": teacher.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, teacher):
             problem = f"{Argument('trainer.teacher', name)} was trained on other windows ({differ})"
@@ -346,7 +346,7 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
         teachers.append(load_trained(run, layers, experiment)[0])
     if not teachers:
         return experiment
-    return replace(experiment, data=experiment.data.learning_from(_mean_forecasts(teachers)))
+    return replace(experiment, data=experiment.data.with_teacher_forecasts(_mean_forecasts(teachers)))
 
 
 def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
@@ -394,20 +394,20 @@ def cuda_graph_blocker(experiment: Experiment, processes: int) -> str:
         return f"{processes} processes sum gradients in a step"
     if experiment.settings.data.extra_data:
         return "a recorded step is of one network"
-    is_own = isinstance(model_of(experiment.settings.model.kind), OwnModel)
+    is_own = isinstance(find_model(experiment.settings.model.kind), CustomModel)
     return "a model of your own may compute on the host" if is_own else ""
 
 
 def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
     """Return the Start event of a training, with notes on slow choices and on the batch that processes share."""
     settings, precision = experiment.settings, experiment.precision
-    if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
+    if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_gpu():
         note(Message("", "torch cannot use the GPU of this machine, so training runs on the CPU", Command("doctor")))
     if left_out := experiment.protocol.windows_left_out.get("train"):
         note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap were left out")
     if (
         precision.device.type == "cpu"
-        and model_of(settings.model.kind).social
+        and find_model(settings.model.kind).social
         and settings.model.width * settings.model.blocks > SMALL_ON_CPU
     ):
         faster = f"add {Argument('preset', 'mlp-small')}"
@@ -436,7 +436,7 @@ def describe_compute(experiment: Experiment, processes: int = 1) -> str:
     """Return which implementation runs on the GPU, with the reason if a faster implementation is unavailable."""
     settings = experiment.settings
     text = str(settings.model.kind)
-    if model_of(settings.model.kind).social:
+    if find_model(settings.model.kind).social:
         text = f"encoder {settings.model.encoder}"
         if settings.model.encoder == "xlstm":
             with experiment.precision.autocast():

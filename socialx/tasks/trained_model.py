@@ -24,12 +24,12 @@ from socialx.data.scaler import MeanStd, StandardScaler
 from socialx.files.store.quantities import KMH, ratio_of_units
 from socialx.files.store.store import Store, open_store
 from socialx.model.forecaster import CoarserStepAdapter
-from socialx.model.state import check_state, for_sensors, starting_state
+from socialx.model.state import check_state, select_sensor_weights, starting_state
 from socialx.scoring.free_flow import free_flow_speeds, latest_free_flow
 from socialx.scoring.intervals import PAST_DAYS, ConformalIntervals, fit_past_intervals
 from socialx.scoring.protocol import ScoringProtocol, Trained, network_checksum
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
-from socialx.settings.layers import ConfigLayers, Loaded, differences
+from socialx.settings.layers import Config, ConfigLayers, differences
 from socialx.settings.schema import SCORING, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.training.run_folder import RunWeights, TrainedRun, open_run
@@ -156,10 +156,10 @@ def _align_sensors(
     if new:
         without = "which forecasts them without what training learns of single sensors"
         note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new))
-    return for_sensors(state, indices)
+    return select_sensor_weights(state, indices)
 
 
-def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Loaded:
+def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Config:
     """Load the settings of a run, with its data file at the current path unless the user names data.
 
     Readers of the file must call ``refuse_other_file``.  Raises SocialxError where the file is gone.
@@ -172,7 +172,7 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Lo
         if file != Path(str(named)):
             note(f"the data file is {file}")
         values = values | {"data.path": str(file)}
-    return layers.of_run(run.settings, values, purpose, run.fixed)
+    return layers.load_run(run.settings, values, purpose, run.fixed)
 
 
 def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
@@ -204,7 +204,9 @@ def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: Daily
     ):
         return experiment
     ratios = [ratio_of_units(units.get(name, unit), unit) for name, unit in experiment.protocol.targets.items()]
-    return replace(experiment, data=replace(experiment.data, known=climatology.of_sensors(indices, ratios)))
+    return replace(
+        experiment, data=replace(experiment.data, prior_climatology=climatology.select_sensors(indices, ratios))
+    )
 
 
 def _adapt_and_check(

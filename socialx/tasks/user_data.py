@@ -53,7 +53,7 @@ def as_file(
         with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **options}) as (read, _):
             yield read, layers
         return
-    named = layers if framed else ConfigLayers.of(layers, {"data": data})
+    named = layers if framed else ConfigLayers.from_call(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     exists = path is not None and _exists(path)
     table = path if path and exists and socialx_kind(read_head(path, AGAIN)) is None else None

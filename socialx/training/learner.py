@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from socialx.core.batch import Batch
 from socialx.core.errors import Argument, SocialxError, fall_back, in_short
 from socialx.core.precision import Precision, is_out_of_memory
-from socialx.model.state import alike, check_state
+from socialx.model.state import check_state, tensor_matches
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Example
@@ -145,7 +145,7 @@ class Learner:
 
     def _plain_step(self, examples: Sequence[Example]) -> Tensor:
         """Run the device work of a step; a CUDA graph records exactly this function, so host values must stay out."""
-        gathered = [example.gathered() for example in examples]
+        gathered = [example.gather() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
         count = self.group.all_reduce(sum(others, first)).clamp(min=1)
         total = torch.zeros((), device=self.precision.device)
@@ -175,7 +175,7 @@ class Learner:
     @torch.no_grad()
     def _run_forecast(self, examples: Sequence[Example]) -> Tensor:
         with self.precision.autocast():
-            return self.model(examples[0].gathered().batch)
+            return self.model(examples[0].gather().batch)
 
     def _compiled_step(self, examples: Sequence[Example]) -> Tensor:
         """Run a compiled step; where compilation fails, run this and all later steps uncompiled."""
@@ -231,7 +231,7 @@ class Learner:
         for index, moment in moments.items():
             parameter, scalar = parameters[index], torch.zeros(())
             for name, like in (("step", scalar), ("exp_avg", parameter), ("exp_avg_sq", parameter)):
-                if not alike(moment[name], like):
+                if not tensor_matches(moment[name], like):
                     raise ValueError(f"{name} of parameter {index} does not fit its shape {tuple(like.shape)}")
             if set(moment) != {"step", "exp_avg", "exp_avg_sq"} or bool((moment["exp_avg_sq"] < 0).any()):
                 raise ValueError(f"the moments of parameter {index} differ from AdamW")

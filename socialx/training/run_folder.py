@@ -50,7 +50,7 @@ from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.core.precision import Precision
 from socialx.data.climatology import DailyStats
-from socialx.dataset import Dataset, checksum_of
+from socialx.dataset import Dataset, combine_checksums
 from socialx.files.store.store import Store, open_store
 from socialx.scoring.intervals import ConformalIntervals, fit_intervals
 from socialx.scoring.protocol import ScoringProtocol, network_checksum
@@ -217,7 +217,7 @@ class RunFolder:
         if not self.metrics.exists():
             return []
         remedy = "remove the file; training resumes without the earlier rows"
-        with sealed.refused(self.metrics, "the file is unreadable", remedy):
+        with sealed.refuse_unreadable(self.metrics, "the file is unreadable", remedy):
             check, lines = TypeAdapter(EpochRow), read_text(self.metrics, TEXT_BYTES).splitlines()
             return [check.validate_json(line, strict=True) for line in lines]
 
@@ -255,7 +255,7 @@ class RunFolder:
         """
         state: Any
         if self.best.exists():
-            with sealed.refused(self.best, "the weights are unreadable", checkpoint.ANOTHER):
+            with sealed.refuse_unreadable(self.best, "the weights are unreadable", checkpoint.ANOTHER):
                 state, described = sealed.read(self.best)
                 return RunWeights(state, int(described.get("epoch", "")))
         if not self.last.exists():
@@ -357,7 +357,7 @@ class TrainedRun(RunFolder):
             with suppress(SocialxError):
                 stores = {name: open_store(path, name) for name in (*protocol.targets, *protocol.inputs)}
                 if self.has_training_data(stores):
-                    whole.setdefault(checksum_of([store.checksum for store in stores.values()]), path)
+                    whole.setdefault(combine_checksums([store.checksum for store in stores.values()]), path)
         if len(whole) > 1:
             both = " and ".join(map(str, whole.values()))
             problem = f"{both} have the readings that {self.path} was trained on, and differ in others"
@@ -369,7 +369,7 @@ class TrainedRun(RunFolder):
         protocol = self.protocol
         ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (protocol.first_time, protocol.last_time)
         names = dict.fromkeys((*protocol.targets, *protocol.inputs))
-        checksum = checksum_of([stores[name].subset_checksum(ids, *span) for name in names])
+        checksum = combine_checksums([stores[name].subset_checksum(ids, *span) for name in names])
         return checksum in (protocol.checksum, self.record.get("excerpt"))
 
     def check_same(self, protocol: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
@@ -397,7 +397,7 @@ class TrainedRun(RunFolder):
         again = Command("calibrate", self.path)
         if not self.intervals.exists():
             raise SocialxError(self.path, "the run has no prediction intervals", again)
-        with sealed.refused(self.intervals, "the intervals are unreadable", again):
+        with sealed.refuse_unreadable(self.intervals, "the intervals are unreadable", again):
             intervals = ConformalIntervals.from_sealed(*sealed.read(self.intervals))
             protocol, trained = intervals.protocol, self.protocol
             if (protocol.horizon, list(protocol.targets)) != (trained.horizon, list(trained.targets)):
@@ -411,7 +411,7 @@ class TrainedRun(RunFolder):
         if not self.climatology.exists() or self.sensors is None:
             return None
         remedy = "copy the whole run folder again, or train again"
-        with sealed.refused(self.climatology, "the climatology is unreadable", remedy):
+        with sealed.refuse_unreadable(self.climatology, "the climatology is unreadable", remedy):
             tensors, described = sealed.read(self.climatology)
             stats = DailyStats.from_sealed({name: part.float().numpy() for name, part in tensors.items()}, described)
             if stats.sums.shape[2] != len(self.sensors):

@@ -392,7 +392,7 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
             "loader.batch_size (--batch-size): Input should be greater than or equal to 1",
         ),
         (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
-        (["train", "--set", "nonsense"], 2, "expected section.key=value"),
+        (["train", "--set", "nonsense"], 2, "write section.key=value"),
         (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
         (["train", "--resume", "nowhere"], 1, "nowhere: not a run folder"),
         (["evaluate"], 2, "evaluate needs runs or baselines"),

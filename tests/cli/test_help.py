@@ -14,7 +14,7 @@ from socialx.cli import flags
 from socialx.cli.app import COMMANDS, HEADINGS
 from socialx.cli.flags import task_parameters
 from socialx.cli.synonyms import SYNONYMS
-from socialx.settings.schema import KEYS, Settings, flag_of
+from socialx.settings.schema import KEYS, Settings, flag_name
 from tests.commands import registered, socialx
 
 
@@ -34,7 +34,7 @@ def test_the_help_of_train_is_short_and_that_of_all_settings_whole(monkeypatch: 
     assert len(short.splitlines()) <= 65
     for flag in ("--data", "--run-dir", "--resume", "--max-epochs", "--batch-size", "--precision", "--help-all"):
         assert f"{flag} " in short
-    shown = {flag_of(key) for key in KEYS if re.search(rf"^  {flag_of(key)}\b", whole, re.MULTILINE)}
+    shown = {flag_name(key) for key in KEYS if re.search(rf"^  {flag_name(key)}\b", whole, re.MULTILINE)}
     assert len(shown) > 45
     assert "(default: 64)" in short
     assert short.count("\n  socialx train") + short.count("\n    socialx train") == 2  # examples, a line each

@@ -82,11 +82,11 @@ def test_the_line_of_an_epoch_says_how_busy_the_card_was(
 def test_compiling_kernels_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the lines that say what is trained."""
     heard: list[object] = []
-    monkeypatch.setattr(encoder_module, "_unfit", lambda card: "")
+    monkeypatch.setattr(encoder_module, "_gpu_obstacle", lambda card: "")
     encoder = SharedEncoder(32, 1, [], 2, 2)
     card = SimpleNamespace(device=torch.device("cuda", 0), is_cuda=True, dtype=torch.float32)
     with subscribe(heard.append):
-        assert encoder._failure(card).startswith("they cannot run here")  # type: ignore[arg-type]
+        assert encoder._failure(card).startswith("a trial run failed")  # type: ignore[arg-type]
     assert [(event.name, event.finished) for event in heard if isinstance(event, Work)] == [
         ("compiling kernels", False),
         ("compiling kernels", True),

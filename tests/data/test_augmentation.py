@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from socialx.data.augmentation import BLOCK_ROWS, NOISE, Augmented, smoothed
+from socialx.data.augmentation import BLOCK_ROWS, NOISE, AugmentedSource, smooth_rows
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after
 from tests.networks import MONDAY, speeds
 
@@ -23,12 +23,12 @@ def source(missing: float = 0.1) -> Arrays:
 @given(st.integers(0, ROWS - 1), st.integers(1, ROWS))
 def test_a_piece_is_that_of_the_whole(first: int, length: int) -> None:
     rows = slice(first, min(first + length, ROWS))
-    whole, piece = (Augmented(source(), 3, [True]).read(each) for each in (slice(0, ROWS), rows))
+    whole, piece = (AugmentedSource(source(), 3, [True]).read(each) for each in (slice(0, ROWS), rows))
     assert all(np.array_equal(one[rows], two) for one, two in zip(whole, piece, strict=True))
 
 
 def test_seeds_draw_other_readings() -> None:
-    one, two, again = (Augmented(source(), seed, [True]).read(slice(0, ROWS)) for seed in (0, 1, 0))
+    one, two, again = (AugmentedSource(source(), seed, [True]).read(slice(0, ROWS)) for seed in (0, 1, 0))
     assert np.array_equal(one[0], again[0])
     assert not np.array_equal(one[0], two[0])
     assert not np.array_equal(one[1], two[1])
@@ -36,7 +36,7 @@ def test_seeds_draw_other_readings() -> None:
 
 def test_a_reading_that_is_missing_stays_so_and_others_change_little() -> None:
     plain = source()
-    values, valid = Augmented(plain, 0, [True]).read(slice(0, ROWS))
+    values, valid = AugmentedSource(plain, 0, [True]).read(slice(0, ROWS))
     assert not (valid & ~plain.valid).any()
     assert 0.02 < 1 - valid.sum() / plain.valid.sum() < 0.3
     assert np.isfinite(values).all()
@@ -47,7 +47,7 @@ def test_a_reading_that_is_missing_stays_so_and_others_change_little() -> None:
 
 def test_blocks_are_as_in_the_file_smoother_or_noisier() -> None:
     plain = source(0.0)
-    values, _ = Augmented(plain, 1, [True]).read(slice(0, 2 * PAGE_ROWS))
+    values, _ = AugmentedSource(plain, 1, [True]).read(slice(0, 2 * PAGE_ROWS))
     rough = [
         np.abs(np.diff(part[first + 1 : first + BLOCK_ROWS - 1, :, 0], axis=0)).mean()
         for first in range(0, 2 * PAGE_ROWS, BLOCK_ROWS)
@@ -60,7 +60,7 @@ def test_blocks_are_as_in_the_file_smoother_or_noisier() -> None:
 
 @pytest.mark.parametrize("page", [0, 1, 2])
 def test_the_latest_reading_before_a_page_is_that_of_its_own_rows(page: int) -> None:
-    made = Augmented(source(), 0, [True])
+    made = AugmentedSource(source(), 0, [True])
     nothing = np.full((6, 1), np.nan, np.float32)
     wanted = latest_after(*made.read(slice(0, page * PAGE_ROWS)), nothing) if page else nothing
     np.testing.assert_array_equal(made.latest_before(page), wanted)
@@ -69,5 +69,5 @@ def test_the_latest_reading_before_a_page_is_that_of_its_own_rows(page: int) -> 
 def test_the_smoothed_reading_is_the_mean_of_the_valid_ones_of_three_rows() -> None:
     values = np.array([[1.0], [0.0], [5.0], [6.0]], np.float32)[..., None]
     valid = np.array([[True], [False], [True], [True]])[..., None]
-    found = smoothed(values, valid)
+    found = smooth_rows(values, valid)
     np.testing.assert_allclose(found[[0, 2, 3], 0, 0], [1.0, 5.5, 5.5])

@@ -66,7 +66,7 @@ def by_hand(
 @pytest.mark.parametrize(("step_minutes", "missing"), [(30, 0.0), (30, 0.5), (60, 0.9)])
 def test_it_is_its_definition(step_minutes: int, missing: float, most: int | None) -> None:
     source = made(9, 3, missing, step_minutes, lost=True)
-    past, first = RollingClimatology(source, most=most or 0), MONDAY // 86_400
+    past, first = RollingClimatology(source, max_days=most or 0), MONDAY // 86_400
     for day in (first, first + 1, first + 6, first + 9):
         for kind in range(3):
             found = past.table(day, most, kind)
@@ -87,16 +87,16 @@ def test_readings_of_the_day_of_issue_or_later_do_not_count(row: int, most: int 
     other.values[row // DAY * DAY :] += 17
     other.valid[row // DAY * DAY :] ^= True
     for kind in range(3):
-        one, two = (RollingClimatology(each, most=most or 0).table(day, most, kind) for each in (source, other))
+        one, two = (RollingClimatology(each, max_days=most or 0).table(day, most, kind) for each in (source, other))
         assert all(map(np.array_equal, one, two, [True, False]))
 
 
 def test_the_order_of_questions_does_not_matter() -> None:
     source, first = made(8, 2), MONDAY // 86_400
     questions = [(first + day, days, kind) for day in (7, 2, 5, 5, 0, 7) for days in (None, 2) for kind in (0, 2)]
-    past = RollingClimatology(source, most=2)
+    past = RollingClimatology(source, max_days=2)
     for question in questions:
-        found, alone = past.table(*question), RollingClimatology(source, most=2).table(*question)
+        found, alone = past.table(*question), RollingClimatology(source, max_days=2).table(*question)
         assert all(map(np.array_equal, found, alone, [True, False]))
 
 
@@ -128,7 +128,7 @@ HALF_HOURS = 48  # of a day
 def test_a_file_that_is_cut_anywhere_is_known_like_the_whole(cut: int, place: int, gap: int, lost: bool) -> None:
     """A gap may lie before, at and behind the cut; the days before the cut are those that a run remembers."""
     whole = with_gap(made(9, 3, 0.3, 30, lost), place, gap)
-    remembered, later = RollingClimatology(rows_of(whole, slice(cut))).now(), rows_of(whole, slice(cut, None))
+    remembered, later = RollingClimatology(rows_of(whole, slice(cut))).today(), rows_of(whole, slice(cut, None))
     first, last = (int(later.seconds[row]) // 86_400 for row in (0, -1))
     days = sorted({first, first + 1, last, last + 1, last + 30})
     assert_same(RollingClimatology(later, remembered), RollingClimatology(whole), days)
@@ -141,8 +141,8 @@ def test_what_is_remembered_passes_on_through_several_files(gap: int) -> None:
     whole = with_gap(made(9, 3, 0.3, 30), 200, gap)
     remembered = None
     for rows in (slice(100), slice(100, 101), slice(101, 200), slice(200, 260)):
-        remembered = RollingClimatology(rows_of(whole, rows), remembered).now()
-    wanted = RollingClimatology(rows_of(whole, slice(260))).now()
+        remembered = RollingClimatology(rows_of(whole, rows), remembered).today()
+    wanted = RollingClimatology(rows_of(whole, slice(260))).today()
     assert (remembered.first, remembered.end, remembered.last.kind) == (wanted.first, wanted.end, wanted.last.kind)
     for one, two in ((remembered, wanted), (remembered.last, wanted.last)):
         np.testing.assert_allclose(one.sums, two.sums, rtol=1e-5)
@@ -157,18 +157,18 @@ def test_what_is_remembered_passes_on_through_several_files(gap: int) -> None:
 def test_a_file_that_holds_the_remembered_days_too_counts_them_once() -> None:
     whole = made(9, 3, 0.3, 30)
     for rows in (200, 240):  # in the middle of a day, and at its end
-        remembered = RollingClimatology(rows_of(whole, slice(rows))).now()
+        remembered = RollingClimatology(rows_of(whole, slice(rows))).today()
         assert_same(
             RollingClimatology(whole, remembered), RollingClimatology(whole), range(remembered.end, remembered.end + 6)
         )
 
 
 def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> None:
-    known = RollingClimatology(made(5, 2)).now()
-    later = known.on(known.end + 3)
-    for wrong in (lambda: known.on(known.end - 1), lambda: known.plus(known.last._replace(day=known.end + 1)),
-                  lambda: later.taking(known)):  # fmt: skip
-        with pytest.raises(ValueError, match="is no knowledge of day"):
+    known = RollingClimatology(made(5, 2)).today()
+    later = known.decay_to(known.end + 3)
+    for wrong in (lambda: known.decay_to(known.end - 1), lambda: known.add_days(known.last._replace(day=known.end + 1)),
+                  lambda: later.update_from(known)):  # fmt: skip
+        with pytest.raises(ValueError, match="lies before day"):
             wrong()
     share = 0.5 ** (3 / HALF_LIFE_DAYS)
     np.testing.assert_allclose(later.counts.sum(0), share * (known.counts.sum(0) + known.last.counts), rtol=1e-5)
@@ -176,7 +176,7 @@ def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> Non
 
 def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
     source, day = made(8, 2), MONDAY // 86_400
-    known = RollingClimatology(source).before(day + 5)
+    known = RollingClimatology(source).stats_before(day + 5)
     later = Arrays(source.values[4 * DAY :], source.valid[4 * DAY :], source.seconds[4 * DAY :], 5)
     whole, goes_on = RollingClimatology(source), RollingClimatology(later, known)
     for asked in (day + 5, day + 7):
@@ -190,7 +190,7 @@ def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
 
 def test_what_is_given_counts_for_the_sensors_that_it_is_of() -> None:
     source, day = made(8, 3), MONDAY // 86_400
-    known = RollingClimatology(source).before(day + 5)
+    known = RollingClimatology(source).stats_before(day + 5)
     known.sums[:, :, 2] = known.counts[:, :, 2] = 0  # a sensor that is new in the file
     goes_on, alone = RollingClimatology(source, known), RollingClimatology(source)
     for asked in (day + 3, day + 5, day + 7):
@@ -210,7 +210,7 @@ def test_rows_out_of_order_count_on_their_day() -> None:
 def test_a_server_is_not_sent_back() -> None:
     source, day = made(4, 2), MONDAY // 86_400
     at = np.array([MONDAY + 3600, MONDAY + 3 * 86_400 + 3600])
-    found = RollingClimatology(source, present=True).at(at, at)
+    found = RollingClimatology(source, latest_span_s=True).lookup(at, at)
     today = RollingClimatology(source).table(day + 3, None, 0)
     assert np.array_equal(found.readings[0], today.readings[[12, 12]])
 
@@ -242,7 +242,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple[int | None, ...]) -> None:
     data = opened(file)
     loader = data.loader("train", 50, days=days)
-    past = cache(lambda each: RollingClimatology(data.target_source, most=28))
+    past = cache(lambda each: RollingClimatology(data.target_source, max_days=28))
     pieces = np.split(loader.starts, range(50, len(loader.starts), 50))
     for (batch, _), starts in zip(loader.epoch(0), pieces, strict=True):
         for place in range(0, len(starts), 13):
@@ -250,9 +250,9 @@ def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple
             seconds, number = data.store.seconds[rows], days[starts[place] % len(days)]
             issued = seconds - 12 * 300
             assert (issued <= seconds[11]).all()
-            readings, confidence = past(number).at(seconds, issued, (number,))
+            readings, confidence = past(number).lookup(seconds, issued, (number,))
             np.testing.assert_array_equal(batch.climatology[place], readings[0])
-            np.testing.assert_allclose(batch.confidence[place], confidence[0] / 255, rtol=1e-6)
+            np.testing.assert_allclose(batch.climatology_confidence[place], confidence[0] / 255, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["sharded", "workers"])
@@ -262,7 +262,7 @@ def test_other_modes_have_the_same_batches(file: Path, mode: str, days: tuple[in
         opened(file, each).loader("train", 32, True, 3, shard=200, days=days).epoch(1) for each in ("on_device", mode)
     )
     for (left, _), (right, _) in zip(one, two, strict=True):
-        for name in ("climatology", "confidence", "inputs"):
+        for name in ("climatology", "climatology_confidence", "inputs"):
             found, wanted = (getattr(each, name).nan_to_num(-1.0) for each in (right, left))
             assert torch.equal(found, wanted), name
 
@@ -278,4 +278,4 @@ def test_nothing_is_left_of_the_file_that_other_modes_need(
 
 def test_a_model_without_climatology_has_none_in_its_batches(file: Path) -> None:
     batch, _ = next(iter(opened(file, train_climatology_days=()).loader("train", 8).epoch(0)))
-    assert batch.climatology.shape == batch.confidence.shape == (8, 24, 4, 0)
+    assert batch.climatology.shape == batch.climatology_confidence.shape == (8, 24, 4, 0)

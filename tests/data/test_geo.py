@@ -45,7 +45,7 @@ def test_neighbours_are_the_nearest_others(sensors: int, neighbours: int | None,
     rng = np.random.default_rng(seed)
     xy = rng.uniform(0, 10, (sensors, 2))
     xy[rng.random(sensors) < 0.2] = np.nan
-    found = geo.nearest(xy, neighbours, reach)
+    found = geo.nearest_neighbours(xy, neighbours, reach)
     index, exists = found.index, found.exists
     assert index.shape == exists.shape == (sensors, max(1, exists.sum(1).max()))
     for i in range(sensors):
@@ -64,18 +64,18 @@ def test_listed_roads_count_both_ways_by_the_shorter_distance() -> None:
     start, end = np.array([0, 1, 1, 1, 2]), np.array([1, 0, 2, 2, 2])
     km = np.array([2.0, 3.0, 5.0, 4.0, 0.0])
     xy = np.array([[0.0, 0.0], [1.0, 1.0], [np.nan, np.nan], [9.0, 9.0]])
-    found = geo.by_road(start, end, km, xy, count=None)
+    found = geo.road_neighbours(start, end, km, xy, count=None)
     assert found.index.tolist() == [[1, 0], [0, 2], [1, 2], [3, 3]]
     assert found.exists.tolist() == [[True, False], [True, True], [True, False], [False, False]]
     assert found.distance.tolist() == [[2.0, 0.0], [2.0, 4.0], [4.0, 0.0], [0.0, 0.0]]
     assert found.offsets[0, 0].tolist() == [1.0, 1.0]
     assert found.offsets[1, 1].tolist() == [0.0, 0.0]  # towards a sensor without a position
-    assert geo.by_road(start, end, km, xy, count=1).index.tolist() == [[1], [0], [1], [3]]
-    assert not geo.by_road(start, end, km, xy, None, within_km=1.0).exists.any()
+    assert geo.road_neighbours(start, end, km, xy, count=1).index.tolist() == [[1], [0], [1], [3]]
+    assert not geo.road_neighbours(start, end, km, xy, None, within_km=1.0).exists.any()
 
 
 def test_every_sensor_may_be_its_own_only_neighbour() -> None:
-    found = geo.itself(3)
+    found = geo.self_neighbours(3)
     assert found.index.tolist() == [[0], [1], [2]]
     assert found.exists.all()
     assert not found.distance.any()
@@ -84,4 +84,4 @@ def test_every_sensor_may_be_its_own_only_neighbour() -> None:
 def test_without_any_position_no_sensor_has_neighbours() -> None:
     xy = geo.to_plane(np.full(3, np.nan), np.full(3, np.nan))
     assert np.isnan(xy).all()
-    assert not geo.nearest(xy, 2).exists.any()
+    assert not geo.nearest_neighbours(xy, 2).exists.any()

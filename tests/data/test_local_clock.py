@@ -48,7 +48,7 @@ def commuting(zone: str) -> Arrays:
 @pytest.mark.parametrize("zone", ZONES)
 def test_the_slot_and_the_weekday_are_those_of_the_zone(zone: str) -> None:
     times = local(zone, ALL_OF_2023)
-    time_of_day, day_of_week = Calendar(ZoneInfo(zone)).at(ALL_OF_2023.reshape(-1, 96), STEP)
+    time_of_day, day_of_week = Calendar(ZoneInfo(zone)).time_features(ALL_OF_2023.reshape(-1, 96), STEP)
     np.testing.assert_array_equal(time_of_day.ravel(), (60 * times.hour + times.minute) // STEP)
     np.testing.assert_array_equal(day_of_week.ravel(), times.day_of_week)
     days = Calendar(ZoneInfo(zone)).day(ALL_OF_2023)
@@ -64,7 +64,7 @@ def test_what_is_usual_at_a_time_of_the_day_stays_so_over_every_change(zone: str
     changed = np.flatnonzero(np.diff(offsets, prepend=offsets[0]))
     for day in np.unique([28, 200, *(changed + 1), *(changed + 5), 360]).tolist():
         at = ALL_OF_2023[slow[day]]
-        found = past.at(at + 60 * STEP * np.array([-5, 0, 5]), np.full(3, at - 7200)).readings.ravel()
+        found = past.lookup(at + 60 * STEP * np.array([-5, 0, 5]), np.full(3, at - 7200)).readings.ravel()
         # Within four slots one of nine is slow, and five slots away none is.
         np.testing.assert_allclose(found, [60, (8 * 60 + 30) / 9, 60], atol=0.4, err_msg=str(times[slow[day]]))
 
@@ -80,7 +80,7 @@ def test_no_reading_of_the_day_of_issue_or_later_is_known(zone: str) -> None:
         other.values[:] = np.where((times.date < date)[:, None, None], source.values, 7)
         at = ALL_OF_2023[row : row + 1]
         np.testing.assert_array_equal(
-            RollingClimatology(source).at(at, at).readings, RollingClimatology(other).at(at, at).readings
+            RollingClimatology(source).lookup(at, at).readings, RollingClimatology(other).lookup(at, at).readings
         )
 
 
@@ -114,7 +114,7 @@ def test_holidays_are_days_of_the_zone() -> None:
     calendar = Calendar(ZoneInfo("America/Los_Angeles"), {thanksgiving // DAY_S: 6}.get)
     begins = thanksgiving + 8 * 3600
     moments = np.array([begins - 300, begins, begins + DAY_S - 300, begins + DAY_S])
-    assert calendar.at(moments, 5)[1].tolist() == [2, 6, 6, 4]
+    assert calendar.time_features(moments, 5)[1].tolist() == [2, 6, 6, 4]
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -130,4 +130,4 @@ def test_changes_are_where_the_clock_jumps(zone: str) -> None:
 def test_times_at_the_ends_of_the_calendar_have_a_clock() -> None:
     ends = np.array([-62_135_596_800, 253_402_300_799])
     for zone in ZONES:
-        assert Calendar(ZoneInfo(zone)).at(ends, 5)[0].shape == (2,)
+        assert Calendar(ZoneInfo(zone)).time_features(ends, 5)[0].shape == (2,)

@@ -72,7 +72,7 @@ def test_every_window_once_over_all_processes(
     ]
     served, lengths = [], set()
     for order in orders:
-        places, real = order.places(epoch)
+        places, real = order.indices(epoch)
         assert places.shape == real.shape == (len(order), batch_size)
         assert ((places >= 0) & (places < windows)).all()
         served.append(places[real])
@@ -86,14 +86,14 @@ def test_every_window_once_over_all_processes(
 def test_processes_share_the_batch_of_one(windows: int, batch_size: int, ranks: int, shard: int) -> None:
     whole = WindowOrder(np.arange(windows), batch_size * ranks, True, 1, shard)
     parts = [
-        WindowOrder(np.arange(windows), batch_size, True, 1, shard, RankShare(rank, ranks)).places(2)[0]
+        WindowOrder(np.arange(windows), batch_size, True, 1, shard, RankShare(rank, ranks)).indices(2)[0]
         for rank in range(ranks)
     ]
-    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole.places(2)[0])
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole.indices(2)[0])
 
 
 def test_a_chunk_is_served_before_the_next_one() -> None:
-    places, _ = WindowOrder(np.arange(100), 10, True, 5, shard=30).places(1)
+    places, _ = WindowOrder(np.arange(100), 10, True, 5, shard=30).indices(1)
     shards = (places.ravel() // 30).tolist()
     assert len([1 for a, b in itertools.pairwise(shards) if a != b]) == 3
     assert shards != sorted(shards)

@@ -108,7 +108,7 @@ def test_strict_parts_share_no_row(rows: int) -> None:
 
 def test_a_file_too_short_is_refused_with_the_way_out() -> None:
     line = refusal(lambda: split_windows(every_five_minutes(30), 5, 12, 12, "strict"), task="train")
-    assert re.search(r"30 rows leave no .* window of 12 \+ 12 steps: .*--lookback", line)
+    assert re.search(r"30 rows are too few for a .* window of 12 \+ 12 steps: .*--lookback", line)
 
 
 def test_the_normaliser_ignores_missing_readings_and_everything_after_the_training_rows() -> None:
@@ -124,13 +124,13 @@ def test_the_normaliser_ignores_missing_readings_and_everything_after_the_traini
 
 def test_no_valid_training_reading_is_an_error() -> None:
     nothing = Arrays(np.zeros((10, 2, 1), np.float32), np.zeros((10, 2, 1), bool), every_five_minutes(10))
-    with pytest.raises(SocialxError, match="no valid reading"):
+    with pytest.raises(SocialxError, match="all observations in the"):
         measure(nothing, slice(0, 10))
 
 
 def test_calendar_reads_the_wall_clock() -> None:
     times = np.array(["2012-03-01T00:00:00", "2012-03-04T23:55:00", "2012-03-05T08:30:00"], "datetime64[s]")
-    time_of_day, day_of_week = WALL.at(times.astype(np.int64), 5)
+    time_of_day, day_of_week = WALL.time_features(times.astype(np.int64), 5)
     assert time_of_day.tolist() == [0, 287, 102]
     assert day_of_week.tolist() == [3, 6, 0]  # Thursday, Sunday, Monday
     assert slots_per_day(5) == 288

@@ -127,7 +127,7 @@ def test_three_nights_and_two_that_fail(tmp_path: Path) -> None:
     works("convert", "metr-la", tmp_path / "known.csv", "--meta-csv", LOCATIONS, "--output-h5", live)
     small_run(live, tmp_path / "runs/first", "--learning-rate", "0.003")
     current.symlink_to("first")
-    runs = Served(current, ConfigLayers.of(None, {"data": live}), True, None, 64, None)
+    runs = Served(current, ConfigLayers.from_call(None, {"data": live}), True, None, 64, None)
     service = runs.make(current)
     service.newer = runs.newer
 

@@ -13,7 +13,7 @@ import pytest
 import socialx
 from socialx.cli.app import COMMANDS
 from socialx.settings.layers import PRESETS
-from socialx.settings.schema import KEYS, flag_of
+from socialx.settings.schema import KEYS, flag_name
 from tests.commands import ROOT
 
 PAGES = ("docs/settings.md", "docs/cli.md", "docs/api.md", "docs/data.md", "CONTRIBUTING.md")
@@ -41,7 +41,7 @@ def test_every_setting_command_and_public_name_has_its_row(fresh: Path) -> None:
     for key in KEYS:
         rows = [line for line in settings.partition("\n## Sizes\n")[0].splitlines() if line.startswith(f"`{key}`")]
         assert len(rows) == 1, key
-        assert flag_of(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_of(key)}`" in rows[0]
+        assert flag_name(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_name(key)}`" in rows[0]
     for command in COMMANDS:
         assert re.search(rf"\n## {command}\n\n`{command}[^\n]*`\| \w.*\n---\|---\n", commands)
     for name in socialx.MODULES:

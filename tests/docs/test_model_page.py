@@ -19,7 +19,7 @@ from socialx.data import geo
 from socialx.data.scaler import DataSpec, MeanStd
 from socialx.model.forecaster import Forecaster, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social, SocialLayer
-from socialx.settings.schema import KEYS, flag_of
+from socialx.settings.schema import KEYS, flag_name
 from tests.commands import ROOT
 from tests.networks import batch, positions
 
@@ -34,7 +34,7 @@ def model(patch: int) -> tuple[Forecaster, geo.Neighbours]:
     network = DataSpec(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, (0,))
     xy = positions(SENSORS)
     xy[3] = np.nan  # has no neighbours
-    near = geo.nearest(xy, 3)
+    near = geo.nearest_neighbours(xy, 3)
     social = Social(DotAttention, partial(Geometry, HEADS, near, gate_radius_km=RADIUS, adaptive_adjacency_rank=3))
     sizes = {"patch": patch, "width": WIDTH, "blocks": 2, "slstm_at": (1,), "heads": 2, "dropout": 0.0}
     made = social_forecaster(network, social, **sizes, per_sensor_output=True, climatology=True)
@@ -81,7 +81,7 @@ def token(m: Forecaster, b: Batch, window: int, last: int, patch: int, sensor: i
     for step in range(last + 1 - patch, last + 1):
         valid = bool(b.valid[window, step, sensor, 0])
         z = (float(b.inputs[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
-        u, r = usual_at(b, window, step, sensor), float(b.confidence[window, step, sensor, 0])
+        u, r = usual_at(b, window, step, sensor), float(b.climatology_confidence[window, step, sensor, 0])
         readings += [z, 0.0 if valid else 1.0]
         climatology += [u, (z - u) if valid else 0.0, r]
     t = m.tokens
@@ -130,7 +130,7 @@ def by_the_page(m: Forecaster, b: Batch, window: int, patch: int, near: geo.Neig
     for i in range(SENSORS):
         now = usual_at(b, window, STEPS - 1, i)
         ahead = [usual_at(b, window, STEPS + p, i) - now for p in range(HORIZON)]
-        confidence = [float(b.confidence[window, step, i, 0]) for step in (STEPS - 1, STEPS + HORIZON - 1)]
+        confidence = [float(b.climatology_confidence[window, step, i, 0]) for step in (STEPS - 1, STEPS + HORIZON - 1)]
         last_observed = float(b.last_observed[window, i, 0])
         latest = 0.0 if math.isnan(last_observed) else (last_observed - MEAN) / STD - now
         own.append(encoded[i] + linear(m.climatology.state, np.array([*ahead, latest, *confidence])))
@@ -161,7 +161,7 @@ def test_the_equations_are_those_of_the_model(patch: int) -> None:
     )
     climatology[2, :, 1] = np.nan  # nothing is known of a sensor
     b = b._replace(day_of_week=day_of_week % 7, inputs=b.inputs.double(), last_observed=last_observed.double())
-    b = b._replace(climatology=torch.from_numpy(climatology), confidence=torch.from_numpy(confidence))
+    b = b._replace(climatology=torch.from_numpy(climatology), climatology_confidence=torch.from_numpy(confidence))
     assert not b.valid.all()
     assert near.exists.any(1).tolist() == [True, True, True, False, True]
     with torch.no_grad():
@@ -176,7 +176,7 @@ def test_the_page_names_settings_and_files_that_exist() -> None:
         assert (ROOT / "socialx" / path).exists(), path
     for key in re.findall(r"`((?:data|loader|model|pooling|trainer)\.[a-z_]+)`", text):
         assert key in KEYS, key
-    flags = {flag_of(key) for key in KEYS} | {"--preset"}
+    flags = {flag_name(key) for key in KEYS} | {"--preset"}
     for flag in re.findall(r"`[^`]*?(--[a-z-]+)", text):
         assert flag in flags or f"--{flag.removeprefix('--no-')}" in flags, flag
 

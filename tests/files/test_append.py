@@ -244,7 +244,9 @@ def test_a_table_of_one_quantity_does_not_go_on_with_a_file_of_two(tmp_path: Pat
     rows[120:].drop(columns="volume").to_csv(tmp_path / "new.csv", index=False)
     with unchanged(path):
         line = refusal(lambda: socialx.append(path, tmp_path / "new.csv"), task="append")
-    assert f"the table has no column of flow, and {path} holds avg_speed and flow.\n  try: write a column of each" in line
+    assert (
+        f"the table has no column of flow, and {path} holds avg_speed and flow.\n  try: write a column of each" in line
+    )
     assert "--channel" not in line
 
 

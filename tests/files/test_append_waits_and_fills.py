@@ -43,7 +43,7 @@ def test_append_waits_for_a_reader(path: Path) -> None:
         assert reader.stdout is not None
         reader.stdout.readline()
         done = works("append", path, table(path, FRAME[20:]))
-    assert f"{path}: another process has it open, which may take up to 10 s" in done.stderr
+    assert f"{path}: another process has the file open, which may take up to 10 s" in done.stderr
     assert len(open_store(path).rows) == 60
 
 
@@ -74,7 +74,7 @@ def test_whoever_waits_gets_the_file_and_never_the_one_that_was_replaced(path: P
         order.append("locked")
     thread.join()
     assert order == ["replaced", "locked"]
-    with file_lock(path), pytest.raises(SocialxError, match="another process has it open"), file_lock(path):
+    with file_lock(path), pytest.raises(SocialxError, match="another process has the file open"), file_lock(path):
         pass
 
 

@@ -285,7 +285,8 @@ def test_rows_of_all_sensors_are_no_sensor(tmp_path: Path, name: str, column: st
     rows = frame.assign(**{name: frame.sum(axis=1)}).reset_index().melt("time", var_name=column, value_name="flow")
     rows.to_csv(tmp_path / "a.csv", index=False)
     refusal(
-        lambda: converted(tmp_path / "a.csv", "flow"), f"rows of {name} stand beside those of 4 sensors.\n  try: remove them"
+        lambda: converted(tmp_path / "a.csv", "flow"),
+        f"rows of {name} stand beside those of 4 sensors.\n  try: remove them",
     )
     rows[rows[column] != name].to_csv(tmp_path / "a.csv", index=False)
     same(converted(tmp_path / "a.csv", "flow"), frame)

@@ -417,7 +417,7 @@ def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     refusal(lambda: backfill(tmp_path / "other.h5"), "the file lacks data/features")
-    refusal(lambda: backfill(tmp_path / "gone.h5"), "no such file")
+    refusal(lambda: backfill(tmp_path / "gone.h5"), "the file does not exist")
     (tmp_path / "text.h5").write_text("a,b\n")
     refusal(lambda: backfill(tmp_path / "text.h5"), "not an HDF5 file")
 
@@ -451,11 +451,11 @@ def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path, monkeypatch
         holder = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert holder.stdout is not None
         holder.stdout.readline()
-        refusal(lambda: backfill(path), "another process has it open")
+        refusal(lambda: backfill(path), "another process has the file open")
         holder.communicate(b"")
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        refusal(lambda: backfill(path), "another process has it open")
+        refusal(lambda: backfill(path), "another process has the file open")
     assert digest(path) == before
     assert backfill(path).actions
 
@@ -468,7 +468,7 @@ def test_several_at_once_lose_nothing(tmp_path: Path) -> None:
     errors = [process.communicate()[1] for process in running]
     for process_, error in zip(running, errors, strict=True):
         assert process_.returncode == (1 if error.startswith("error:") else 0)
-        assert error.strip() == "" or "another process has it open" in error
+        assert error.strip() == "" or "another process has the file open" in error
     assert 0 in [process_.returncode for process_ in running]
     assert stored(path) == before
     assert backfill(path).actions == ()

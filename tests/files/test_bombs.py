@@ -69,7 +69,9 @@ MILLIONS = b'<row><c t="n"><v>1</v></c><c t="n"><v>1</v></c></row>' * 40_000
 @pytest.mark.timeout(60)
 def test_a_workbook_with_one_cell_far_away(tmp_path: Path) -> None:
     path = workbook(tmp_path, FAR, 1)
-    refused(path, "a sheet has 1,048,576 rows and 16,384 columns, too many cells to read.\n  try: remove what", "as CSV")
+    refused(
+        path, "a sheet has 1,048,576 rows and 16,384 columns, too many cells to read.\n  try: remove what", "as CSV"
+    )
     network().to_csv(tmp_path / "ok.csv")
     refused(path, "1,048,576 rows and 16,384 columns", option="--meta-csv")
 

@@ -52,7 +52,7 @@ def test_what_is_not_a_plain_file_is_refused_before_it_is_opened(tmp_path: Path)
     out = ("--output-h5", tmp_path / "out.h5")
     with special(tmp_path) as paths:
         for odd in paths:
-            found = "a device, a pipe or a socket, not a file"
+            found = "the path names a device, a pipe or a socket"
             refusal(lambda odd=odd: recognise_kind(read_head(odd)), str(odd), found)
             refusal(lambda odd=odd: backfill(odd, dry_run=True), str(odd), found)
             refusal(lambda odd=odd: locations.read_locations(odd), str(odd), found)

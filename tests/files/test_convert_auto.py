@@ -255,7 +255,8 @@ def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -
     assert found.sensors.ids == ("0", "1", "2")
     assert found.sensors.latitude.tolist() == [34, 35, 36]
     assert any(
-        "no sensor ids, so the sensors are 0 to 2.\n  try: name ids with --ids FILE" in note for note in shown(found.notes)
+        "no sensor ids, so the sensors are 0 to 2.\n  try: name ids with --ids FILE" in note
+        for note in shown(found.notes)
     )
 
 

@@ -157,8 +157,8 @@ def test_an_odd_frame_is_refused_with_a_sentence(tmp_path: Path, case: str) -> N
         (lambda out: socialx.convert("auto", WIDE, out.with_suffix(".csv")), "the output is HDF5"),
         (lambda out: socialx.convert("auto", WIDE, out, food=1), "convert has no argument food"),
         (lambda out: socialx.convert("auto", WIDE["4001"], out), "data: Series is no file and no frame"),
-        (lambda out: socialx.convert("auto", WIDE.to_numpy(), out), "data: ndarray is no file"),
-        (lambda out: socialx.append(out, WIDE), "DataFrame is no file"),
+        (lambda out: socialx.convert("auto", WIDE.to_numpy(), out), "data must be a path, not ndarray"),
+        (lambda out: socialx.append(out, WIDE), "must be a path, not DataFrame"),
     ],
 )
 def test_wrong_calls_are_refused(tmp_path: Path, call: Callable[[Path], Any], words: str) -> None:

@@ -146,7 +146,10 @@ def spoilt(change: Callable[[list[str]], None]) -> list[str]:
 
 BAD: dict[str, tuple[list[str], str]] = {
     "cut": (spoilt(lambda rows: rows.append(rows[-1][:20])), "line 50 has 3 cells, not 8.\n  try: correct the line"),
-    "wide": (spoilt(lambda rows: rows.insert(30, rows[30] + ",1")), "line 31 has 9 cells, not 8.\n  try: correct the line"),
+    "wide": (
+        spoilt(lambda rows: rows.insert(30, rows[30] + ",1")),
+        "line 31 has 9 cells, not 8.\n  try: correct the line",
+    ),
     "interval": (
         spoilt(lambda rows: rows.insert(30, rows[30].replace(",900,", ",86400,"))),
         "line 31 has the interval 86400, not whole seconds of a day",

@@ -264,7 +264,7 @@ def _interrupted(data: Files, folder: Path) -> Files:
             if isinstance(event, Epoch):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        loop.say = end  # type: ignore[assignment]
+        loop.emit = end  # type: ignore[assignment]
         sys.argv = ["socialx", *FIRST]
         main_of_socialx()
 

@@ -100,8 +100,8 @@ def test_only_a_device_with_little_memory_recomputes(device_type: str, monkeypat
     monkeypatch.setattr(SharedEncoder, "in_chunks", lambda self, x, *cut, **how: asked.append((*cut, how)))
     for encoder_batch in (None, 5):
         make(encoder_batch=encoder_batch)(torch.zeros(9, LOOKBACK, 32, device=device_type))
-    on_cpu = [(384, {"recompute": False}), (5, {"recompute": False})]
-    assert asked == (on_cpu if device_type == "cpu" else [(None, {"recompute": True}), (5, {"recompute": True})])
+    on_cpu = [(384, {"rerun": False}), (5, {"rerun": False})]
+    assert asked == (on_cpu if device_type == "cpu" else [(None, {"rerun": True}), (5, {"rerun": True})])
 
 
 def generator_reads(run: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:

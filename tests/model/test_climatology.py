@@ -29,7 +29,8 @@ def with_climatology(
     climatology[0, :, 1] = np.nan
     confidence = rng.random(climatology.shape).astype(np.float32)
     b = b._replace(
-        climatology=torch.from_numpy(climatology.astype(np.float32)), confidence=torch.from_numpy(confidence)
+        climatology=torch.from_numpy(climatology.astype(np.float32)),
+        climatology_confidence=torch.from_numpy(confidence),
     )
     return replace(known, read=read), b
 
@@ -53,7 +54,7 @@ def by_hand(known: DataSpec, b: Batch, read: tuple[int | None, ...]) -> tuple[np
         place = read[g]
         for t in range(steps):
             tokens[w, n, t, g] = climatology(w, t, n, g)
-            tokens[w, n, t, 2 * targets + g] = b.confidence[w, t, n, g]
+            tokens[w, n, t, 2 * targets + g] = b.climatology_confidence[w, t, n, g]
             if place is not None and b.valid[w, t, n, place]:
                 of = known.inputs[place]
                 tokens[w, n, t, targets + g] = (float(b.inputs[w, t, n, place]) - of.mean) / of.std - climatology(
@@ -65,8 +66,8 @@ def by_hand(known: DataSpec, b: Batch, read: tuple[int | None, ...]) -> tuple[np
         last_observed = (float(b.last_observed[w, n, g]) - known.targets[g].mean) / known.targets[g].std
         state[w, n, horizon, g] = 0.0 if math.isnan(last_observed) else last_observed - now
         state[w, n, horizon + 1, g], state[w, n, horizon + 2, g] = (
-            b.confidence[w, steps - 1, n, g],
-            b.confidence[w, -1, n, g],
+            b.climatology_confidence[w, steps - 1, n, g],
+            b.climatology_confidence[w, -1, n, g],
         )
     return tokens, state.reshape(windows, sensors, -1)
 
@@ -84,13 +85,15 @@ def test_tokens_and_state_get_what_is_usual_and_how_far_the_readings_are_from_it
     b = Batch(*(part.double() if part.is_floating_point() else part for part in b))
     part = model.climatology
     assert isinstance(part, ClimatologyInputs)
-    climatology = part.at(b, model.scaler)
+    climatology = part.normalise(b, model.scaler)
     tokens, state = by_hand(known, b, read)
-    found = part.of_tokens(climatology[:, :12], b.confidence[:, :12], model.scaler.inputs(b), b.valid)
+    found = part.token_inputs(
+        climatology[:, :12], b.climatology_confidence[:, :12], model.scaler.normalise_inputs(b), b.valid
+    )
     torch.testing.assert_close(
         part.token(found.transpose(1, 2)), part.token(torch.from_numpy(tokens)), rtol=1e-5, atol=1e-6
     )
-    found = part.of_state(climatology, b.confidence, 12, model.scaler.last_observed(b))
+    found = part.state_input(climatology, b.climatology_confidence, 12, model.scaler.scaled_last(b))
     torch.testing.assert_close(found, part.state(torch.from_numpy(state)), rtol=1e-5, atol=1e-6)
 
 
@@ -98,13 +101,17 @@ def test_where_nothing_is_known_the_mean_is_usual_and_trust_tells_it_from_a_know
     known, b = with_climatology(network(), batch())
     model = made(known)
     unknown = b._replace(
-        climatology=torch.full_like(b.climatology, math.nan), confidence=torch.zeros_like(b.confidence)
+        climatology=torch.full_like(b.climatology, math.nan),
+        climatology_confidence=torch.zeros_like(b.climatology_confidence),
     )
     mean = b._replace(
-        climatology=torch.full_like(b.climatology, known.targets[0].mean), confidence=torch.zeros_like(b.confidence)
+        climatology=torch.full_like(b.climatology, known.targets[0].mean),
+        climatology_confidence=torch.zeros_like(b.climatology_confidence),
     )
     torch.testing.assert_close(model(unknown), model(mean))
-    assert not torch.allclose(model(mean), model(mean._replace(confidence=torch.ones_like(b.confidence))))
+    assert not torch.allclose(
+        model(mean), model(mean._replace(climatology_confidence=torch.ones_like(b.climatology_confidence)))
+    )
 
 
 def test_no_weight_and_no_buffer_is_of_the_climatology_itself() -> None:

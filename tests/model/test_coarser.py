@@ -32,7 +32,7 @@ def of_steps(b: Batch, lookback: int, horizon: int) -> Batch:
         time_of_day=b.time_of_day[:, rows],
         day_of_week=b.day_of_week[:, rows],
         climatology=climatology,
-        confidence=climatology / 24,
+        climatology_confidence=climatology / 24,
     )
 
 
@@ -47,7 +47,7 @@ def test_rows_are_repeated_slots_go_on_and_the_mean_is_forecast(k: int) -> None:
         assert torch.equal(found.time_of_day[:, row], b.time_of_day[:, row // k] * k + row % k)
         assert torch.equal(found.day_of_week[:, row], b.day_of_week[:, row // k])
         assert torch.equal(found.climatology[:, row], b.climatology[:, row // k])
-        assert torch.equal(found.confidence[:, row], b.confidence[:, row // k])
+        assert torch.equal(found.climatology_confidence[:, row], b.climatology_confidence[:, row // k])
         if row < 12:
             assert torch.equal(found.inputs[:, row], b.inputs[:, row // k])
             assert torch.equal(found.valid[:, row], b.valid[:, row // k])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import conv_silu, encode
-from socialx.model.xlstm.weights import weights_of, xlstm
+from socialx.model.xlstm.weights import stack_weights, xlstm
 from tests.commands import python
 from tests.encoders import LOOKBACK, gradients, loss_of, make, relative, sequences, worst
 from tests.meters import NeverWaits
@@ -92,7 +92,7 @@ def _small_stack(**options: Any) -> Any:
 def test_other_stacks_of_the_package(options: dict[str, Any], last_only: bool) -> None:
     stack = _small_stack(**options)
     x = sequences(3, 5, 40)
-    ours = encode(weights_of(stack), x, last_only=last_only)
+    ours = encode(stack_weights(stack), x, last_only=last_only)
     theirs = stack(x)[:, -1] if last_only else stack(x)
     assert relative(ours, theirs) <= 1e-10
     assert worst(gradients(ours, x, stack), gradients(theirs, x, stack)) <= 1e-10
@@ -100,7 +100,7 @@ def test_other_stacks_of_the_package(options: dict[str, Any], last_only: bool) -
 
 def test_a_stack_that_would_be_computed_wrongly_is_refused() -> None:
     with pytest.raises(ValueError, match="bias=True"):
-        encode(weights_of(_small_stack(bias=True)), sequences(2, 3, 40))
+        encode(stack_weights(_small_stack(bias=True)), sequences(2, 3, 40))
 
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
@@ -210,11 +210,11 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(nn.functional, "dropout", bent)
     stack = _small_stack(dropout=0.5).train()
     x = sequences(3, LOOKBACK, 40)
-    assert relative(encode(weights_of(stack), x), stack(x)[:, -1]) <= 1e-10
-    assert relative(encode(weights_of(stack), x, last_only=False), stack(x)) <= 1e-10
+    assert relative(encode(stack_weights(stack), x), stack(x)[:, -1]) <= 1e-10
+    assert relative(encode(stack_weights(stack), x, last_only=False), stack(x)) <= 1e-10
     assert shares == [0.5, 0.0, 0.5] * 4  # the package gives its feed-forward part no dropout
     shares.clear()
-    encode(weights_of(stack.eval()), x)
+    encode(stack_weights(stack.eval()), x)
     assert shares == [0.0] * 3
 
 
@@ -234,7 +234,7 @@ def test_the_convolution_keeps_torchs_rules(steps: int) -> None:
         ({"slstm_at": [2]}, r"slstm_at \[2\] is beyond"),
         ({"slstm_at": [-1]}, r"slstm_at \[-1\]"),
         ({"backend": "quick"}, "choose one of auto, reference, fused"),
-        ({"encoder_batch": 0}, "chunk 0"),
+        ({"encoder_batch": 0}, "encoder_batch 0"),
         ({"blocks": 0, "slstm_at": []}, "at least 1"),
         ({"width": 96, "heads": 32}, "multiples of 4"),
         ({"dropout": 1.5}, "dropout"),

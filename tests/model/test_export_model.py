@@ -20,11 +20,11 @@ from torch.export import ExportedProgram
 from socialx.core.batch import Batch
 from socialx.data.calendar import WALL, Calendar
 from socialx.data.climatology import DailyStats, OneDay, RollingClimatology
-from socialx.data.geo import nearest
+from socialx.data.geo import nearest_neighbours
 from socialx.data.scaler import DataSpec
 from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
-from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, traced
+from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, trace_model
 from socialx.model.pooling import Geometry, Social
 from socialx.settings.kinds import MODELS, POOLINGS
 from socialx.tasks.export_formats import as_onnx
@@ -82,7 +82,7 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
     holidays = {last // 86_400 - 1: 6, last // 86_400: 5, last // 86_400 + 2: 6} if holiday else {}
     calendar = Calendar(holidays=holidays.get)
     source = Arrays(values[..., None], valid[..., None], seconds, calendar=calendar)
-    known, model = RollingClimatology(source).now(), Seen()
+    known, model = RollingClimatology(source).today(), Seen()
     program = ExportModel(model, replace(network(), read=(0,)), 5, [0.0], [True], known, holidays)
     midnight = last // 86_400 * 86_400
     for issued in (
@@ -93,12 +93,14 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
         rows = np.zeros((len(later), 5, 1), np.float32)
         rows[: len(seconds)] = values[..., None]
         whole = Arrays(rows, np.pad(valid, ((0, len(later) - len(seconds)), (0, 0)))[..., None], later, 5, calendar)
-        found = ContextReader(whole, 12, 12, (0,), (0,), past=RollingClimatology(whole))
+        found = ContextReader(whole, 12, 12, (0,), (0,), rolling=RollingClimatology(whole))
         ((_, batch),) = found.batches(np.array([issued]), 1)
         program(batch.inputs, batch.last_observed, torch.tensor([issued]))
         torch.testing.assert_close(model.batch.climatology, batch.climatology, rtol=2e-5, atol=0, equal_nan=True)
-        torch.testing.assert_close(model.batch.confidence, batch.confidence, rtol=0, atol=1.01 / 255)
-    assert batch.confidence.max() == 0  # a year later nothing is left
+        torch.testing.assert_close(
+            model.batch.climatology_confidence, batch.climatology_confidence, rtol=0, atol=1.01 / 255
+        )
+    assert batch.climatology_confidence.max() == 0  # a year later nothing is left
 
 
 def test_a_latest_reading_that_is_not_given_is_that_of_the_history() -> None:
@@ -136,7 +138,7 @@ def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> 
     model = Seen()
     standalone = ExportModel(model, replace(network(), read=(0,)), step_minutes, [None], [False])
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
-    time_of_day, day_of_week = WALL.at(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
+    time_of_day, day_of_week = WALL.time_features(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
     assert model.batch.time_of_day.tolist() == time_of_day.tolist()
     assert model.batch.day_of_week.tolist() == day_of_week.tolist()
     assert int(model.batch.day_of_week[0, 11]) == time.weekday()
@@ -158,7 +160,7 @@ def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: i
     if kind == "social":
         layers = Social(
             POOLINGS[pooling].load(),
-            partial(Geometry, 2, nearest(positions(sensors), 3), adaptive_adjacency_rank=2),
+            partial(Geometry, 2, nearest_neighbours(positions(sensors), 3), adaptive_adjacency_rank=2),
             layers=1,
         )
         arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
@@ -203,7 +205,7 @@ def test_a_graph_computes_what_the_model_does(case: tuple[Any, ...]) -> None:
     """And of the small ones also in ONNX; tests/tasks/test_export.py does that for the others."""
     standalone = made(*case)
     sensors = case[2]
-    program = traced(standalone)
+    program = trace_model(standalone)
     ways: list[Callable[..., Tensor]] = [program.module()]
     if case[0] in ("lstm", "stid") or len(case) > 5:
         ways.append(in_onnx(program))
@@ -231,4 +233,4 @@ class Undecided(nn.Module):
 @pytest.mark.slow
 def test_a_model_without_a_graph_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError):
-        traced(around(Undecided()))
+        trace_model(around(Undecided()))

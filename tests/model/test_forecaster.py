@@ -172,7 +172,7 @@ def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
 def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> None:
     """Sensors on a straight road, each in reach of the next one alone."""
     xy = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
-    road = geo.nearest(xy, None, within_km=1.1)
+    road = geo.nearest_neighbours(xy, None, within_km=1.1)
     social = [SocialLayer(16, DotAttention(16, Geometry(2, road)), 0.0) for _ in range(layers)]
     model = shaken(Forecaster(Tokens(16, 9, 12, 288), encoder(3), social, 12, network().scaler()))
     b = batch(sensors=9)

@@ -29,7 +29,7 @@ from socialx.model.xlstm import encoder as encoder_module
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import LayerFunctions, encode
 from socialx.model.xlstm.operations import LAYERS
-from socialx.model.xlstm.weights import weights_of
+from socialx.model.xlstm.weights import stack_weights
 from tests import encoders
 from tests.encoders import gradients, relative, worst
 from tests.meters import saved_bytes
@@ -128,8 +128,8 @@ def test_more_shapes(shape: list[Any], low: torch.dtype | None) -> None:
 @pytest.mark.parametrize("slstm_at", [[], [0], [1]])
 def test_every_step_of_the_output(slstm_at: list[int]) -> None:
     encoder, x = make("triton", 64, slstm_at, 2, 4), sequences(2, 4, 64)
-    ours = encode(weights_of(encoder.stack), x, last_only=False, layers=LAYERS)
-    fused = encode(weights_of(encoder.stack), x, last_only=False)
+    ours = encode(stack_weights(encoder.stack), x, last_only=False, layers=LAYERS)
+    fused = encode(stack_weights(encoder.stack), x, last_only=False)
     torch.testing.assert_close(ours, fused, rtol=1e-4, atol=1e-5)
     assert worst(gradients(ours, x, encoder.stack), gradients(fused, x, encoder.stack), FLOOR) < 1e-4
 
@@ -191,14 +191,14 @@ def test_is_one_graph_for_a_compiler() -> None:
 
 
 def test_what_the_kernels_cannot_run_is_said() -> None:
-    with pytest.raises(ValueError, match=r"backend triton: block 0: heads of 24 channels: needs 16, 32, 64, 128"):
+    with pytest.raises(ValueError, match=r"cannot run \(block 0: heads of 24 channels: needs 16, 32, 64, 128\)"):
         SharedEncoder(48, 1, [0], 2, 12, backend="triton")
-    with pytest.raises(ValueError, match=r"backend triton: history 65 is longer than 64 steps: backend fused"):
+    with pytest.raises(ValueError, match=r"backend triton cannot run \(a lookback of 65 is longer than 64 steps\): "):
         SharedEncoder(64, 1, [], 4, 65, backend="triton")
 
 
 CPU, CARD = torch.device("cpu"), torch.device("cuda")
-SPILLS = "no Triton kernels: sLSTM heads of 64 channels spill in float32: a mixed precision has the kernels"
+SPILLS = "Triton kernels are off: sLSTM heads of 64 channels spill in float32: a mixed precision has the kernels"
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_auto_is_triton_where_it_is_fast(
     assert encoder.choice(CARD) == ("triton", "")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(torch, "is_autocast_enabled", lambda device: False)
-        assert encoder.double().choice(CARD) == ("fused", "no Triton kernels: float64 parameters")
+        assert encoder.double().choice(CARD) == ("fused", "Triton kernels are off: float64 parameters")
 
 
 def test_triton_is_what_it_is_told_to_be_or_an_error() -> None:
     encoder = SharedEncoder(64, 2, [1], 4, 12, backend="triton")
     assert encoder.choice(CARD) == ("triton", "")
-    with pytest.raises(ValueError, match="backend triton: float64 parameters: backend fused"):
+    with pytest.raises(ValueError, match=r"backend triton cannot run \(float64 parameters\): use model="):
         encoder.double().choice(CARD)
 
 
@@ -286,12 +286,12 @@ def test_kernels_that_cannot_run_are_not_chosen(fault: Exception, said: str) -> 
     here = next(encoder.parameters())
     encoder._layers = LAYERS._replace(mlstm=broken_by(fault))
     reason = encoder._failure(here)
-    assert reason == f"they cannot run here ({said})"
+    assert reason == f"a trial run failed ({said})"
     encoder.backend = "auto"
     encoder._trials[torch.float32] = reason
-    assert encoder.choice(torch.device("cuda")) == ("fused", f"no Triton kernels: {reason}")
+    assert encoder.choice(torch.device("cuda")) == ("fused", f"Triton kernels are off: {reason}")
     encoder.backend = "triton"
-    with pytest.raises(SettingsError, match="backend triton: they cannot run here"):  # a line of a command
+    with pytest.raises(SettingsError, match=r"backend triton cannot run \(a trial run failed"):  # a line of a command
         encoder.choice(torch.device("cuda"))
 
 
@@ -327,7 +327,7 @@ WRONG = {
 def test_kernels_that_compute_something_else_are_not_chosen(name: str) -> None:
     encoder = make("triton", 32, [1], 2, 2, lookback=2, scale=0.1)
     encoder._layers = WRONG[name]
-    assert encoder._failure(next(encoder.parameters())).startswith("they compute something else here")
+    assert encoder._failure(next(encoder.parameters())).startswith("a trial run has a relative error")
     with torch.no_grad():  # a forecast needs no gradients
         assert bool(encoder._failure(next(encoder.parameters()))) == ("gradient" not in name)
 
@@ -408,7 +408,7 @@ def test_one_trial_serves_a_training_and_its_forecasts(on_a_card: list[str]) -> 
         ((8, 0), None, ""),
         ((8, 9), None, ""),
         ((12, 0), None, ""),
-        ((9, 0), "6.4", "they are for NVIDIA cards, and this torch is for AMD's"),
+        ((9, 0), "6.4", "this torch is for AMD GPUs, and the kernels are for NVIDIA"),
     ],
 )
 def test_a_card_that_the_kernels_are_not_for(
@@ -416,7 +416,7 @@ def test_a_card_that_the_kernels_are_not_for(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda card=None: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
-    assert encoder_module._unfit(CARD) == reason
+    assert encoder_module._gpu_obstacle(CARD) == reason
 
 
 @pytest.mark.usefixtures("few")
@@ -457,7 +457,7 @@ def test_memory_for_the_backward_pass(record_property: Callable[[str, object], N
     with FakeTensorMode(), torch.autocast("cpu", torch.bfloat16):
         encoder = SharedEncoder(256, 6, [1, 3], 4, 12, 0.1, "triton")
         inputs = (torch.randn(count, 12, 256, requires_grad=True) for count in (64, 128))
-        few, many = (saved_bytes(partial(encoder.in_chunks, x, None, recompute=False), encoder) for x in inputs)
+        few, many = (saved_bytes(partial(encoder.in_chunks, x, None, rerun=False), encoder) for x in inputs)
     per_sequence = (many - few) / 64
     gib = per_sequence * 64 * 325 / 2**30
     record_property("gib", gib)

@@ -41,7 +41,7 @@ def known() -> tuple[DataSpec, TrainingBatch]:
     climatology[0, :, 1] = torch.nan
     b = b._replace(
         climatology=climatology,
-        confidence=torch.rand(shape, generator=generator),
+        climatology_confidence=torch.rand(shape, generator=generator),
         time_of_day=(b.time_of_day + 280) % 288,
     )
     b = b._replace(day_of_week=(b.day_of_week + (b.time_of_day < 100)) % 7)  # midnight is within a patch
@@ -52,7 +52,7 @@ def known() -> tuple[DataSpec, TrainingBatch]:
 
 def made(network: DataSpec, patch: int, encoder: str = "xlstm", **options: Any) -> Forecaster:
     torch.manual_seed(0)
-    near = geo.nearest(positions(network.sensors), 3)
+    near = geo.nearest_neighbours(positions(network.sensors), 3)
     social = Social(DotAttention, partial(Geometry, 2, near, adaptive_adjacency_rank=2), 1)
     sizes: dict[str, Any] = {"width": 16, "mlp_width": 9, "heads": 2, "blocks": 2, "climatology": True}
     model = social_forecaster(network, social, encoder=encoder, patch=patch, **sizes, **options)
@@ -139,10 +139,10 @@ def test_a_longer_patch_is_fewer_tokens_and_less_work(encoder: str) -> None:
 @pytest.mark.parametrize(
     ("lookback", "patch", "said", "below"),
     [
-        (12, 5, "the 12 steps of the lookback: 1, 2, 3, 4, 6 or 12", 4),
-        (12, 24, "the 12 steps of the lookback: 1, 2, 3, 4, 6 or 12", 12),
-        (7, 6, "the 7 steps of the lookback: 1 or 7", 1),
-        (1, 2, "the 1 step of the history: 1", 1),
+        (12, 5, "the lookback of 12 steps (1, 2, 3, 4, 6 or 12 would)", 4),
+        (12, 24, "the lookback of 12 steps (1, 2, 3, 4, 6 or 12 would)", 12),
+        (7, 6, "the lookback of 7 steps (1 or 7 would)", 1),
+        (1, 2, "the lookback of 1 step (1 would)", 1),
     ],
 )
 def test_a_patch_that_does_not_divide_the_history_is_refused(
@@ -151,10 +151,10 @@ def test_a_patch_that_does_not_divide_the_history_is_refused(
     settings = Settings(data={"lookback": lookback}, model={"patch": patch})
     with pytest.raises(SettingsError) as caught:
         refuse_conflicts(settings)
-    assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: model={{'patch': {below}}}")
+    assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: use model={{'patch': {below}}}")
     data = small_file(tmp_path, 60, 2)
     error = refused("train", "--data", data, "--lookback", lookback, "--patch", patch, "--pooling", "none", code=2)
-    assert f"{said}: --patch {below}, or another --lookback" in error
+    assert f"{said}: use --patch {below}, or another --lookback" in error
     for model in ({"kind": "linear"}, {"patch": below}):
         refuse_conflicts(Settings(data={"lookback": lookback}, model={"patch": patch} | model))
 

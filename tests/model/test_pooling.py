@@ -224,7 +224,7 @@ def moved(way: str, sensors: int, neighbours: int, width: int, heads: int) -> in
 def test_on_cuda_the_way_that_is_taken_moves_far_fewer_bytes_or_needs_less_memory(
     sensors: int, neighbours: int, width: int, heads: int, on_cuda: str
 ) -> None:
-    near = geo.nearest(positions(sensors), neighbours)
+    near = geo.nearest_neighbours(positions(sensors), neighbours)
     layer = DotAttention(width, Geometry(heads, near))
     assert layer.fastest(torch.device("cuda")) == getattr(layer, on_cuda)
     fused, gathered = (moved(f"attend_{way}", sensors, neighbours, width, heads) for way in ("fused", "gathered"))
@@ -320,7 +320,7 @@ def test_the_hard_radius_is_a_border(kind: str) -> None:
 
 
 def test_wrong_shapes_are_refused() -> None:
-    near = geo.nearest(positions(4), 2)
+    near = geo.nearest_neighbours(positions(4), 2)
     with pytest.raises(ValueError, match="do not match"):
         Geometry(2, dataclasses.replace(near, offsets=np.zeros((4, 3, 2))))
     with pytest.raises(ValueError, match="multiple of 3 heads"):

@@ -58,7 +58,7 @@ def trained_mae(neighbours: geo.Neighbours) -> float:
 @pytest.mark.slow
 def test_pooling_beats_the_same_layers_alone_and_copying() -> None:
     xy = np.stack([np.arange(SENSORS) * 1.0, np.zeros(SENSORS)], axis=1)
-    social, alone = trained_mae(geo.nearest(xy, 2)), trained_mae(geo.itself(SENSORS))
+    social, alone = trained_mae(geo.nearest_neighbours(xy, 2)), trained_mae(geo.self_neighbours(SENSORS))
     copied = scores_of(NaiveLast(12, False, [55.0]), loaders()["test"]).overall.mae
     assert social < 0.8 * alone
     assert social < 0.7 * copied

@@ -129,7 +129,7 @@ def step(layers: exact.LayerFunctions, meter: Callable[[], Any], activation_chec
         x = torch.randn(128, 12, 128, requires_grad=True)
         with meter() as found:
             with torch.autocast("cpu", torch.bfloat16):
-                y = encoder.in_chunks(x, None, recompute=False)
+                y = encoder.in_chunks(x, None, rerun=False)
             y.float().square().sum().backward()
     return found
 

@@ -169,7 +169,7 @@ def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
 
 
 def test_a_sensor_without_neighbours_has_no_distance() -> None:
-    alone = geo.nearest(np.full((2, 2), np.nan), None)
+    alone = geo.nearest_neighbours(np.full((2, 2), np.nan), None)
     layer = SocialLayer(8, DotAttention(8, Geometry(2, alone)), 0.0)
     running = RunningWeights(layer.pooling)
     with torch.no_grad():
@@ -347,7 +347,7 @@ def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
         (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
         (["--split", "tests"], 2, "--split tests.\n  try: one of train, validation, test"),
         (["--set", "data.horizon=6"], 2, "was trained with"),
-        (["--plot", "folder.png"], 1, "folder.png: a folder, not a file"),
+        (["--plot", "folder.png"], 1, "folder.png: the output is a folder, not a file"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_before_the_pass(

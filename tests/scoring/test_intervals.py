@@ -232,7 +232,7 @@ def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, mon
 def test_a_sensor_without_readings_has_the_free_flow_speed_of_the_median_of_the_others() -> None:
     values = np.tile(np.float32([50, 0, 60, 71]), (40, 1))[..., None]
     source = Arrays(values, values > 0, 300 * np.arange(40))
-    speeds = free_flow_speeds(SimpleNamespace(target_source=source, learned_from=slice(0, 40)))
+    speeds = free_flow_speeds(SimpleNamespace(target_source=source, training_rows=slice(0, 40)))
     assert speeds[:, 0].tolist() == [50, 60, 60, 71]
 
 

@@ -30,22 +30,22 @@ def run(data: Path) -> Path:
 
 @pytest.mark.parametrize("days", ["all", "1", "trained"])
 def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     d, model = experiment.data, experiment.model.eval()
     values, valid = (part[..., 0] for part in d.source.read(slice(0, ROWS)))
     total, count = np.zeros(12), np.zeros(12)
-    starts, past = d.windows.split("validation"), d.past(most=1)
+    starts, past = d.windows.split("validation"), d.rolling_climatology(max_days=1)
     for start in starts.tolist():
         window = d.series.window(torch.tensor([start]))
         seconds = d.store.seconds[start : start + 24]
         issued = seconds - 3600
         if days == "trained":
             issued = np.minimum(issued, d.store.seconds[d.windows.training_rows.stop - 1])
-        climatology = past.at(seconds, issued, (1 if days == "1" else None,))
+        climatology = past.lookup(seconds, issued, (1 if days == "1" else None,))
         confidence = torch.from_numpy(climatology.confidence).float() / 255
         with torch.no_grad():
             forecast = model(
-                window._replace(climatology=torch.from_numpy(climatology.readings), confidence=confidence)
+                window._replace(climatology=torch.from_numpy(climatology.readings), climatology_confidence=confidence)
             )[0, :, :, 0].numpy()
         ahead = slice(start + 12, start + 24)
         total += (np.abs(forecast - values[ahead]) * valid[ahead]).sum(1)

@@ -262,5 +262,5 @@ def test_a_pass_that_fails_leaves_no_file(run: Path, tmp_path: Path) -> None:
     weights.state["head.2.weight"][:] = 3e38
     broken.write_weights(weights.state, 1, 1.0)
     with pytest.raises(SocialxError, match="overflow"):
-        api.evaluate([broken.path], save=tmp_path / "all.h5")
+        api.evaluate([broken.path], save_forecasts=tmp_path / "all.h5")
     assert not [path for path in tmp_path.iterdir() if path != broken.path]

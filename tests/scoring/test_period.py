@@ -42,8 +42,8 @@ def dataset(run: Path) -> Dataset:
 def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data: Path, tmp_path: Path) -> None:
     """By hand: every saved forecast of the part, of which those are kept whose 12 steps lie between both times."""
     every, some = tmp_path / "every.h5", tmp_path / "some.h5"
-    api.evaluate([run], save=every)
-    found = api.evaluate([run], start=FROM, end=TO, save=some)
+    api.evaluate([run], save_forecasts=every)
+    found = api.evaluate([run], start=FROM, end=TO, save_forecasts=some)
     with h5py.File(every) as file, h5py.File(some) as chosen:
         issued = file["origin"].asstr()[:].astype("datetime64[s]")
         first, last = issued + np.timedelta64(5, "m"), issued + np.timedelta64(60, "m")

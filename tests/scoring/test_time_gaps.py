@@ -168,7 +168,7 @@ def test_every_question_sees_the_same_windows(gappy: tuple[Path, Path], tmp_path
     other = Path(shutil.copytree(run, tmp_path / "other"))
     found = api.evaluate([run, other], baselines=True, by=("hour", "weekday", "sensor"), drift=True, intervals=True)
     compared = api.evaluate([run, other], split="all", compare=True)
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     store, starts = experiment.data.store, experiment.data.windows.test
     assert (np.diff(store.seconds[starts[:, None] + np.arange(24)]) == 300).all()
     count = int(store.valid[starts[:, None] + np.arange(12, 24)].sum())

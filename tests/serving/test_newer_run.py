@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import socialx as api
-from socialx.data.calendar import following
+from socialx.data.calendar import next_times
 from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app
 from socialx.serving.server import Served
@@ -43,7 +43,7 @@ def live(data: Path, tmp_path: Path) -> Path:
 
 def served(current: Path, live: Path, interval: float | None = None) -> Service:
     """As ``serve current --data live.h5 --follow`` makes it."""
-    runs = Served(current, ConfigLayers.of(None, {"data": live}), True, interval, 64, None)
+    runs = Served(current, ConfigLayers.from_call(None, {"data": live}), True, interval, 64, None)
     service = runs.make(current)
     service.newer = runs.newer
     return service
@@ -166,7 +166,7 @@ def test_the_share_of_readings_in_their_intervals_is_a_metric(current: Path, liv
     service = served(current, live, interval=0.9)
     store = open_store(live)
     names, last, rng = store.sensors.ids, int(store.seconds[-1]), np.random.default_rng(0)
-    times = [str(np.datetime64(int(each), "s")).replace("T", " ") for each in following(last, 5, 14)]
+    times = [str(np.datetime64(int(each), "s")).replace("T", " ") for each in next_times(last, 5, 14)]
     readings, bands = rng.uniform(30, 65, (14, len(names))).round(1), []
     latest = service.latest
     assert latest is not None

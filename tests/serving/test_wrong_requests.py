@@ -122,7 +122,7 @@ def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(experime
     times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
     body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
     issue = posted.read_issue(experiment, "application/json", body)
-    assert issue.context.reported(issue.batch).tolist() == [[True, False, False, False]]
+    assert issue.context.has_reported(issue.batch).tolist() == [[True, False, False, False]]
 
 
 # --- bodies without an end ------------------------------------------------------------------------------------------

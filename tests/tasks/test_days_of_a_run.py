@@ -140,7 +140,7 @@ def test_a_server_forecasts_as_predict_does_just_after_midnight(run: Path, whole
     from socialx.tasks.trained_model import load_trained
 
     path = part_of(whole, run.parent / f"until_{minutes}.h5", slice(0, 5 * DAY + minutes // 5 + 1))
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": path}), split=False)
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": path}), split=False)
     issue = Latest(experiment, "run", path).read()[0]
     values = experiment.precision.infer(experiment.model.eval(), issue.batch)
     np.testing.assert_allclose(values, socialx.predict(run, path).values, rtol=1e-6)
@@ -186,7 +186,7 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
 
     path = tmp_path / "live.h5"
     BEFORE[name](whole, path)
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": path}), split=False)
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": path}), split=False)
     latest = Latest(experiment, "run", path)
 
     def forecasts() -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +203,7 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
     path.write_bytes(whole.read_bytes())
     after = forecasts()
     np.testing.assert_allclose(after[0], socialx.predict(run, path).values, rtol=1e-6)
-    anew = Latest(load_trained(run, ConfigLayers.of(None, {"data": path}), split=False)[0], "run", path)
+    anew = Latest(load_trained(run, ConfigLayers.from_call(None, {"data": path}), split=False)[0], "run", path)
     latest = anew
     np.testing.assert_array_equal(after[1], forecasts()[1])
     assert np.abs(after[1] - before[1]).max() > 1e-3

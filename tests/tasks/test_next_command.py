@@ -62,7 +62,10 @@ def test_settings_of_this_folder_may_end_in_yml(tmp_path: Path, monkeypatch: pyt
     assert "24" in works("config", "--changed").stdout
     assert "socialx.yml" in works("config", "--changed").stdout
     (tmp_path / "socialx.yaml").write_text("model: {width: 32}\n")
-    assert refused("config", code=2) == "error: socialx.yml: socialx.yaml is here too.\n  try: keep one of them\n"
+    assert (
+        refused("config", code=2)
+        == "error: socialx.yml: socialx.yaml is in this folder, too.\n  try: keep one of them\n"
+    )
 
 
 def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_path: Path) -> None:

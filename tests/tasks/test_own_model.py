@@ -112,7 +112,7 @@ def trained(folder: Path) -> Path:
     return folder / "mine"
 
 
-TWICE = "is code that is not of socialx.\n  try: name it again to run it: --model own_models:WindowMlp\n"
+TWICE = "is code from outside socialx.\n  try: add --model own_models:WindowMlp to run this code\n"
 
 
 def training(*options: str) -> tuple[str | Path, ...]:

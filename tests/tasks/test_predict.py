@@ -255,7 +255,7 @@ def test_what_is_no_run_is_one_line(run: Path, data: Path, tmp_path: Path) -> No
     short = some_rows(data, tmp_path, slice(0, 7))
     result = socialx("predict", run, "--data", short)
     assert result.exit_code == 1
-    assert "7 rows, and one history is 12.\n  try: use a file with more rows" in result.stderr
+    assert "the file has 7 rows, and one lookback needs 12.\n  try: use a file with more rows" in result.stderr
     for done in (socialx("predict", run, "--data", tmp_path / "none.h5"), result):
         assert done.stdout == ""
         assert re.fullmatch(r"error: [^\n]+\n  try: [^\n]+\n", done.stderr)

@@ -61,14 +61,14 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
 
 
 def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path) -> None:
-    experiment, _ = load_trained(shared, ConfigLayers.of(None, {"data": file_of(folder, 7, 140)}), split=False)
-    assert experiment.data.known.counts.shape[2] == 7
-    assert not experiment.data.known.counts[:, :, 4:].any()  # sensors that training did not see
+    experiment, _ = load_trained(shared, ConfigLayers.from_call(None, {"data": file_of(folder, 7, 140)}), split=False)
+    assert experiment.data.prior_climatology.counts.shape[2] == 7
+    assert not experiment.data.prior_climatology.counts[:, :, 4:].any()  # sensors that training did not see
     city = folder / "city.h5"
     with edited(file_of(folder, 4), city) as file:
         file.attrs["dataset_name"] = "city"
-    other, _ = load_trained(shared, ConfigLayers.of(None, {"data": city}), split=False)
-    assert other.data.known is None
+    other, _ = load_trained(shared, ConfigLayers.from_call(None, {"data": city}), split=False)
+    assert other.data.prior_climatology is None
 
 
 @pytest.mark.parametrize("one", ["trained", "scored"])

@@ -172,7 +172,7 @@ def _digest(examples: Sequence[TrainingBatch | Selection]) -> Tensor:
     """A number for all that examples hold, of one place in one step another than in others."""
     total = torch.zeros((), dtype=torch.float64)
     for each in examples:
-        for tensor in (part for of in each.gathered() for part in of):
+        for tensor in (part for of in each.gather() for part in of):
             numbers = tensor.double().nan_to_num(-1.0).flatten()
             total = 0.9 * total + (numbers * torch.arange(1, len(numbers) + 1)).sum()
     return total

@@ -52,13 +52,13 @@ def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles
     plain, off = (
         RollingClimatology(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, {first + 1: 6, first + 9: 6})
     )
-    known, without = off.before(first + 9), plain.before(first + 9)
+    known, without = off.stats_before(first + 9), plain.stats_before(first + 9)
     np.testing.assert_allclose(known.counts.sum(0), without.counts.sum(0), rtol=1e-6)
     faded = 0.5 ** (8 / 14) * valid[48:96, :, None]
     np.testing.assert_allclose(known.counts[2] - without.counts[2], faded, atol=1e-6)
     ahead = MONDAY + 9 * DAY_S + 1800 * np.arange(48)  # a Wednesday
-    np.testing.assert_array_equal(off.at(ahead, ahead).readings[0], known.climatology(2).readings)
-    np.testing.assert_array_equal(plain.at(ahead, ahead).readings[0], without.climatology(0).readings)
+    np.testing.assert_array_equal(off.lookup(ahead, ahead).readings[0], known.climatology(2).readings)
+    np.testing.assert_array_equal(plain.lookup(ahead, ahead).readings[0], without.climatology(0).readings)
 
 
 def test_windows_have_it_in_their_calendar() -> None:
@@ -70,8 +70,8 @@ def test_windows_have_it_in_their_calendar() -> None:
 
 
 def test_scores_have_a_row_of_holidays(run: Path, data: Path, days: Path) -> None:
-    found = evaluate(run, by="day_of_week", save=data.with_name("all.parquet"))
-    rows = {row.key: row for row in found.by[str(run)]["day_of_week"]}
+    found = evaluate(run, by="weekday", save_forecasts=data.with_name("all.parquet"))
+    rows = {row.key: row for row in found.by[str(run)]["weekday"]}
     assert list(rows)[-1] == "holiday"
     saved = pd.read_parquet(data.with_name("all.parquet"))
     error = (saved["forecast"] - saved["truth"]).abs()
@@ -83,13 +83,13 @@ def test_scores_have_a_row_of_holidays(run: Path, data: Path, days: Path) -> Non
     assert "holidays: 2012-05-07 as Sunday" in works("evaluate", run).stdout
     none = days.with_name("none.csv")
     none.write_text("2011-01-01\n")
-    other = evaluate(run, by="day_of_week", data={"holidays": str(none)})
-    assert "holiday" not in {row.key for row in other.by[str(run)]["day_of_week"]}
+    other = evaluate(run, by="weekday", data={"holidays": str(none)})
+    assert "holiday" not in {row.key for row in other.by[str(run)]["weekday"]}
     assert other[run].overall().mae != found[run].overall().mae
 
 
 def test_a_forecast_on_a_holiday_is_that_of_the_scores(run: Path, tmp_path: Path) -> None:
-    evaluate(run, save=tmp_path / "all.parquet")
+    evaluate(run, save_forecasts=tmp_path / "all.parquet")
     saved = pd.read_parquet(tmp_path / "all.parquet")
     issued = saved["origin"].iloc[len(saved) // 2]
     frame = predict(run, at=str(issued)).to_frame()
@@ -99,18 +99,18 @@ def test_a_forecast_on_a_holiday_is_that_of_the_scores(run: Path, tmp_path: Path
 
 
 def test_the_export_knows_them(run: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-10T00:30"], "datetime64[s]").astype(np.int64)
     batch = export_model(experiment).batch(np.full((3, 12, 4, 1), 60.0), issued)
     times = issued[:, None] + 300 * np.arange(-11, 13)
-    expected = experiment.data.calendar.at(times, 5)[1]
+    expected = experiment.data.calendar.time_features(times, 5)[1]
     assert batch.day_of_week.tolist() == expected.tolist()
     assert (set(expected[1]), expected[2, -1]) == ({6}, 5)
 
 
 @pytest.mark.slow
 def test_an_onnx_program_knows_them(run: Path, tmp_path: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     works("export", run, tmp_path / "run.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "run.onnx")
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-08T00:30"], "datetime64[s]").astype(np.int64)

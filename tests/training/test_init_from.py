@@ -263,7 +263,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     content = json.loads((damaged / "protocol.json").read_text())
     content["settings"]["model.kind"] = "mine:Model"
     (damaged / "protocol.json").write_text(json.dumps(content))
-    assert "its model mine:Model is code that is not of socialx.\n  try: --init-from takes models of socialx" in error(
+    assert "the model mine:Model is code from outside socialx.\n  try: pass --init-from a socialx model" in error(
         damaged, code=2
     )
     inside = refused("train", "--init-from", first, "--data", other, "--run-dir", first, "--overwrite", code=2)

@@ -49,9 +49,9 @@ def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def weekdays(run: Path | str, *dates: str, **data: str) -> list[int]:
     """The weekday of each date, 0 = Monday, as a run of this folder sees it."""
-    experiment, _ = load_trained(Path(run), ConfigLayers.of(None, {"data": data}), split=False)
+    experiment, _ = load_trained(Path(run), ConfigLayers.from_call(None, {"data": data}), split=False)
     seconds = np.array(dates, "datetime64[s]").astype(np.int64)
-    return [int(day) for day in experiment.data.calendar.at(seconds, 5)[1]]
+    return [int(day) for day in experiment.data.calendar.time_features(seconds, 5)[1]]
 
 
 def test_other_days_of_the_training_are_told_and_never_trained_on(folder: Path) -> None:
@@ -139,7 +139,7 @@ def posted(date: str, ids: tuple[str, ...]) -> bytes:
 
 @pytest.mark.parametrize("year", [2005, 2012, 2013, 2014, 2026, 2039])
 def test_a_server_knows_the_holidays_of_every_year(year: int, of_country: Path) -> None:
-    experiment, _ = load_trained(of_country, ConfigLayers.of(None, {}), split=False)
+    experiment, _ = load_trained(of_country, ConfigLayers.from_call(None, {}), split=False)
     for day, like in ((f"{year}-12-25", 6), (f"{year}-07-04", 6), (f"{year}-12-20", None)):
         batch = read_issue(experiment, JSON, posted(day, experiment.data.sensors.ids)).batch
         own = (int(np.datetime64(day, "D").astype(np.int64)) + 3) % 7
@@ -147,16 +147,18 @@ def test_a_server_knows_the_holidays_of_every_year(year: int, of_country: Path) 
 
 
 def test_all_that_forecasts_later_agrees(of_country: Path) -> None:
-    experiment, _ = load_trained(of_country, ConfigLayers.of(None, {}), split=False)
+    experiment, _ = load_trained(of_country, ConfigLayers.from_call(None, {}), split=False)
     alone = export_model(experiment)
     for day in ("2012-12-25", "2014-12-25", "2031-12-25", "2031-12-20"):
         second = int(np.datetime64(day, "s").astype(np.int64)) + DAY_S // 2
         batch = alone.batch(np.zeros((1, 12, 4, 1)), [second])
-        (expected,) = experiment.data.calendar.at(np.array([second]), 5)[1]
+        (expected,) = experiment.data.calendar.time_features(np.array([second]), 5)[1]
         assert set(batch.day_of_week.ravel().tolist()) == {expected}
 
 
 def test_years_are_made_once_whoever_asks(of_country: Path) -> None:
-    one, other = (load_trained(of_country, ConfigLayers.of(None, {}), split=False)[0].data.calendar for _ in range(2))
+    one, other = (
+        load_trained(of_country, ConfigLayers.from_call(None, {}), split=False)[0].data.calendar for _ in range(2)
+    )
     days = np.arange(10_000, 30_000, 7)
     assert one.holidays_among(days) == other.holidays_among(days[::-1])

@@ -172,8 +172,10 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
         assert row.mae == pytest.approx(error[times.dt.hour == row.key].mean(), rel=1e-4)
     for row, (_, of_day) in zip(found.by[str(run)]["weekday"], error.groupby(times.dt.day_of_week), strict=False):
         assert row.count == len(of_day)
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}), split=False)
-    climatology = experiment.data.past().at(open_store(path).seconds[-48:], np.full(48, open_store(path).seconds[-1]))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}), split=False)
+    climatology = experiment.data.rolling_climatology().lookup(
+        open_store(path).seconds[-48:], np.full(48, open_store(path).seconds[-1])
+    )
     hours = pd.to_datetime(open_store(path).seconds[-48:], unit="s", utc=True).tz_convert(zone).hour
     middle = np.isin(hours, range(8, 17))  # nothing of midnight within four slots
     np.testing.assert_allclose(climatology.readings[0][middle, 0, 0], 20 + hours[middle], atol=1.5)
@@ -228,7 +230,7 @@ def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp
 
 @pytest.fixture
 def experiments(run: Path, utc: Path) -> Any:
-    return load_trained(run, ConfigLayers.of(None, {"data": utc}), split=False)[0]
+    return load_trained(run, ConfigLayers.from_call(None, {"data": utc}), split=False)[0]
 
 
 def test_an_export_has_the_clock_for_years(experiments: Any, run: Path, utc: Path) -> None:
@@ -240,14 +242,14 @@ def test_an_export_has_the_clock_for_years(experiments: Any, run: Path, utc: Pat
         batch = alone.batch(np.full((len(issued), 12, 4, 1), 60.0), issued)
         times = issued[:, None] + 300 * np.arange(-11, 13)
         if moment > "2012-03-10":  # the clock before the file is that of its first day
-            slot, weekday = data.calendar.at(times, 5)
+            slot, weekday = data.calendar.time_features(times, 5)
             assert batch.time_of_day.tolist() == slot.tolist()
             assert batch.day_of_week.tolist() == weekday.tolist()
             assert torch.equal(batch.time_of_day, torch.from_numpy((times + shifts(zone, times)) % 86_400 // 300))
     last = int(data.store.seconds.max()) + 19 * year
     assert (
         alone.batch(np.zeros((1, 12, 4, 1)), [last]).time_of_day.tolist()
-        == data.calendar.at(last + 300 * np.arange(-11, 13)[None], 5)[0].tolist()
+        == data.calendar.time_features(last + 300 * np.arange(-11, 13)[None], 5)[0].tolist()
     )
 
 

@@ -12,7 +12,7 @@ import torch
 
 import socialx as api
 from socialx.model.forecaster import Forecaster
-from socialx.model.state import for_sensors, sensor_axis
+from socialx.model.state import select_sensor_weights, sensor_axis
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import RunFolder, open_run
@@ -35,7 +35,7 @@ def free(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def model_of(run: Path, data: Path | None = None) -> Forecaster:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": data}), split=False)
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": data}), split=False)
     assert isinstance(experiment.model, Forecaster)
     return experiment.model
 
@@ -55,7 +55,7 @@ def test_a_step_of_training_leaves_out_all_that_is_of_some_sensors(free: Path) -
     windows = batch(sensors=4)
     windows = type(windows)(*(part.double() if part.is_floating_point() else part for part in windows))
     climatology = torch.full((4, 24, 4, 1), 50.0, dtype=torch.float64)
-    windows = windows._replace(climatology=climatology, confidence=torch.full_like(climatology, 0.5))
+    windows = windows._replace(climatology=climatology, climatology_confidence=torch.full_like(climatology, 0.5))
     seen = set()
     for seed in range(12):
         torch.manual_seed(seed)
@@ -90,7 +90,7 @@ def test_tables_for_other_sensors() -> None:
         "social.0.pooling.geometry.goal": torch.randn(2, 3, 5, generator=rng),
         "head.0.weight": torch.randn(4, 4, generator=rng),
     }
-    found = for_sensors(state, [2, -1, 0, 1])
+    found = select_sensor_weights(state, [2, -1, 0, 1])
     assert found["head.0.weight"] is state["head.0.weight"]
     for name, axis in (("tokens.sensor", 0), ("social.0.pooling.geometry.goal", 1)):
         rows = found[name].unbind(axis)

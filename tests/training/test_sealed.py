@@ -39,7 +39,7 @@ def test_texts_and_tensors_are_sealed_and_of_weights_the_epoch(tmp_path: Path) -
     one.write_bytes(one.read_bytes().replace(b"mph", b"mps"))
     with (
         pytest.raises(SocialxError, match=r"one: no table \(it does not have its sha256\)"),
-        sealed.refused(one, "no table", ""),
+        sealed.refuse_unreadable(one, "no table", ""),
     ):
         sealed.read(one)
     sealed.write(weights, {"a": torch.ones(3)}, {"epoch": "7", "by": "mine"})

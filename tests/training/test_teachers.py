@@ -65,9 +65,9 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
 def test_each_window_has_the_mean_forecast_of_its_teachers(
     data: Path, trained: Path, other: Path, mode: str, tmp_path: Path
 ) -> None:
-    teachers = [load_trained(path, ConfigLayers.of(None, {}))[0] for path in (trained, other)]
+    teachers = [load_trained(path, ConfigLayers.from_call(None, {}))[0] for path in (trained, other)]
     loader = {"mode": mode, "num_workers": 1, "batch_size": 7}
-    layers = ConfigLayers.of(
+    layers = ConfigLayers.from_call(
         None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
     )
     experiment = add_teacher_forecasts(build(layers.load().settings))

@@ -283,10 +283,10 @@ def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_complete_run_has_nothing_left() -> None:
-    assert TrainState(epoch=3, best_epoch=2).complete(3, 9)
-    assert TrainState(epoch=3, best_epoch=0).complete(9, 2)
-    assert not TrainState(epoch=3, best_epoch=1).complete(9, 2)
-    assert not TrainState().complete(1, 1)
+    assert TrainState(epoch=3, best_epoch=2).is_complete(3, 9)
+    assert TrainState(epoch=3, best_epoch=0).is_complete(9, 2)
+    assert not TrainState(epoch=3, best_epoch=1).is_complete(9, 2)
+    assert not TrainState().is_complete(1, 1)
 
 
 def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import socialx
 from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
-from socialx.settings.conflicts import sensor_tables, unread
+from socialx.settings.conflicts import idle_settings, sensor_tables
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
@@ -40,14 +40,14 @@ def run(folder: Path, data: Path) -> Path:
 
 
 def test_the_windows_of_its_training_know_few_days_as_often_as_many(run: Path, data: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     assert experiment.data.train_climatology_days == TRAIN_CLIMATOLOGY_DAYS
     batch, _ = next(iter(train_loader(experiment).epoch(0)))
     assert batch.climatology.isnan().flatten(1).any(1).any()  # some windows know nothing
     others = experiment.data.loader("train", 32)
     wanted = experiment.data.loader("train", 32, days=(None,))
     for (one, _), (two, _) in zip(others.epoch(0), wanted.epoch(0), strict=True):
-        assert torch.equal(one.confidence, two.confidence)  # no other pass does
+        assert torch.equal(one.climatology_confidence, two.climatology_confidence)  # no other pass does
 
 
 def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     assert not [name for name, tensor in state.items() if 5 in tensor.shape]
     found = Settings(model={"zero_shot": True})
     assert not sensor_tables(found)
-    assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= unread(found)
+    assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= idle_settings(found)
     note = works(
         "train",
         "--data",
@@ -201,7 +201,7 @@ def test_some_hours_at_which_a_detector_is_stuck_are_not_its_pace(run: Path, dat
         file["data/features"][:DAY, 1] *= 0.3
     moments = []
     for path in (whole, tmp_path / "stuck.h5"):
-        experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": path}))
+        experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": path}))
         moments.append(experiment.model.scaler.target_mean)
     assert torch.equal(*moments)
 
@@ -218,9 +218,9 @@ def test_later_readings_do_not_change_the_pace_of_an_earlier_forecast(run: Path,
 def test_an_hour_in_which_half_of_the_sensors_are_congested_is_no_slow_network(
     run: Path, data: Path, tmp_path: Path
 ) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": slower(data, tmp_path / "whole.h5", 1.0)}))
+    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": slower(data, tmp_path / "whole.h5", 1.0)}))
     jam = slower(data, tmp_path / "jam.h5", 0.3, slice(0, 3), slice(0, 24))
-    found, _ = load_trained(run, ConfigLayers.of(None, {"data": jam}), split=False)
+    found, _ = load_trained(run, ConfigLayers.from_call(None, {"data": jam}), split=False)
     (std,) = {float(each) for each in found.model.scaler.target_std}
     assert std == pytest.approx(float(experiment.model.scaler.target_std.median()))
 
@@ -228,7 +228,9 @@ def test_an_hour_in_which_half_of_the_sensors_are_congested_is_no_slow_network(
 def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Path, tmp_path: Path) -> None:
     found, state = [], []
     for ratio in (1.0, 1.05):
-        experiment, _ = load_trained(run, ConfigLayers.of(None, {"data": slower(data, tmp_path / "near.h5", ratio)}))
+        experiment, _ = load_trained(
+            run, ConfigLayers.from_call(None, {"data": slower(data, tmp_path / "near.h5", ratio)})
+        )
         found.append(experiment.protocol.free_flow["avg_speed"])
         state.append(experiment.model.scaler.target_mean)
     assert found[1] == pytest.approx(1.05 * found[0], rel=1e-5)

@@ -20,7 +20,7 @@ import numpy as np
 
 from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
-from socialx.data.geo import on_earth, to_plane
+from socialx.data.geo import plausible_location, to_plane
 from socialx.files.sources.arrays import float32
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
 from socialx.files.sources.positions.locations import Location, match_case, read_locations
@@ -358,7 +358,7 @@ def _locate(
     for vdid in ids:
         stored = described.get(vdid, {})
         candidates = ((origin, source(vdid)) for origin, source in sources.items())
-        origin, facts = next((pair for pair in candidates if on_earth(*_position(pair[1]))), (NOWHERE, {}))
+        origin, facts = next((pair for pair in candidates if plausible_location(*_position(pair[1]))), (NOWHERE, {}))
         if origin == NOWHERE:
             unlocated.append(vdid)
             continue
@@ -369,7 +369,7 @@ def _locate(
         if old_position != new_position:
             new |= dict(zip(POSITION, new_position, strict=True))
             counts[origin] += 1
-            if on_earth(*old_position):
+            if plausible_location(*old_position):
                 before, after = to_plane(*np.transpose([old_position, new_position]))
                 moved_km = max(moved_km, float(np.hypot(*(after - before))))
         if new:

@@ -188,7 +188,9 @@ class ConvertOptions:
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
     missing: Annotated[
         tuple[float, ...] | None,
-        Option("numbers for missing observations: -1,0, or none", "X,X", _codes, "more numbers for missing observations"),
+        Option(
+            "numbers for missing observations: -1,0, or none", "X,X", _codes, "more numbers for missing observations"
+        ),
     ] = None
     timezone: Annotated[
         str | None,

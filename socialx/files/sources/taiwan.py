@@ -25,7 +25,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SocialxError, counted, in_short, sample
 from socialx.core.progress import work
-from socialx.data.geo import on_earth
+from socialx.data.geo import plausible_location
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
@@ -186,7 +186,7 @@ def _positions(path: Path, text: str) -> dict[int | str, Location]:
     for vd in _entries(path, text):
         with suppress(TypeError, ValueError, KeyError):
             vdid, latitude, longitude = str(vd["VDID"]).strip(), float(vd["PositionLat"]), float(vd["PositionLon"])
-            if on_earth(latitude, longitude):
+            if plausible_location(latitude, longitude):
                 places[match_key(vdid)] = Location(vdid, latitude, longitude, math.nan, math.nan, "")
     return places
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import h5py
 
-from socialx.core.disk import WriteFailed
+from socialx.core.disk import WriteError
 from socialx.core.errors import SocialxError
 from socialx.files.store.head import HDF5, first_bytes
 
@@ -66,7 +66,7 @@ def open_for_writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[s
             file.flush()
         _cut(path)
     except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
-        raise WriteFailed from error
+        raise WriteError from error
 
 
 def reserve(file: h5py.File, size: int) -> None:

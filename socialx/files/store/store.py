@@ -18,7 +18,7 @@ from socialx.core.errors import ITEM, Argument, Command, SocialxError, sample, s
 from socialx.core.notebook import ResultRepr, files_in
 from socialx.core.progress import work
 from socialx.data.calendar import DAY_S
-from socialx.data.geo import on_earth
+from socialx.data.geo import plausible_location
 from socialx.data.source import latest_after, pages
 from socialx.files.store.layout import (
     FEATURES,
@@ -269,7 +269,7 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
         return np.array([read_number(attributes.get(name)) for attributes in entries])
 
     latitude, longitude = column("position_lat"), column("position_lon")
-    latitude, longitude = np.where(on_earth(latitude, longitude), (latitude, longitude), np.nan)
+    latitude, longitude = np.where(plausible_location(latitude, longitude), (latitude, longitude), np.nan)
     names: set[str] = set().union(*entries)
     lanes, length = (column(name) if name in names else None for name in ("lanes", "length"))
     direction = tuple(read_text(attributes.get("direction", "")) for attributes in entries)

@@ -1,13 +1,12 @@
-"""Triton kernels of the two xLSTM cells, forward and backward; convolution_kernels.py has what comes before them.
+"""Triton kernels for both xLSTM cells, forward and backward; convolution_kernels.py has the preceding steps.
 
-Shape letters as in exact.py: S sequences, T lookback steps, Q steps of the output, E width, I inner width of an
-mLSTM block, H heads, D head width; here C = H * D channels, E of an sLSTM and I of an mLSTM.  Activations are
-time-major: step t of sequence s is row t * S + s, and loads run along the channels of one head.
+Shape letters as in exact.py: S sequences, T lookback steps, Q output steps, E width, I inner width of an mLSTM block, H
+heads, D head width; here C = H * D channels, E for an sLSTM and I for an mLSTM. Activations are time-major: step t in
+sequence s is row t * S + s, and loads run along a head's channels.
 
-Reading and writing memory takes most of a launch's time, so a backward kernel computes again what it can instead of
-loading it.  On chip everything is float32, except the factors of a product, which have the type of the activations.
-There are no atomics: each program writes its share of a weight's gradient to a row of its own, and the caller adds the
-rows up.  The same input therefore gives the same bits.
+Memory traffic dominates a launch, so a backward kernel recomputes what it can. On chip everything is float32, except
+product factors, which have the activation type. Atomics are avoided: each program writes its share of a weight gradient
+to a separate row, and the caller adds the rows. Equal input therefore gives equal bits.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def _softplus(x):
 
 @triton.jit
 def _tanh(x):
-    """Near zero by the polynomial of Cephes' tanhf: the other formula loses its digits there."""
+    """Return tanh; near zero by the polynomial in Cephes' tanhf, where the other formula loses digits."""
     s = x * x
     p = (((-5.70498872745e-3 * s + 2.06390887954e-2) * s - 5.37397155531e-2) * s + 1.33314422036e-1) * s
     return tl.where(tl.abs(x) < 0.625, x + x * s * (p - 3.33332819422e-1), 2.0 * tl.sigmoid(2.0 * x) - 1.0)
@@ -38,7 +37,7 @@ def _tanh(x):
 
 @triton.jit
 def _normalise(x, eps, D: constexpr):
-    """x [N,D] -> its rows with mean 0 and variance 1 [N,D], and what they were multiplied by [N,1]."""
+    """Normalise rows in x [N,D] to mean 0 and variance 1; also return the row factors [N,1]."""
     x -= (tl.sum(x, 1) / D)[:, None]
     scale = tl.rsqrt(tl.sum(x * x, 1) / D + eps)[:, None]
     return x * scale, scale
@@ -51,10 +50,9 @@ def _normalise_backward(d_y, y, scale, D: constexpr):
 
 @triton.jit
 def _decay(i, f, T: constexpr, ROWS: constexpr):
-    """Gates [ROWS] of whole sequences -> reads, decay, floor, bounded: m and decay are those of exact._decay_weights.
+    """Map gates [ROWS] for whole sequences -> reads, decay, floor, bounded; m and decay as in exact._decay_weights.
 
-    reads says which step reads which.  floor is exp(-m), or exp(LARGEST_EXPONENT) where bounded says so.  Logarithms
-    are of base 2.
+    reads: which step reads which. floor: exp(-m), or exp(LARGEST_EXPONENT) where bounded. Logarithms have base 2.
     """
     place = tl.arange(0, ROWS)
     reads = (place[:, None] // T == place[None, :] // T) & (place[:, None] >= place[None, :])
@@ -139,10 +137,10 @@ def mlstm_backward(
     ROWS: constexpr,
     LAST: constexpr,
 ):
-    """Gradients of mlstm_forward, which is computed again; its programs and shapes are those of mlstm_forward.
+    """Compute gradients of mlstm_forward, recomputed; programs and shapes as in mlstm_forward.
 
-    It writes d_query, d_key, d_value [T,S,C], d_gates [T,S,2H], d_z [Q,S,C] in rows of Z, and shares [programs,2,C] of
-    the gradients of skip and norm.
+    Writes d_query, d_key, d_value [T,S,C], d_gates [T,S,2H], d_z [Q,S,C] in rows of Z, and shares [programs,2,C] of the
+    skip and norm gradients.
     """
     C = H * D
     head = tl.program_id(0) % H
@@ -204,20 +202,20 @@ def mlstm_backward(
 
 @triton.jit
 def _keep(h, keep, at, exists, factor):
-    """Dropout: h [N,D] times factor = 1 / (1 - p) where keep is true, else 0."""
+    """Apply dropout: h [N,D] times factor = 1 / (1 - p) where keep is true, else 0."""
     return tl.where(tl.load(keep + at, exists, 0) != 0, h * factor, 0.0)
 
 
 @triton.jit
 def _gate(matrix, number: constexpr, D: constexpr):
-    """The matrix of a gate, of matrix [4D,D], transposed: [D,D]."""
+    """Load a gate's matrix [D,D] from matrix [4D,D], transposed."""
     d = tl.arange(0, D)
     return tl.load(matrix + number * D * D + d[None, :] * D + d[:, None])
 
 
 @triton.jit
 def _held(matrix, D: constexpr, HOLD: constexpr):
-    """The matrices of the four gates, or where they are."""
+    """Return the four gate matrices, or their addresses."""
     if HOLD:
         return _gate(matrix, 0, D), _gate(matrix, 1, D), _gate(matrix, 2, D), _gate(matrix, 3, D)
     else:
@@ -226,7 +224,7 @@ def _held(matrix, D: constexpr, HOLD: constexpr):
 
 @triton.jit
 def _of(held, number: constexpr, D: constexpr, HOLD: constexpr):
-    """The matrix of a gate, of what _held returned."""
+    """Return a gate's matrix from the _held result."""
     if HOLD:
         return held[number]
     else:
@@ -235,13 +233,13 @@ def _of(held, number: constexpr, D: constexpr, HOLD: constexpr):
 
 @triton.jit
 def _biases(bias, C: constexpr):
-    """Those of the four gates, of bias [4,C]."""
+    """Load the four gate biases from bias [4,C]."""
     return tl.load(bias), tl.load(bias + C), tl.load(bias + 2 * C), tl.load(bias + 3 * C)
 
 
 @triton.jit
 def _in_eights(x, N: constexpr, D: constexpr):
-    """Sums of x [N,D] over every eighth row [8,D]: rows r and r + 8 of a product are in one thread."""
+    """Sum x [N,D] over every eighth row [8,D]: a product keeps rows r and r + 8 in a thread."""
     return tl.sum(tl.reshape(x, [N // 8, 8, D]), 0)
 
 
@@ -265,13 +263,13 @@ def slstm_forward(
     HOLD: constexpr,
     LAST: constexpr,
 ):
-    """The gates, the scan (formulas in exact._Scan), dropout and head norm.  A program: N sequences of one head.
+    """Compute gates, scan (formulas in exact._Scan), dropout and head norm. A program: N sequences in one head.
 
-    A row of reads [H,T,S,3D] has the convolved channels, the channels as they came, and room for h of the step before,
-    which is written there.  The gates are input, forget, z and output: weight [H,4D,D] multiplies the convolved
-    channels for the first two and the channels for the others, kernel [H,4D,D] multiplies h; bias [4,C].  It reads
-    norm [C] and keep [Q,S,C], None without dropout, and writes y [Q,S,C] and states [H,T,S,2D] float32, which are r
-    and L.  HOLD: the matrices stay on chip; else every step loads them.
+    A row in reads [H,T,S,3D] holds convolved channels, raw channels, and room for the previous step's h, written here.
+    Gate order: input, forget, z, output; weight [H,4D,D] multiplies convolved channels for the first two and raw
+    channels for the others, kernel [H,4D,D] multiplies h; bias [4,C]. Reads norm [C] and keep [Q,S,C], ``None`` without
+    dropout; writes y [Q,S,C] and states [H,T,S,2D] float32, which are r and L. HOLD: keep the matrices on chip; else
+    every step loads them.
     """
     C = H * D
     head = tl.program_id(0) % H
@@ -330,10 +328,10 @@ def slstm_backward(
     HOLD: constexpr,
     LAST: constexpr,
 ):
-    """Gradients of slstm_forward, from the last step to the first; its programs and shapes are those of slstm_forward.
+    """Compute gradients of slstm_forward, from the last step to the first; programs and shapes as in slstm_forward.
 
-    It writes d_gates [H,T,S,4D], the gradient of the first two thirds of reads to d_inputs [H,T,S,2D], and shares
-    [programs,5,C] of the gradients of the four biases and the norm.
+    Writes d_gates [H,T,S,4D], the gradient for the first two thirds in reads to d_inputs [H,T,S,2D], and shares
+    [programs,5,C] of the gradients for the four biases and the norm.
     """
     C = H * D
     head = tl.program_id(0) % H

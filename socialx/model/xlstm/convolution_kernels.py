@@ -1,8 +1,8 @@
-"""Triton kernels of the causal convolution before both cells, and what all kernels share.
+"""Triton kernels for the causal convolution before both cells, and helpers for all kernels.
 
-An mLSTM multiplies the convolved channels by its small weights, and the same kernels do that, because the channels are
-on chip then.  Shape letters and rules are those of cell_kernels.py.  The small weights come as one float32 table
-[rows,C]: the constants below name the first row of each weight.
+An mLSTM multiplies the convolved channels by its small weights; these kernels do so while the channels are on chip.
+Shape letters and rules as in cell_kernels.py. The small weights form a float32 table [rows,C]: the constants below name
+each weight's first row.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LOG2_E = constexpr(1.4426950408889634)  # exp(x) is exp2(LOG2_E * x), which is o
 
 @triton.jit
 def dot(a, b, total=None):
-    """A product of tiles, of float32 in float32, added to total."""
+    """Return a tile product, float32 in full float32, added to total."""
     return tl.dot(a, b, total, input_precision="ieee")
 
 
 @triton.jit
 def wide(x, N: constexpr, PRODUCT: constexpr = True):
-    """x [N,W] in float32.  PRODUCT: half types are multiplied by one, which is exact, so as to have a product's layout.
+    """Convert x [N,W] to float32. PRODUCT: multiply half types by one, exactly, to get a product's layout.
 
-    What is computed of a product and of numbers as they were loaded would else be computed in both layouts.
+    Mixing a product with loaded numbers would otherwise run in both layouts.
     """
     if x.dtype == tl.float32 or not PRODUCT:
         return x.to(tl.float32)
@@ -41,26 +41,26 @@ def wide(x, N: constexpr, PRODUCT: constexpr = True):
 
 @triton.jit
 def _summed(x, N: constexpr, W: constexpr, PRODUCT: constexpr):
-    """x [N,W], or its sums of rows r and r + 8 [8,W] where a product has both in one thread: fewer registers."""
+    """Return x [N,W], or sums over rows r and r + 8 [8,W] where a product keeps both in a thread: fewer registers."""
     return tl.sum(tl.reshape(x, [N // 8, 8, W]), 0) if PRODUCT else x
 
 
 @triton.jit
 def reciprocal(x):
-    """1 / x of positive x, in two instructions: a division takes eight."""
+    """Return 1 / x for positive x, in two instructions: a division takes eight."""
     root = tl.rsqrt(x)
     return root * root
 
 
 @triton.jit
 def sigmoid(x):
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return reciprocal(1.0 + tl.exp2(-LOG2_E * x))
 
 
 @triton.jit
 def tile(index, sequences, T: constexpr, ROWS: constexpr):
-    """ROWS // T whole sequences one after the other: the row of each step, its t, and whether there is one."""
+    """Return row, t and existence for each step in ROWS // T whole sequences."""
     place = tl.arange(0, ROWS)
     sequence = index * (ROWS // T) + place // T
     exists = (place < ROWS // T * T) & (sequence < sequences)
@@ -69,14 +69,14 @@ def tile(index, sequences, T: constexpr, ROWS: constexpr):
 
 @triton.jit
 def _blocks(weights, C: constexpr, W: constexpr):
-    """The block-diagonal matrix of 4 x 4 blocks [W,W], from rows 0 to 3 and W channels of weights."""
+    """Build the matrix [W,W] with 4 x 4 diagonal blocks, from rows 0 to 3 and W channels of weights."""
     r, w = tl.arange(0, W)[:, None], tl.arange(0, W)[None, :]
     return tl.load(weights + r % 4 * C + w, r // 4 == w // 4, 0.0)
 
 
 @triton.jit
 def _store_blocks(weights, matrix, C: constexpr, W: constexpr):
-    """Write the 4 x 4 blocks on the diagonal of matrix [W,W] to rows 0 to 3 of weights: the inverse of _blocks."""
+    """Write the 4 x 4 diagonal blocks in matrix [W,W] to rows 0 to 3 of weights: the inverse of _blocks."""
     r, w = tl.arange(0, W)[:, None], tl.arange(0, W)[None, :]
     tl.store(weights + r % 4 * C + w, matrix, r // 4 == w // 4)
 
@@ -98,11 +98,13 @@ def conv_forward(
     ROWS: constexpr,
     W: constexpr,
 ):
-    """The SiLU of the causal convolution of x [T,S,C], whose rows have X numbers.  A program: ROWS // T sequences.
+    """Compute the SiLU after the causal convolution over x [T,S,C], rows with X numbers.
 
-    For an mLSTM it writes the SiLU to out, which are the queries, the keys (of out) and the values (of x), [T,S,C]
-    each, and the gates (of both) [T,S,2H] float32, with their bias [2H].  For an sLSTM bias, keys, values and gates are
-    None, and a row of out [H,T,S,3D] gets the SiLU of a head's channels, then these channels as they came.
+    A program: ROWS // T sequences.
+
+    For an mLSTM the SiLU goes to out as queries, with keys (from out) and values (from x), [T,S,C] each, and gates
+    (from both) [T,S,2H] float32, with bias [2H]. For an sLSTM bias, keys, values and gates are ``None``, and a row in
+    out [H,T,S,3D] gets the SiLU over a head's channels, then the raw channels.
     """
     C = H * D
     row, t, exists = tile(tl.program_id(0), sequences, T, ROWS)
@@ -157,14 +159,14 @@ def conv_backward(
     N: constexpr,
     W: constexpr,
 ):
-    """Gradients of conv_forward.  A program: N sequences, W channels of one head, from the last step to the first.
+    """Compute gradients of conv_forward. A program: N sequences, W channels in a head, from the last step to the first.
 
-    d_out is the gradient of out that does not come through keys and gates; d_values is the gradient of values.  It
-    writes d_x [T,S,C] in rows of X, and shares [programs,rows,C] of the gradient of the table.
+    d_out: gradient of out apart from keys and gates; d_values: gradient of values. Writes d_x [T,S,C] in rows of X, and
+    shares [programs,rows,C] of the table gradient.
 
-    For an mLSTM x has rows of X; out, d_out, d_keys and d_values are [T,S,C], d_gates is [T,S,2H].  For an sLSTM out,
-    d_keys and d_gates are None.  The channels as they came take the place of the values there: x points to the second
-    thirds of the rows [H,T,S,3D], d_out and d_values to the halves of the rows of their gradient [H,T,S,2D].
+    For an mLSTM x has rows of X; out, d_out, d_keys and d_values are [T,S,C], d_gates is [T,S,2H]. For an sLSTM out,
+    d_keys and d_gates are ``None``, and raw channels stand in for the values: x points to the second thirds in the rows
+    [H,T,S,3D], d_out and d_values to the halves in the rows of their gradient [H,T,S,2D].
     """
     C = H * D
     first = tl.program_id(0) % (C // W) * W

@@ -1,6 +1,6 @@
-"""One xLSTM encoder shared by all sensors: the package's stack owns the parameters, an implementation runs them.
+"""xLSTM encoder shared by all sensors: the package's stack holds the parameters, an implementation runs them.
 
-Shape letters: S sequences (windows times sensors), T tokens of each (the steps of its history, or patches), E width.
+Shape letters: S sequences (windows times sensors), T tokens per sequence (lookback steps, or patches), E width.
 """
 
 from __future__ import annotations
@@ -17,40 +17,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from socialx.core.errors import SettingsError, in_short
+from socialx.core.errors import Argument, SettingsError, in_short
 from socialx.core.progress import work
-from socialx.model.xlstm.exact import LayerFunctions, encode, recomputed
-from socialx.model.xlstm.weights import build_stack, weights_of
+from socialx.model.xlstm.exact import LayerFunctions, encode, recompute
+from socialx.model.xlstm.weights import build_stack, stack_weights
 
+USE_FUSED = f"use {Argument('model.backend', 'fused')}"
 IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # Sequences of 12 tokens at once on a CPU: one [T,S,2E] float32 tensor of 384 is 2 to 5 MB at widths 64 and 128, so a
 # layer works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
 CPU_CHUNK = 384
-LEAST_CAPABILITY = (8, 0)  # of a card; on an earlier one Triton's products do not use the matrix units
-TRIED = 40  # sequences that the kernels are tried on: they fill no tile of theirs
-# Errors of the kernels may be so many times those of the plain form, which rounds about as often, or so large.
+LEAST_CAPABILITY = (8, 0)  # GPU capability; on earlier GPUs Triton's products bypass the matrix units
+TRIED = 40  # sequences in a trial, fewer than a tile
+# Allowed kernel error: a multiple of the plain form's error, which rounds about as often, or an absolute bound.
 TIMES_PLAIN, LEAST_ERROR = 5, 1e-3
-SMALL = 0.01  # of the largest gradient: a smaller one may be a difference of large numbers
+SMALL = 0.01  # of the largest gradient: smaller gradients may be differences of large numbers
 
 
 class KernelsMissing(SettingsError, ValueError):
-    """The kernels are asked for, and cannot run."""
+    """Kernels requested where they cannot run."""
 
 
 class SharedEncoder(nn.Module):
-    """A sequence to its last hidden state, x [S,T,E] -> [S,E], with one set of weights for all sequences.
+    """Encoder from a sequence to its last hidden state, x [S,T,E] -> [S,E], with shared weights.
 
-    width E and heads: E / heads >= 2 channels per head.  blocks: their number; those listed in slstm_at (from 0) are
-    sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  lookback: the
-    largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  backend: "fused" (the same function computed
-    faster, and without waiting for the device), "triton" (its cells as kernels for CUDA), "reference" (the package's
-    own forward), or "auto": triton on CUDA where it can run, else fused.  ValueError for triton where it cannot.
-    encoder_batch: the number of sequences that are computed at once.  None is ``cpu_chunk`` on a CPU, which was
-    measured fastest, and all of them on CUDA.  On CUDA the backward pass computes every chunk again.
-    activation_checkpointing: in training mode the backward pass keeps only each block's input and computes the rest
-    again.  Neither changes a result.
+    width E and heads: E / heads >= 2 channels per head. blocks: number of blocks; slstm_at (from 0) are sLSTM with a
+    gated FFN, the rest mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4). lookback: largest T. dropout acts where
+    ``xlstm.xLSTMBlockStack`` applies dropout. backend: "fused" (faster, and never waits for the device), "triton" (CUDA
+    kernels), "reference" (the package's forward), or "auto": triton on CUDA where possible, else fused. Raises
+    ValueError for triton elsewhere. encoder_batch: sequences per pass; ``None`` takes ``cpu_chunk`` on a CPU (measured
+    fastest) and all sequences on CUDA, where the backward pass recomputes each chunk. activation_checkpointing: in
+    training, keep each block's input and recompute the rest. Both leave results unchanged.
 
-    The state_dict is that of ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend under the prefix ``stack.``.
+    The state_dict equals ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend, under the prefix ``stack.``.
     """
 
     def __init__(
@@ -78,9 +77,9 @@ class SharedEncoder(nn.Module):
         self._compiled_for = 0  # sequences
         self.stack = build_stack(width, blocks, slstm_at, heads, lookback, dropout)
         self._layers: LayerFunctions | None = None
-        self._no_kernels = self._unwise_in_float32 = ""  # reasons
+        self._no_kernels = self._float32_spill = ""  # reasons
         self._interpreted = False
-        # Why the kernels fail, by the type of their products; empty: nothing.  Without gradients: of forecasts alone.
+        # Kernel failures by product type, '' for success; without gradients for forecasts.
         self._trials: dict[torch.dtype, str] = {}
         self._trials_without_gradients: dict[torch.dtype, str] = {}
         if backend == "triton" or (backend == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
@@ -89,29 +88,29 @@ class SharedEncoder(nn.Module):
             except ImportError as error:
                 self._no_kernels = f"triton cannot be imported ({error})"
             else:
-                weights = weights_of(self.stack)
-                self._layers, self._no_kernels = operations.LAYERS, operations.unsupported(weights, lookback) or ""
-                self._unwise_in_float32 = operations.unwise_in_float32(weights) or ""
+                weights = stack_weights(self.stack)
+                self._layers, self._no_kernels = operations.LAYERS, operations.obstacle(weights, lookback) or ""
+                self._float32_spill = operations.float32_obstacle(weights) or ""
                 self._interpreted = operations.INTERPRETED
         if backend == "triton" and self._no_kernels:
-            raise KernelsMissing("backend triton", self._no_kernels, "backend fused computes the same")
+            raise KernelsMissing("", f"backend triton cannot run ({self._no_kernels})", USE_FUSED)
 
     def choice(self, device: torch.device) -> tuple[str, str]:
-        """The implementation on a device under the autocast in effect, and why it is no faster one; often empty.
+        """Return the implementation on a device under the current autocast, and why no faster one runs, often ''.
 
-        On CUDA the kernels are tried once for each type of their products, see ``_failure``.  Raises KernelsMissing
-        where ``backend`` is triton and the kernels cannot run.
+        On CUDA the kernels are tried once per product type, see ``_failure``. Raises KernelsMissing if ``backend`` is
+        triton and the kernels cannot run.
         """
         if self.backend not in ("auto", "triton"):
             return self.backend, ""
-        if device.type != "cuda":  # there a kernel runs in Triton's interpreter alone
+        if device.type != "cuda":  # kernels run in Triton's interpreter only
             return ("triton" if self.backend == "triton" and self._interpreted else "fused"), ""
         parameter = next(self.stack.parameters())
         mixed = torch.is_autocast_enabled(device.type)
         product_type = torch.get_autocast_dtype(device.type) if mixed else parameter.dtype
         reason = self._no_kernels or ("float64 parameters" if parameter.dtype == torch.float64 else "")
-        if self.backend == "auto" and not mixed:  # nothing is compiled that is not used
-            reason = reason or self._unwise_in_float32
+        if self.backend == "auto" and not mixed:  # compile only kernels in use
+            reason = reason or self._float32_spill
         if not reason:
             with_gradients = torch.is_grad_enabled() or product_type in self._trials
             trials = self._trials if with_gradients else self._trials_without_gradients
@@ -120,77 +119,76 @@ class SharedEncoder(nn.Module):
                 trials[product_type] = self._failure(parameter)
             reason = trials.get(product_type, "")
         if self.backend == "triton" and reason:
-            raise KernelsMissing("backend triton", reason, "backend fused computes the same")
-        return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
+            raise KernelsMissing("", f"backend triton cannot run ({reason})", USE_FUSED)
+        return ("fused", f"Triton kernels are off: {reason}") if reason else ("triton", "")
 
     def _failure(self, parameter: Tensor) -> str:
-        """Compare the kernels with the plain form, where the parameter is -> what is wrong with them; empty: nothing.
+        """Compare the kernels with plain torch on the parameter's device. Returns the problem, or ''.
 
-        Gradients are computed where they are enabled.  Triton compiles a kernel when it is first launched.  That fails,
-        and not with a RuntimeError alone, without a C compiler, with an old driver, and where a kernel needs more
-        shared memory than the card has.
+        Gradients are compared where enabled. Triton compiles a kernel at first launch, which fails, also with errors
+        other than RuntimeError, for lack of a C compiler, a recent driver or shared memory on the GPU.
         """
         device, enabled = parameter.device, torch.is_grad_enabled()
-        cards = [device] if parameter.is_cuda else []
-        if cards and (reason := _unfit(device)):
+        gpus = [device] if parameter.is_cuda else []
+        if gpus and (reason := _gpu_obstacle(device)):
             return reason
-        bar = work("compiling kernels", None, "kernels") if cards else nullcontext()
+        bar = work("compiling kernels", None, "kernels") if gpus else nullcontext()
         try:  # a forecast in inference mode may be the first to ask
-            with bar, torch.inference_mode(False), torch.set_grad_enabled(enabled), torch.random.fork_rng(cards):
+            with bar, torch.inference_mode(False), torch.set_grad_enabled(enabled), torch.random.fork_rng(gpus):
                 with torch.autocast(device.type, enabled=False):
-                    truth = self._tried(None, torch.float64)
-                plain, ours = (self._tried(layers, parameter.dtype) for layers in (None, self._layers))
+                    truth = self._trial_outputs(None, torch.float64)
+                plain, ours = (self._trial_outputs(layers, parameter.dtype) for layers in (None, self._layers))
                 allowed = max(TIMES_PLAIN * _error(plain, truth), LEAST_ERROR)
-                found = _error(ours, truth)  # which waits for the card
-                if weights_of(self.stack).drops:
-                    _error(self._tried(self._layers, parameter.dtype, drops=True), truth)
+                relative_error = _error(ours, truth)  # waits for the GPU
+                if stack_weights(self.stack).drops:
+                    _error(self._trial_outputs(self._layers, parameter.dtype, drops=True), truth)
         except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
-            return f"they cannot run here ({_cause(error)})"
-        if found <= allowed or not math.isfinite(allowed):  # weights that overflow in the plain form tell nothing
+            return f"a trial run failed ({_cause(error)})"
+        if relative_error <= allowed or not math.isfinite(allowed):  # overflow in the plain form proves nothing
             return ""
-        return f"they compute something else here, with a relative error of {found:.1e} where {allowed:.1e} is usual"
+        return f"a trial run has a relative error of {relative_error:.1e}, above {allowed:.1e}"
 
-    def _tried(self, layers: LayerFunctions | None, dtype: torch.dtype, drops: bool = False) -> list[Tensor]:
-        """The output for a few made-up tokens, and the gradients of them and all weights where they are enabled.
+    def _trial_outputs(self, layers: LayerFunctions | None, dtype: torch.dtype, drops: bool = False) -> list[Tensor]:
+        """Return the output for made-up tokens and, where enabled, the gradients for tokens and weights.
 
-        layers: None: the plain form.  drops: with dropout.  The weights are a copy: what autograd keeps of a backward
-        pass on this stream would keep the model's steps from being recorded.
+        layers: ``None`` for plain torch. drops: with dropout. Runs on a copy of the weights: autograd state from this
+        stream would keep the model's steps from being recorded.
         """
         device, enabled = next(self.stack.parameters()).device, torch.is_grad_enabled()
         stack = copy.deepcopy(self.stack).to(dtype).train(drops).requires_grad_(enabled)
         tokens = torch.randn(TRIED, self.lookback, self.width, generator=torch.Generator().manual_seed(0))
         x = tokens.to(device, dtype).requires_grad_(enabled)
-        y = encode(weights_of(stack), x, layers=layers)
+        y = encode(stack_weights(stack), x, layers=layers)
         if not enabled:
             return [y]
         loss = (y.double() * torch.linspace(-1, 1, y.numel(), device=device).view_as(y)).sum()
         return [y.detach(), *torch.autograd.grad(loss, [x, *stack.parameters()])]
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history."""
+        """Map x [S,T,E] -> [S,E], the stack's last output step; T may be up to lookback."""
         if x.dim() != 3 or x.shape[2] != self.width:
             raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
         if not 1 <= x.shape[1] <= self.lookback:
             raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.lookback}")
         if x.device.type != "cpu":
-            return self.in_chunks(x, self.encoder_batch, recompute=True)
+            return self.in_chunks(x, self.encoder_batch, rerun=True)
         if self._compiled is not None and self.training and torch.is_grad_enabled():
             return self._in_compiled_chunks(self._compiled, x)
         # A traced loop over chunks would fix the number of sequences.
         encoder_batch = None if torch.compiler.is_compiling() else self.encoder_batch or self.cpu_chunk
-        return self.in_chunks(x, encoder_batch, recompute=False)
+        return self.in_chunks(x, encoder_batch, rerun=False)
 
     def compile_chunks(self, mode: str | None) -> None:
-        """Compile the chunks of a training step on a CPU, by this mode of torch.compile; None: run them uncompiled.
+        """Compile the chunks in a CPU training step with a torch.compile mode; ``None`` runs plain chunks.
 
-        A model that is compiled as a whole computes all sequences at once, which leaves the cache: its step is 0.9
-        times as fast as the plain one, and a step of compiled chunks is 1.4 times as fast (docs/performance.md).
+        Compiling the whole model computes all sequences at once and leaves the cache: 0.9 times the plain speed.
+        Compiled chunks are 1.4 times as fast (docs/performance.md).
         """
-        self._compiled = None if mode is None else torch.compile(self._fused, dynamic=False, mode=mode)
+        self._compiled = None if mode is None else torch.compile(self._run_fused, dynamic=False, mode=mode)
         self._compiled_for = 0
 
     def _in_compiled_chunks(self, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """x [S,T,E] -> [S,E] in chunks of the size that the first batch had: another size would compile again."""
+        """Map x [S,T,E] -> [S,E] in chunks as large as in the first batch: another size would compile again."""
         sequences = len(x)
         if not self._compiled_for:
             chunks = -(-sequences // (self.encoder_batch or self.cpu_chunk))
@@ -198,67 +196,67 @@ class SharedEncoder(nn.Module):
         filled = F.pad(x, (0, 0, 0, 0, 0, -sequences % self._compiled_for))
         return torch.cat([run(part) for part in filled.split(self._compiled_for)])[:sequences]
 
-    def in_chunks(self, x: Tensor, encoder_batch: int | None, recompute: bool) -> Tensor:
-        """x [S,T,E] -> [S,E], ``encoder_batch`` sequences at a time; None: all at once.
+    def in_chunks(self, x: Tensor, encoder_batch: int | None, rerun: bool) -> Tensor:
+        """Map x [S,T,E] -> [S,E], ``encoder_batch`` sequences at a time; ``None`` for all at once.
 
-        recompute: the forward pass keeps only x, and the backward pass runs each chunk again.  The memory then holds
-        what one chunk computes, and the step takes one forward pass more.
+        rerun: keep only x, and run each chunk again in the backward pass. Memory then holds one chunk's
+        activations, at the cost of an extra forward pass.
         """
         run = self._implementation(x)
         if encoder_batch is None or x.shape[0] <= encoder_batch:
             return run(x)
-        drops = weights_of(self.stack).drops
-        return torch.cat([recomputed(run, part, drops) if recompute else run(part) for part in x.split(encoder_batch)])
+        drops = stack_weights(self.stack).drops
+        return torch.cat([recompute(run, part, drops) if rerun else run(part) for part in x.split(encoder_batch)])
 
     def _implementation(self, x: Tensor) -> Callable[..., Tensor]:
         chosen = self.choice(x.device)[0]
-        return {"reference": self._reference, "fused": self._fused, "triton": self._triton}[chosen]
+        return {"reference": self._run_reference, "fused": self._run_fused, "triton": self._run_triton}[chosen]
 
     def extra_repr(self) -> str:
-        """The arguments that the stack does not show."""
+        """Return the arguments that the stack hides."""
         names = ("lookback", "backend", "encoder_batch", "activation_checkpointing")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def _reference(self, x: Tensor) -> Tensor:
+    def _run_reference(self, x: Tensor) -> Tensor:
         stack: Any = self.stack
         if not (self.activation_checkpointing and self.training):
             return stack(x)[:, -1]
-        drops = weights_of(stack).drops
+        drops = stack_weights(stack).drops
         for block in stack.blocks:
-            x = recomputed(block, x, drops)
+            x = recompute(block, x, drops)
         return stack.post_blocks_norm(x)[:, -1]
 
-    def _fused(self, x: Tensor) -> Tensor:
+    def _run_fused(self, x: Tensor) -> Tensor:
         again = self.activation_checkpointing and self.training
-        return encode(weights_of(self.stack), x, activation_checkpointing=again)
+        return encode(stack_weights(self.stack), x, activation_checkpointing=again)
 
-    def _triton(self, x: Tensor) -> Tensor:
-        """On a CPU this runs in Triton's interpreter alone, and raises without TRITON_INTERPRET=1."""
+    def _run_triton(self, x: Tensor) -> Tensor:
+        """Run the kernels. On a CPU this needs Triton's interpreter, TRITON_INTERPRET=1."""
         again = self.activation_checkpointing and self.training
-        return encode(weights_of(self.stack), x, activation_checkpointing=again, layers=self._layers)
+        return encode(stack_weights(self.stack), x, activation_checkpointing=again, layers=self._layers)
 
 
-def _unfit(card: torch.device) -> str:
-    """Why there are no kernels for a card; empty: there are."""
+def _gpu_obstacle(gpu: torch.device) -> str:
+    """Return why the kernels do not support a GPU, or ''."""
     if torch.version.hip:
-        return "they are for NVIDIA cards, and this torch is for AMD's"
-    major, minor = torch.cuda.get_device_capability(card)
+        return "this torch is for AMD GPUs, and the kernels are for NVIDIA"
+    major, minor = torch.cuda.get_device_capability(gpu)
     least = ".".join(map(str, LEAST_CAPABILITY))
     return "" if (major, minor) >= LEAST_CAPABILITY else f"compute capability {major}.{minor}: needs {least}"
 
 
 def _cause(error: Exception) -> str:
-    """Why a kernel could not be compiled or run, and what helps."""
+    """Return why a kernel failed to compile or run, and a remedy."""
     missing = "there is no C compiler" if "Failed to find C compiler" in str(error) else ""
     if isinstance(error, CalledProcessError):
         missing = "the C compiler fails, as it does without Python.h"
     return f"{missing}: apt install gcc python3-dev" if missing else in_short(error)
 
 
-def _error(found: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
-    """The largest relative error of an output and its gradients; that of a small gradient against the largest one's."""
-    errors = torch.stack([(a.double() - b).abs().max() for a, b in zip(found, truth, strict=True)])
-    sizes = torch.stack([each.abs().max() for each in truth])
+def _error(outputs: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
+    """Return the largest relative error over an output and its gradients; small gradients count against the largest."""
+    errors = torch.stack([(a.double() - b).abs().max() for a, b in zip(outputs, truth, strict=True)])
+    sizes = torch.stack([tensor.abs().max() for tensor in truth])
     sizes[1:].clamp_(min=SMALL * sizes.max())
     return float((errors / sizes).max())
 

@@ -1,12 +1,12 @@
-"""The exact forward of an ``xlstm.xLSTMBlockStack`` in plain torch; it never waits for the device.
+"""Exact forward pass for an ``xlstm.xLSTMBlockStack`` in plain torch; never waits for the device.
 
-Shape letters: S sequences (windows times sensors), T lookback steps, Q steps of the output (T, or 1 for the last step
-only), E width, I inner width of an mLSTM block, H heads, D head width (I / H or E / H), K conv taps.
+Shape letters: S sequences (windows times sensors), T lookback steps, Q output steps (T, or 1 for the last step only), E
+width, I inner width of an mLSTM block, H heads, D head width (I / H or E / H), K conv taps.
 
-Everything inside is time-major, [T,S,...]: a causal shift is then a contiguous slice, and the [S*H] small matrices of
-the mLSTM are views.  The sLSTM scan is feature-major, [H,D,T,S], so that each gate of a step is one contiguous run.
+Activations are time-major, [T,S,...]: a causal shift is a contiguous slice, and the [S*H] small mLSTM matrices are
+views. The sLSTM scan is feature-major, [H,D,T,S], so that each gate in a step is contiguous.
 
-Formulas: Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv:2405.04517, as the package computes them.
+Formulas: Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv:2405.04517, as in the package.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
 def add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
-    """The sum of x and y [T,S,E], of which the share drop is dropped, or x alone, and its layer norm."""
+    """Return x + y [T,S,E] and its layer norm, with share drop of y dropped; y ``None``: x alone."""
     if y is not None:
         x = x + (y if drop is None else dropout(y, drop))
     return x, _layer_norm(norm, x)
 
 
 def dropout(x: Tensor, drop: float) -> Tensor:
-    """x, of which the share drop is dropped."""
+    """Drop the share drop of x."""
     return F.dropout(x, drop)
 
 
 class LayerFunctions(NamedTuple):
-    """Functions that compute one layer, (its weights, x [T,S,E], last) -> [Q,S,E], and what is around the layers.
+    """Functions that compute a layer, (weights, x [T,S,E], last) -> [Q,S,E], and the sums between layers.
 
-    The dropout of an sLSTM is within it; that of the others belongs to the sum that follows.
+    sLSTM dropout is inside the layer; other dropout belongs to the following sum.
     """
 
     mlstm: Callable[[MLSTM, Tensor, bool], Tensor]
@@ -54,9 +54,10 @@ class LayerFunctions(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A residual branch: a layer or a feed-forward part behind its norm.
+    """Residual branch: a layer or feed-forward part behind its norm.
 
-    last: it keeps the last step alone.  drop: the share of its output that the sum drops; None: it drops by itself.
+    last: keeps the last step only. drop: share of the output that the sum drops; ``None`` if the branch drops by
+    itself.
     """
 
     norm: Norm
@@ -73,11 +74,11 @@ def encode(
     activation_checkpointing: bool = False,
     layers: LayerFunctions | None = None,
 ) -> Tensor:
-    """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``, of the weights' stack.
+    """Encode x [S,T,E] -> [S,E] as ``stack(x)[:, -1]``, or [S,T,E] as ``stack(x)`` if last_only is False.
 
-    Differentiable in x and in every weight.  Never waits for the device.  Under autocast the matrix products run in
-    its precision; gates, decay, states and norms stay float32.  activation_checkpointing: the backward pass has only
-    each block's input, and computes the rest again.  layers: those of this module, unless others are given.
+    Differentiable in x and all weights; never waits for the device. Under autocast the matrix products run in the
+    autocast type; gates, decay, states and norms stay float32. activation_checkpointing: keep each block's input for
+    the backward pass and recompute the rest. layers: layer functions, from this module by default.
     """
     layers = layers or LayerFunctions(_mlstm, _slstm)
     final = len(weights.blocks) - 1 if last_only else None
@@ -85,7 +86,7 @@ def encode(
     if activation_checkpointing:
         x = _time_major(x)
         for number, block in enumerate(weights.blocks):
-            x = recomputed(partial(_through, branches[number], layers), x, block.drops)
+            x = recompute(partial(_through, branches[number], layers), x, block.drops)
     else:
         x = _through(list(chain.from_iterable(branches)), layers, _time_major(x))
     if weights.norm is not None:
@@ -93,23 +94,23 @@ def encode(
     return x[0] if last_only else x.transpose(0, 1)
 
 
-def recomputed(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
-    """``run(x)``, of which only x is kept for the backward pass: it runs a second time there, with the same dropout.
+def recompute(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
+    """Return ``run(x)``, keeping only x: the backward pass runs ``run`` again with equal dropout.
 
-    drops: whether dropout acts in ``run``.  The generators' states are kept only then: a CUDA-graph capture may not
+    drops: whether dropout is active in ``run``. Generator states are kept only then, since a CUDA graph capture may not
     read them.
     """
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=drops)
 
 
 def _time_major(x: Tensor) -> Tensor:
-    """x [S,T,E] -> [T,S,E]; the sum over the blocks stays float32 under autocast."""
+    """Transpose x [S,T,E] -> [T,S,E]; the sum over blocks stays float32 under autocast."""
     x = x.transpose(0, 1).contiguous()
     return x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x
 
 
 def _branches(block: StackBlock, last: bool, layers: LayerFunctions) -> list[Branch]:
-    """The branches that the package's ``xLSTMBlock`` adds to its input, one after the other."""
+    """Return the branches that ``xLSTMBlock`` adds to its input, in order."""
     layer = block.layer
     if isinstance(layer, MLSTM):
         branches = [Branch(block.norm, lambda x: layers.mlstm(layer, x, last), last, layer.dropout)]
@@ -122,7 +123,7 @@ def _branches(block: StackBlock, last: bool, layers: LayerFunctions) -> list[Bra
 
 
 def _through(branches: Sequence[Branch], layers: LayerFunctions, x: Tensor) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: each branch reads the norm of the sum so far, and its output is added to that sum."""
+    """Map x [T,S,E] -> [Q,S,E]: each branch reads the norm of the running sum and adds its output."""
     y: Tensor | None = None
     drop: float | None = None
     for branch in branches:
@@ -135,18 +136,18 @@ def _through(branches: Sequence[Branch], layers: LayerFunctions, x: Tensor) -> T
 
 
 def _feed_forward(part: FeedForward, x: Tensor) -> Tensor:
-    """x [Q,S,E] -> [Q,S,E]: the package's ``GatedFeedForward`` without its dropout."""
+    """Map x [Q,S,E] -> [Q,S,E] as the package's ``GatedFeedForward``, apart from dropout."""
     gate, value = F.linear(x, part.up, part.up_bias).chunk(2, -1)
     return F.linear(part.activation(gate) * value, part.down, part.down_bias)
 
 
 def _layer_norm(norm: Norm, x: Tensor) -> Tensor:
-    """x [...,E] -> [...,E]; torch keeps the statistics of a half type in float32."""
+    """Normalise x [...,E]; torch keeps half-type statistics in float32."""
     return F.layer_norm(x, (x.shape[-1],), norm.scale, norm.bias, norm.eps)
 
 
 def _head_norm(norm: Norm, h: Tensor) -> Tensor:
-    """h [H,...,D] -> [H,...,D]: the package's ``MultiHeadLayerNorm``, one group per head."""
+    """Normalise h [H,...,D] as the package's ``MultiHeadLayerNorm``, one group per head."""
     heads, width = h.shape[0], h.shape[-1]
     y = F.layer_norm(h.to(_wide(h)), (width,), eps=norm.eps)
     if norm.scale is not None:
@@ -159,16 +160,16 @@ def _wide(x: Tensor) -> torch.dtype:
 
 
 def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer`` without its dropout.
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``mLSTMLayer``, apart from dropout.
 
-    q and k never exist: q_i . k_j = a_i (Wq' Wk) a_j, with a the activated convolution; v is applied after the
-    weighted sum.  Both are block-diagonal products per head, and for the last step cost a T-th.
+    q and k never exist: q_i . k_j = a_i (Wq' Wk) a_j, with a the activated convolution; v is applied after the weighted
+    sum. Both products are block-diagonal per head, and cost a T-th for the last step.
     """
     steps, sequences, _ = x.shape
     heads, inner = layer.heads, layer.inner
     width = inner // heads
     up, up_z = layer.up.split(inner)
-    query_key, gate_a, gate_x = folded(layer)
+    query_key, gate_a, gate_x = fold_weights(layer)
     query_key = _block_diagonal(query_key, heads)
     value = _block_diagonal(layer.value.transpose(1, 2), heads)
     m = F.linear(x, up)  # [T,S,I]
@@ -195,8 +196,8 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     return F.linear(h, layer.down)
 
 
-def folded(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
-    """The products of an mLSTM layer's small weights: query-key [I/4,4,4], gates of a and of m [2H,I]."""
+def fold_weights(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
+    """Multiply an mLSTM layer's small weights: query-key [I/4,4,4], gates of a and of m [2H,I]."""
     heads, inner = layer.heads, layer.inner
     q, k, v = layer.query, layer.key, layer.value  # [I/4,4,4]
     gates = torch.cat([layer.input_gate, layer.forget_gate]).view(2 * heads, 3, q.shape[0], -1)  # [2H,3,I/4,4]
@@ -212,7 +213,7 @@ def folded(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _block_diagonal(small: Tensor, heads: int) -> Tensor:
-    """small [I/4,4,4] -> [H,D,D]: the same map as one dense matrix per head, which BLAS multiplies faster."""
+    """Expand small [I/4,4,4] -> [H,D,D], a dense matrix per head, which BLAS multiplies faster."""
     size = small.shape[-1]
     small = small.view(heads, -1, size, 1, size)
     groups = small.shape[1]
@@ -221,10 +222,10 @@ def _block_diagonal(small: Tensor, heads: int) -> Tensor:
 
 
 def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
-    """scores [S*H,Q,T], gates [T,S,2H] -> [S*H,Q,T]: the package's ``parallel_stabilized_simple``.
+    """Map scores [S*H,Q,T], gates [T,S,2H] -> [S*H,Q,T] as the package's ``parallel_stabilized_simple``.
 
-    With c the running sum of log forget gates and g_j = i_j - c_j, the package's log decay is c_i + g_j and its row
-    maximum m_i = c_i + max_{j<=i} g_j: their difference needs no [T+1,T+1] matrix of copies, and neither does m.
+    With c the running sum over log forget gates and g_j = i_j - c_j, the package's log decay is c_i + g_j and its row
+    maximum m_i = c_i + max_{j<=i} g_j: neither their difference nor m needs a [T+1,T+1] matrix.
     """
     steps, sequences, twice = gates.shape
     gates = gates.permute(1, 2, 0)  # [S,2H,T]
@@ -246,7 +247,7 @@ def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
 
 
 def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
-    """x [T,S,C] -> [T,S,C]: silu of the package's ``CausalConv1d``."""
+    """Map x [T,S,C] -> [T,S,C] as SiLU after the package's ``CausalConv1d``."""
     weight = convolution.taps.to(x.dtype).contiguous()  # [K,C], a view of the transposed parameter
     bias = convolution.bias.to(x.dtype)
     # An exported model knows torch's own operations alone, and a GPU's compiler sees through them.  On a CPU it makes
@@ -259,7 +260,7 @@ def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
 
 
 def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x [T,S,C], weight [K,C], bias [C] -> [T,S,C]: tap K-1 weighs the present, tap 0 the oldest step."""
+    """Convolve x [T,S,C] with weight [K,C], bias [C] -> [T,S,C]: tap K-1 weighs the present, tap 0 the oldest step."""
     y = torch.addcmul(bias, x, weight[-1])
     for back in range(1, min(len(weight), len(x))):
         y[back:].addcmul_(x[:-back], weight[-1 - back])
@@ -268,10 +269,7 @@ def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @torch.library.custom_op("socialx::conv_silu", mutates_args=())
 def conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The SiLU of the causal convolution, and the convolution itself; both [T,S,C].
-
-    Shifted sums forward and backward: autograd would keep and pad a copy of x per tap.
-    """
+    """Return SiLU and its argument, the causal convolution, both [T,S,C]; autograd would keep a copy of x per tap."""
     y = _causal_conv(x, weight, bias)
     return F.silu(y), y
 
@@ -283,7 +281,7 @@ def _conv_outputs(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tens
 
 @torch.library.custom_op("socialx::conv_silu_backward", mutates_args=())
 def conv_silu_backward(grad: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, weight and bias, from that of the output [T,S,C]."""
+    """Return gradients for x, weight and bias from the output gradient [T,S,C]."""
     dy = torch.ops.aten.silu_backward(grad.contiguous(), y)
     dx = dy * weight[-1]
     dw = torch.zeros_like(weight)
@@ -313,7 +311,7 @@ conv_silu.register_autograd(_gradients, setup_context=_keep)
 
 
 def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: the package's ``sLSTMLayer``."""
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``."""
     steps, sequences, embed = x.shape
     heads = layer.heads
     convolved = x if layer.convolution is None else _conv_silu(layer.convolution, x)
@@ -332,13 +330,13 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
 
 
 def _headwise(x: Tensor, weight: Tensor) -> Tensor:
-    """x [T,S,E], weight [H,G,D] -> [H,G,T*S]."""
+    """Multiply x [T,S,E] by weight [H,G,D] per head -> [H,G,T*S]."""
     heads, _, width = weight.shape
     return torch.bmm(weight, x.view(x.shape[0] * x.shape[1], heads, width).permute(1, 2, 0))
 
 
 def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """gates [H,4D,T,S] (input, forget, z, output), kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S]."""
+    """Scan gates [H,4D,T,S] (input, forget, z, output) with kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S]."""
     device = gates.device.type
     if torch.is_autocast_enabled(device):
         kernel = kernel.to(torch.get_autocast_dtype(device))
@@ -349,14 +347,14 @@ def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
 
 
 def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Per step h [H,D,S], and the tensors for the backward: tanh z, o, and from step 1 on the old r, a, log f."""
+    """Return h [H,D,S] per step, and tensors for the backward: tanh z, o, and from step 1 on the old r, a, log f."""
     wide = _wide(gates)
     first, *rest = gates.unbind(2)  # [H,4D,S] each
     log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]
     r, o = z.tanh(), o.sigmoid()
     hidden, kept = [o * r], [r, o]
-    for now in rest:
-        raw = now + bias + torch.bmm(kernel, hidden[-1].to(kernel.dtype))
+    for gate_inputs in rest:
+        raw = gate_inputs + bias + torch.bmm(kernel, hidden[-1].to(kernel.dtype))
         i, f, z, o = raw.to(wide).chunk(4, 1)
         z, o, log_f = z.tanh(), o.sigmoid(), F.logsigmoid(f)
         u = log_f + log_n - i
@@ -368,10 +366,11 @@ def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], l
 
 
 class _Scan(torch.autograd.Function):
-    """The sLSTM recurrence in two states, r = c / n and L = log n + m, instead of four.
+    """sLSTM recurrence in two states, r = c / n and L = log n + m, instead of four.
 
-    u = log f + L - i;  a = sigmoid(u);  r = a r + (1 - a) tanh z;  L = i + softplus(u);  h = o r; at the first step
-    r = tanh z and L = i.  Equal to the package's c, n, m, h, with nothing to stabilise and no division.
+        u = log f + L - i;  a = sigmoid(u);  r = a r + (1 - a) tanh z;  L = i + softplus(u);  h = o r
+
+    At the first step r = tanh z and L = i. Equal to the package's c, n, m, h, free from stabilisation and division.
     """
 
     @staticmethod

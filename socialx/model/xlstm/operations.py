@@ -1,8 +1,8 @@
-"""The layers of ``exact.encode`` on the Triton kernels beside this module, with gradients and launches.
+"""Layers for ``exact.encode`` on the Triton kernels, with gradients and launches.
 
-Shape letters are those of exact.py; C is I for an mLSTM block and E for an sLSTM block.  There are an mLSTM between its
-projections, an sLSTM from its normed input to its normed output, and the sum and norm between two layers.  A compiler
-does not look into the first two, and writes the last itself.  They can be recorded in a CUDA graph, never wait for the
+Shape letters as in exact.py; C is I for an mLSTM block and E for an sLSTM block. Three operations: an mLSTM between its
+projections, an sLSTM from normed input to normed output, and the sum and norm between layers. torch.compile treats the
+first two as opaque and writes the third itself. The operations can be recorded in a CUDA graph, never wait for the
 device, and are compiled once for any number of sequences.
 """
 
@@ -20,7 +20,7 @@ from socialx.model.xlstm import cell_kernels as cells
 from socialx.model.xlstm import convolution_kernels as convolution
 from socialx.model.xlstm import exact
 from socialx.model.xlstm import residual_kernels as residual
-from socialx.model.xlstm.exact import LayerFunctions, folded
+from socialx.model.xlstm.exact import LayerFunctions, fold_weights
 from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, Norm, StackWeights
 
 LONGEST = 64  # steps
@@ -29,10 +29,10 @@ MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
 
 
-def unsupported(weights: StackWeights, lookback: int) -> str | None:
-    """Why the kernels cannot run these weights over up to lookback steps; None where they can."""
+def obstacle(weights: StackWeights, lookback: int) -> str | None:
+    """Return why the kernels cannot run these weights over lookback steps, or ``None``."""
     if lookback > LONGEST:
-        return f"history {lookback} is longer than {LONGEST} steps"
+        return f"a lookback of {lookback} is longer than {LONGEST} steps"
     if weights.dtype == torch.float64:
         return "float64 parameters"
     for number, block in enumerate(weights.blocks):
@@ -51,11 +51,11 @@ def unsupported(weights: StackWeights, lookback: int) -> str | None:
     return None
 
 
-def unwise_in_float32(weights: StackWeights) -> str | None:
-    """Why not to run these weights without autocast; None where there is no reason.
+def float32_obstacle(weights: StackWeights) -> str | None:
+    """Return why the kernels are slow for these weights without autocast, or ``None``.
 
-    The matrices and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 4 KB per thread,
-    those of 128 need more shared memory than there is (benchmarks/results/kernels_compile.md).
+    Matrices and sums for a wide head exceed the chip in float32: heads with 64 channels spill 4 KB per thread, and
+    heads with 128 need more shared memory than exists (benchmarks/results/kernels_compile.md).
     """
     widest = max((b.layer.head_width for b in weights.blocks if isinstance(b.layer, SLSTM)), default=0)
     if widest <= 32:
@@ -64,11 +64,11 @@ def unwise_in_float32(weights: StackWeights) -> str | None:
 
 
 def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, Any]:
-    """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
+    """Return launch keywords for a cell kernel, for heads with width channels and elements of size bytes.
 
-    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  The keywords were chosen
-    for few issued instructions and no spills for heads up to 32, which benchmarks/compile_report.py counts.  No card
-    has measured them.  Registers are bounded in half types alone, because float32 needs all of them.
+    ROWS: steps per program over whole sequences, a power of two; or N: sequences; W: channels. Chosen for few issued
+    instructions and zero spills for heads up to 32, counted by benchmarks/compile_report.py, unmeasured on any GPU.
+    Registers are bounded in half types only, because float32 needs all of them.
     """
     half, rows, channels = size == 2, max(triton.next_power_of_2(steps), 16), min(width, 32)
     options: dict[str, Any] = {"num_warps": 4, "num_stages": 1}
@@ -103,7 +103,7 @@ def _warps(wanted: int) -> int:
 
 
 def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, Any]]:
-    """x [T,S,...] -> how many groups of sequences, and the launch's keywords."""
+    """Return the number of sequence groups and the launch keywords for x [T,S,...]."""
     steps, sequences = x.shape[:2]
     options = launch_options(kernel, cell, width, steps, x.element_size())
     group = options["ROWS"] // steps if "ROWS" in options else options["N"]
@@ -116,14 +116,14 @@ def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[in
 
 
 def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer`` without its dropout."""
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``mLSTMLayer``, apart from dropout."""
     x, z, weight = _low(x), None, layer.up
     if last:
         weight, weight_z = weight.split(layer.inner)
         z = F.linear(x[-1:], weight_z)
     u = F.linear(x, weight)
     with torch.autocast(x.device.type, enabled=False):
-        query_key, gate_y, gate_x = folded(layer)
+        query_key, gate_y, gate_x = fold_weights(layer)
         blocks = [block.permute(2, 0, 1).flatten(1) for block in (query_key, layer.value)]  # [4,I]
         skip_and_norm = [layer.skip[None], _scale(layer)[None]]
         table = torch.cat([*_taps(layer.convolution), *blocks, gate_y, gate_x, *skip_and_norm]).float()
@@ -133,47 +133,44 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
 
 
 def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: the package's ``sLSTMLayer``."""
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``."""
     x, heads, norm = _low(x), layer.heads, layer.norm
     table = torch.cat([*_taps(layer.convolution), _scale(layer)[None]]).float()
     weight = torch.cat([layer.input_gate, layer.forget_gate, layer.candidate, layer.output_gate], 1)  # [H,4D,D]
-    keep, factor = _drawn(x[-1:] if last else x, layer.dropout)
+    keep, factor = _draw_mask(x[-1:] if last else x, layer.dropout)
     bias = layer.bias.float()
     return torch.ops.socialx.slstm(x, heads, last, table, weight, layer.recurrent, bias, keep, norm.eps, factor)[0]
 
 
 def _add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
-    """As ``exact.add_norm``, the norm in the type of the matrix products.
-
-    A compiler is left what it can fuse with its neighbours.
-    """
+    """Compute ``exact.add_norm`` with the norm in the product type; under torch.compile in plain torch, to fuse."""
     if norm.scale is None or norm.bias is not None or torch.compiler.is_compiling():
         return exact.add_norm(norm, x, y, drop)
     device = x.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     if y is None:
         return _FirstNorm.apply(x, norm.scale, norm.eps, low)
-    return torch.ops.socialx.add_norm(x, y, *_drawn(y, drop), norm.scale, norm.eps, low)
+    return torch.ops.socialx.add_norm(x, y, *_draw_mask(y, drop), norm.scale, norm.eps, low)
 
 
 def _dropout(x: Tensor, drop: float) -> Tensor:
-    """As ``F.dropout``, with the mask that the sum and norm would draw here: checkpointing changes no number."""
-    keep, factor = _drawn(x, drop)
+    """Apply ``F.dropout`` with the mask that the sum and norm would draw, so that checkpointing keeps every number."""
+    keep, factor = _draw_mask(x, drop)
     return x if keep is None else torch.where(keep, x * factor, 0.0)
 
 
 LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm, _dropout)
 
 
-def _drawn(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
-    """What dropout of the share drop leaves of x, a mask or None for all, and the factor of what is left."""
+def _draw_mask(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
+    """Return the dropout mask for x (``None`` keeps all) and the factor for kept values."""
     if not drop:
         return None, 1.0
     return torch.empty(x.shape, dtype=torch.bool, device=x.device).bernoulli_(1 - drop), 1 / (1 - drop)
 
 
 def _scale(layer: MLSTM | SLSTM) -> Tensor:
-    """[C]: what the norm per head multiplies by."""
+    """Return the factor in the norm per head, [C]."""
     scale = layer.norm.scale
     return layer.input_gate.new_ones(layer.heads * layer.head_width) if scale is None else scale
 
@@ -198,10 +195,10 @@ def _low(x: Tensor) -> Tensor:
 def mlstm(
     u: Tensor, z: Tensor | None, table: Tensor, heads: int, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """u [T,S,2I], channels and output gates -> h [T,S,I]; or u [T,S,I] and the last step's z [1,S,I] -> h [1,S,I].
+    """Map u [T,S,2I], channels and output gates, -> h [T,S,I]; or u [T,S,I] and the last step's z [1,S,I] -> h [1,S,I].
 
-    table [15+4H,I] float32: the rows that convolution_kernels.py names, then skip and norm; bias [2H] float32.  For the
-    backward it returns queries, keys and values [T,S,I] and the gates [T,S,2H], float32, too.
+    table [15+4H,I] float32: the rows in convolution_kernels.py, then skip and norm; bias [2H] float32. Also returns
+    queries, keys and values [T,S,I] and the gates [T,S,2H], float32, for the backward.
     """
     h, queries, keys, values, gates = _mlstm_outputs(u, z, table, heads)
     u, (sequences, inner) = u.contiguous(), h.shape[1:]
@@ -237,7 +234,7 @@ def mlstm_backward(
     d_h: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of u, of z (empty where there is none), of table and of bias."""
+    """Return gradients for u, z (empty if absent), table and bias."""
     d_u, d_z, *_ = _mlstm_gradients(u, z, table, gates)
     d_h, u, (sequences, inner), heads = d_h.contiguous(), u.contiguous(), queries.shape[1:], gates.shape[2] // 2
     small_weights, (skip, norm) = table[:-2], table[-2:]
@@ -296,12 +293,12 @@ def slstm(
     eps: float,
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x [T,S,E] -> y [Q,S,E].
+    """Map x [T,S,E] -> y [Q,S,E].
 
-    table [6,E] float32: the convolution's rows, then the norm; weight [H,4D,D] of the gates, the first two of which
-    read the convolved channels, kernel [H,4D,D] of the recurrence, bias [4E]; keep [Q,S,E] says what dropout leaves and
-    multiplies by factor, None: all.  For the backward it returns what the gates read [H,T,S,3D], the last third of
-    which is h of the step before, and the states [H,T,S,2D] float32, too.
+    table [6,E] float32: the convolution's rows, then the norm; weight [H,4D,D] for the gates, where the first two read
+    the convolved channels; kernel [H,4D,D] for the recurrence; bias [4E]; keep [Q,S,E]: dropout mask, kept values are
+    multiplied by factor, ``None`` keeps all. Also returns for the backward: the gate inputs [H,T,S,3D], with the
+    previous step's h in the last third, and the states [H,T,S,2D] float32.
     """
     y, reads, states = _slstm_outputs(x, heads, last)
     x, (sequences, embed), width = x.contiguous(), x.shape[1:], x.shape[2] // heads
@@ -339,7 +336,7 @@ def slstm_backward(
     eps: float,
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, table, weight, kernel and bias."""
+    """Return gradients for x, table, weight, kernel and bias."""
     d_x, *_ = _slstm_gradients(table, weight, kernel, bias, reads)
     d_y, (heads, steps, sequences, _), embed = d_y.contiguous(), reads.shape, table.shape[1]
     width, taps, norm, low = embed // heads, table[:-1], table[-1], d_y.dtype
@@ -360,8 +357,8 @@ def slstm_backward(
     # One product per step and head, added up: a single one over all steps would be too narrow for the device.
     per_step = torch.bmm(d_gates.flatten(0, 1).transpose(1, 2), reads.flatten(0, 1))  # [H*T,4D,3D]
     d_both = per_step.unflatten(0, (heads, steps)).sum(1, dtype=torch.float32)  # [H,4D,3D]
-    of_y, of_x, d_kernel = d_both.split(width, 2)
-    d_weight = torch.cat([of_y[:, : 2 * width], of_x[:, 2 * width :]], 1)
+    d_weight_y, d_weight_x, d_kernel = d_both.split(width, 2)
+    d_weight = torch.cat([d_weight_y[:, : 2 * width], d_weight_x[:, 2 * width :]], 1)
     return d_x, torch.cat([conv_shares.sum(0), d_norm]), d_weight, d_kernel.contiguous(), d_bias.flatten()
 
 
@@ -382,15 +379,15 @@ def _slstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 
 
 def _slstm_gradient(ctx: Any, d_y: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-    d_x, *of_weights = torch.ops.socialx.slstm_backward(*ctx.saved_tensors, d_y, ctx.eps, ctx.factor)
-    return d_x, None, None, *of_weights, None, None, None
+    d_x, *d_weights = torch.ops.socialx.slstm_backward(*ctx.saved_tensors, d_y, ctx.eps, ctx.factor)
+    return d_x, None, None, *d_weights, None, None, None
 
 
 slstm.register_autograd(_slstm_gradient, setup_context=_slstm_keep)
 
 
 def _row_plan(x: Tensor) -> tuple[int, dict[str, int]]:
-    """x [...,E] -> programs, and the launch's keywords: about 1024 numbers at a time, a few times."""
+    """Return programs and launch keywords for x [...,E]: about 1024 numbers at a time, a few times."""
     columns = triton.next_power_of_2(x.shape[-1])
     options = {"ROWS": max(1, 1024 // columns), "TURNS": 8, "num_warps": 4}
     programs = triton.cdiv(x.numel() // x.shape[-1], options["ROWS"] * options["TURNS"])
@@ -401,9 +398,9 @@ def _row_plan(x: Tensor) -> tuple[int, dict[str, int]]:
 def add_norm(
     x: Tensor, y: Tensor, keep: Tensor | None, factor: float, scale: Tensor, eps: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """x and y [...,E], scale [E] -> their sum in the type of x, and its layer norm times scale in dtype.
+    """Return x + y [...,E] in the type of x, and its layer norm times scale [E] in dtype.
 
-    keep [...,E]: what dropout leaves of y and multiplies by factor, None: all.
+    keep [...,E]: dropout mask for y, with kept values multiplied by factor; ``None`` keeps all.
     """
     total, out = _add_norm_outputs(x, y, keep, factor, scale, eps, dtype)
     _launch_norm(x, y.contiguous(), keep, scale, total, out, factor, eps)
@@ -419,7 +416,7 @@ def _add_norm_outputs(
 
 @torch.library.custom_op("socialx::norm", mutates_args=())
 def norm(x: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    """x [...,E], scale [E] -> its layer norm times scale in dtype."""
+    """Return the layer norm of x [...,E] times scale [E] in dtype."""
     out = x.new_empty(x.shape, dtype=dtype)
     _launch_norm(x, None, None, scale, None, out, 1.0, eps)
     return out
@@ -450,7 +447,7 @@ def add_norm_backward(
     d_out: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, of y in its dtype, empty where it is that of x, and of scale."""
+    """Return gradients for x, for y in its dtype (empty if equal to x's), and for scale."""
     d_x, d_y, _ = _add_norm_gradients(total, keep, factor, scale, dtype)
     with torch.cuda.device_of(total):
         programs, options = _row_plan(total)
@@ -486,10 +483,7 @@ add_norm.register_autograd(_add_norm_gradient, setup_context=_add_norm_keep)
 
 
 class _FirstNorm(torch.autograd.Function):
-    """x and its norm, so that the backward pass adds the gradients of both in one launch.
-
-    No operation of torch.library may return what it was given.
-    """
+    """x (torch.library operations may not return it) and its norm: the backward adds both gradients in one launch."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

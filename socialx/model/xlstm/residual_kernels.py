@@ -1,6 +1,6 @@
-"""Triton kernels of what is around the layers: the sum of their outputs and its layer norm.
+"""Triton kernels between layers: the sum over outputs and its layer norm.
 
-A program reads whole rows, ROWS of them at a time, by the rules of cell_kernels.py; E is the width of a row.
+A program reads whole rows, ROWS at a time, by the rules in cell_kernels.py; E is the row width.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from triton.language import constexpr
 
 @triton.jit
 def _rows(first, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr):
-    """The places of the numbers of ROWS rows, and which of them exist, [ROWS,COLUMNS]."""
+    """Return addresses and existence for ROWS rows, [ROWS,COLUMNS]."""
     row = (first * ROWS + tl.arange(0, ROWS))[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     return row.to(tl.int64) * E + column, (row < rows) & (column < E)
@@ -20,7 +20,7 @@ def _rows(first, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr):
 
 @triton.jit
 def _normed(x, exists, eps, E: constexpr):
-    """x, 0 where none exists -> its rows with mean 0 and variance 1, and the factor of each row."""
+    """Normalise rows in x (0 where absent) to mean 0 and variance 1; also return the row factors."""
     x = tl.where(exists, x - (tl.sum(x, 1) / E)[:, None], 0.0)
     factor = tl.rsqrt(tl.sum(x * x, 1) / E + eps)[:, None]
     return x * factor, factor
@@ -42,10 +42,10 @@ def add_norm_forward(
     ROWS: constexpr,
     TURNS: constexpr,
 ):
-    """x and y [rows,E], scale [E] -> total = x + y in the type of x, and out, its norm times scale.
+    """Compute total = x + y [rows,E] in the type of x, and out, its norm times scale [E].
 
-    y is first multiplied by factor where keep [rows,E] is true and by 0 elsewhere, unless keep is None.  Where y is
-    None, x is the sum, and total is not written.
+    y is multiplied by factor where keep [rows,E] is true and by 0 elsewhere, unless keep is ``None``. With y ``None``
+    the sum is x, and total stays unwritten.
     """
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]
@@ -80,10 +80,10 @@ def add_norm_backward(
     ROWS: constexpr,
     TURNS: constexpr,
 ):
-    """Gradients of add_norm_forward, whose norm is computed again.
+    """Compute gradients of add_norm_forward, whose norm is recomputed.
 
-    It writes d_x [rows,E], what y gets of it to d_y in the type of y unless that is None, and shares [programs,E] of
-    the gradient of scale.
+    Writes d_x [rows,E], y's part to d_y in the type of y unless ``None``, and shares [programs,E] of the scale
+    gradient.
     """
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]

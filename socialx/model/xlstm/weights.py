@@ -1,7 +1,7 @@
-"""The adapter to the xlstm package: its stack is built here, and its tensors get names here, nowhere else.
+"""Adapter to the xlstm package: builds its stack and names its tensors.
 
 Shape letters: E width, I inner width of an mLSTM block, H heads, D head width (E / H), K convolution taps, G channels
-of one small projection matrix of an mLSTM block (4), U inner width of a feed-forward part.
+per small mLSTM projection (4), U inner feed-forward width.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Norm:
-    """A layer norm over the last dimension, or over the channels of a head: scale [E] or [I], None for 1."""
+    """Layer norm over the last dimension, or over a head's channels: scale [E] or [I], ``None`` for 1."""
 
     scale: Tensor | None
     bias: Tensor | None
@@ -27,7 +27,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A causal convolution per channel C: taps [K,C], the oldest step first, and bias [C]."""
+    """Causal convolution per channel C: taps [K,C], oldest step first, and bias [C]."""
 
     taps: Tensor
     bias: Tensor
@@ -35,7 +35,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class MLSTM:
-    """One ``mLSTMLayer``; query, key and value [I/G,G,G] are block-diagonal."""
+    """Weights in an ``mLSTMLayer``; query, key and value [I/G,G,G] are block-diagonal."""
 
     heads: int
     inner: int  # I
@@ -61,7 +61,7 @@ class MLSTM:
 
 @dataclass(frozen=True)
 class SLSTM:
-    """One ``sLSTMLayer``; each gate [H,D,D] is one matrix per head."""
+    """Weights in an ``sLSTMLayer``; each gate [H,D,D] has a matrix per head."""
 
     heads: int
     convolution: Convolution | None
@@ -82,7 +82,7 @@ class SLSTM:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """A gated feed-forward part: ``down(activation(gate) * value)``, with gate and value the halves of ``up``."""
+    """Gated feed-forward weights: ``down(activation(gate) * value)``, with gate and value as halves of ``up``."""
 
     norm: Norm
     up: Tensor  # [2U,E]
@@ -95,7 +95,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class StackBlock:
-    """One ``xLSTMBlock``: a layer behind its norm, then perhaps a feed-forward part; both are added to the input."""
+    """``xLSTMBlock``: a layer behind its norm, then an optional feed-forward part, both added to the input."""
 
     norm: Norm
     layer: MLSTM | SLSTM
@@ -103,33 +103,30 @@ class StackBlock:
 
     @property
     def drops(self) -> bool:
-        """Whether dropout acts in this block now."""
+        """Whether dropout is active in this block."""
         return self.layer.dropout > 0 or (self.feed_forward is not None and self.feed_forward.dropout > 0)
 
 
 @dataclass(frozen=True)
 class StackWeights:
-    """All tensors of an ``xlstm.xLSTMBlockStack``; they are the stack's own, so that gradients reach them."""
+    """All tensors of an ``xlstm.xLSTMBlockStack``, shared with the stack, so that gradients flow."""
 
     blocks: tuple[StackBlock, ...]
     norm: Norm | None  # after the last block
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of every tensor of the stack."""
+        """Tensor type in the stack."""
         return self.blocks[0].layer.input_gate.dtype
 
     @property
     def drops(self) -> bool:
-        """Whether dropout acts in any block now."""
+        """Whether dropout is active in any block."""
         return any(block.drops for block in self.blocks)
 
 
-def weights_of(stack: nn.Module) -> StackWeights:
-    """The named tensors of an ``xlstm.xLSTMBlockStack`` and its dropout, as they are now.
-
-    ValueError for a stack of which ``exact.encode`` would compute something else than the package.
-    """
+def stack_weights(stack: nn.Module) -> StackWeights:
+    """Return a stack's named tensors and current dropout. Raises ValueError if ``exact.encode`` would differ."""
     package_blocks: Any = stack.blocks
     last: Any = stack.post_blocks_norm
     blocks = []
@@ -142,7 +139,7 @@ def weights_of(stack: nn.Module) -> StackWeights:
 def build_stack(
     width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int, dropout: float
 ) -> nn.Module:
-    """An ``xlstm.xLSTMBlockStack`` of mLSTM blocks, and of sLSTM blocks with a gated feed-forward part at slstm_at."""
+    """Build an ``xlstm.xLSTMBlockStack``: mLSTM blocks, and sLSTM blocks with a gated feed-forward at slstm_at."""
     slstm = xlstm.sLSTMBlockConfig(
         slstm=xlstm.sLSTMLayerConfig(backend="vanilla", num_heads=heads, conv1d_kernel_size=4),
         feedforward=xlstm.FeedForwardConfig(proj_factor=1.3, act_fn="gelu"),
@@ -164,10 +161,10 @@ def build_stack(
 
 
 def _import_xlstm() -> Any:
-    """The xlstm package, also where a GPU is visible and no CUDA toolkit is installed.
+    """Import the xlstm package, also where a GPU is visible and the CUDA toolkit is absent.
 
-    There its import joins ``CUDA_HOME``, which is None, to a path, and PyTorch raises OSError.  Any string will do:
-    the path is used only to compile the package's own CUDA backend, which is not used here.
+    The import joins ``CUDA_HOME``, there ``None``, to a path, and PyTorch raises OSError. Any string will do: the path
+    only serves to compile the package's CUDA backend, unused here.
     """
     extension = torch.utils.cpp_extension
     home = extension.CUDA_HOME

@@ -20,7 +20,7 @@ from socialx.scoring.results import Evaluation, Explanation, ModelScores, publis
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import sensor_tables
-from socialx.settings.layers import ConfigLayers, flat, own_settings
+from socialx.settings.layers import ConfigLayers, flat, run_settings
 from socialx.settings.schema import Settings
 from socialx.tasks.explain import make_explanation
 from socialx.tasks.memory import when_memory_runs_out
@@ -63,7 +63,7 @@ def report(
     with subscribe(progress):
         if not runs:
             raise SettingsError("report", "no run", "name a run folder")
-        names, layers = run_names(runs), ConfigLayers.of(settings, {**sections, "data": data})
+        names, layers = run_names(runs), ConfigLayers.from_call(settings, {**sections, "data": data})
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD), layers=layers, runs=names)
         scored = load_scored_split(names, layers, split, start, end)
@@ -143,5 +143,5 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
 def _record(run: TrainedRun, epoch: int | None) -> RunRecord:
     """Return the record of a training from a run folder."""
     origins = run.read_json("settings_sources.json") if (run.path / "settings_sources.json").exists() else {}
-    settings = flat(own_settings(run.settings, run.values).settings)
+    settings = flat(run_settings(run.settings, run.values).settings)
     return RunRecord(str(run.named), settings, {k: str(v) for k, v in origins.items()}, tuple(run.rows()), epoch)

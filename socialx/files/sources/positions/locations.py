@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from socialx.core.errors import ITEM, Argument, SocialxError, sample
-from socialx.data.geo import on_earth, within_degrees
+from socialx.data.geo import plausible_location, valid_degrees
 from socialx.files.sources.positions.points import Row, degrees, number, parse_axis, point, rank_words, split_words
 from socialx.files.sources.small_tables import FEATURE_ID, read_rows, read_tables
 from socialx.files.sources.tables.columns import ID_WORDS, IDS, PLACE_WORDS
@@ -55,7 +55,7 @@ def match_case(
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
     """Return the median location, latitude and longitude; None where every sensor [N] lacks a location."""
-    located = on_earth(latitude, longitude)
+    located = plausible_location(latitude, longitude)
     return (float(np.median(latitude[located])), float(np.median(longitude[located]))) if located.any() else None
 
 
@@ -256,7 +256,7 @@ class _Places:
 
     def order(self) -> tuple[bool, int]:
         """Return the sort key: columns with valid degrees first, then rank."""
-        fit = np.count_nonzero(within_degrees(*self.degrees.T))
+        fit = np.count_nonzero(valid_degrees(*self.degrees.T))
         return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
 
 
@@ -307,7 +307,7 @@ def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
     if min(latitude, longitude) >= 0:
         return latitude < longitude
     located = numbers[~np.isnan(numbers).any(axis=1)]
-    fits, exchanged = (bool(within_degrees(*order).all()) for order in (located.T, located.T[::-1]))
+    fits, exchanged = (bool(valid_degrees(*order).all()) for order in (located.T, located.T[::-1]))
     return way == "," if fits == exchanged else fits
 
 
@@ -319,7 +319,7 @@ def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
         if rival.order() == best.order() and not same:
             remedy = "rename those of the sensors to latitude and longitude"
             raise SocialxError(path, f"there are positions in {best.names}, and others in {rival.names}", remedy)
-    located = best.degrees[on_earth(*best.degrees.T)]
+    located = best.degrees[plausible_location(*best.degrees.T)]
     if 4 <= best.rank < 8 and len(located) and (apart := np.ptp(located, axis=0).max()) > NEAR:
         problem = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
         raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
@@ -391,9 +391,9 @@ def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, flo
     if not cells[table.sensors]:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
     latitude, longitude = degrees
-    if not within_degrees(latitude, longitude):
+    if not valid_degrees(latitude, longitude):
         remedy = "correct it"
-        if within_degrees(longitude, latitude):
+        if valid_degrees(longitude, latitude):
             remedy = "latitude and longitude look exchanged, so exchange them"
         elif min(abs(latitude), abs(longitude)) > METRES:
             remedy = "they look like metres of projected coordinates: reproject them to WGS84 (EPSG:4326), "

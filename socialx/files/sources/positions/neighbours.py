@@ -46,7 +46,7 @@ def find_neighbours(
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
         if alone:
             fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)}): {ALONE}")
-        return geo.by_road(start, end, km, xy, count, max_km)
+        return geo.road_neighbours(start, end, km, xy, count, max_km)
     unlocated = [name for name, is_located in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not is_located]
     if unlocated:
         problem = f"{len(unlocated)} of {len(ids)} sensors have no position ({sample(unlocated)})"
@@ -55,7 +55,7 @@ def find_neighbours(
             without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
             raise SocialxError(path, problem, f"{command}, or train with {without}")
         fall_back(path, f"{problem}; {ALONE}", f"add positions with {command}")
-    return geo.nearest(xy, count, max_km)
+    return geo.nearest_neighbours(xy, count, max_km)
 
 
 def distances_checksum(path: Path) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.data.calendar import DAY_S
-from socialx.data.geo import on_earth, within_degrees
+from socialx.data.geo import plausible_location, valid_degrees
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
@@ -433,7 +433,7 @@ def _read_geo(path: Path) -> dict[int | str, Location]:
                 wrong = {
                     f"type {kind[:40]!a}, not Point": kind != "Point",
                     f"geo_id {vdid[:40]!a}, empty or for a second time": not vdid or match_key(vdid) in sensors,
-                    f"coordinates {text[:40]!a}, not [longitude, latitude]": not within_degrees(latitude, longitude),
+                    f"coordinates {text[:40]!a}, not [longitude, latitude]": not valid_degrees(latitude, longitude),
                 }
                 if problems := [problem for problem, is_wrong in wrong.items() if is_wrong]:
                     raise SocialxError(path, f"{piece.row_name(row)} has the {problems[0]}", CORRECT)
@@ -460,7 +460,11 @@ def _read_libcity(table: KnownTable, request: ConvertOptions) -> Contents:
     if silent := [vdid for vdid in ids.values() if vdid not in present]:
         listed = f"{len(silent)} of {len(ids)} sensors lack rows in {dyna.name} and are left out"
         notes += [Message(geo, f"{listed} ({sample(silent)})")]
-    placed = {key: location for key, location in locations.items() if on_earth(location.latitude, location.longitude)}
+    placed = {
+        key: location
+        for key, location in locations.items()
+        if plausible_location(location.latitude, location.longitude)
+    }
     contents = replace(_select_sensors(contents, [vdid for vdid in ids.values() if vdid in present]), paths=(geo, dyna))
     return replace(contents, locations=(placed or None) if request.meta_csv is None else None, notes=tuple(notes))
 
