@@ -87,9 +87,10 @@ def errors(
     question = scored.errors()
     loader = scored.data.loader("test", experiment.settings.loader.batch_size, days=(days,))
     run_metrics(model, loader, experiment.precision, question, name=f"{days} days")
-    of_sensors = question.compute()["sensor"]
-    total, count = of_sensors.total[sensors], of_sensors.count[sensors]
-    return {"mae": float(total.sum() / count.sum()), "sensors": (total / np.maximum(count, 1)).round(4).tolist()}
+    rows = [question.compute()["sensor"][sensor] for sensor in sensors]
+    count = np.array([row.count for row in rows])
+    mae = np.array([row.mae for row in rows])
+    return {"mae": float(np.average(mae, weights=count)), "sensors": mae.round(4).tolist()}
 
 
 if __name__ == "__main__":

@@ -138,7 +138,9 @@ def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> 
     model = Seen()
     standalone = ExportModel(model, replace(network(), read=(0,)), step_minutes, [None], [False])
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
-    time_of_day, day_of_week = WALL.time_features(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
+    time_of_day, day_of_week = WALL.time_features(
+        issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes
+    )
     assert model.batch.time_of_day.tolist() == time_of_day.tolist()
     assert model.batch.day_of_week.tolist() == day_of_week.tolist()
     assert int(model.batch.day_of_week[0, 11]) == time.weekday()
