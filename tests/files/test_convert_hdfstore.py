@@ -208,8 +208,8 @@ def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from socialx.files.sources import readings;"
         "from socialx.files.store import writer;"
-        "from socialx.files.sources.request import Request;"
-        f"r = readings.read('la', Request(Path({str(frame)!r}), meta_csv=Path({str(meta)!r})));"
+        "from socialx.files.sources.request import ConvertOptions;"
+        f"r = readings.read('la', ConvertOptions(Path({str(frame)!r}), meta_csv=Path({str(meta)!r})));"
         f"writer.create(Path({str(tmp_path / 'out.h5')!r}), r);"
         "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"
     )

@@ -149,7 +149,7 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
     row = wall.index("2023-10-29 02:00:00", wall.index("2023-10-29 02:55:00")) + 1
     assert plain.stderr.splitlines()[-1].startswith(
         f"error: {data}: rows {row - 1} and {row} (2023-10-29 02:55:00, 2023-10-29 02:00:00) look like the hour that "
-        "comes twice at the end of daylight saving time.\n  try: --timezone "
+        "comes twice at the end of daylight saving time.\n  try: keep both hours with --timezone "
     )
     asked = socialx(*arguments, "--timezone", PARIS).stderr.splitlines()[-1]
     assert "have no row" in asked

@@ -31,7 +31,7 @@ def test_no_file_is_one_line(kind: str, tmp_path: Path) -> None:
     kind, *transposed = kind.split()
     named = {"without_positions": True, "transposed": bool(transposed)}
     line = refusal(lambda: socialx.convert(kind, empty, out, **named), str(empty))
-    assert re.search(r": (an empty folder|the folder is empty): name ", line)
+    assert re.search(r": (this is an empty folder|the folder is empty): name ", line)
     refusal(lambda: socialx.append(city, empty), "the folder is empty", task="append")
     refusal(lambda: socialx.convert(kind, [], out, without_positions=True), "no file in it")
     refusal(lambda: socialx.append(city, []), "no file in it", task="append")

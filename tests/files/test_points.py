@@ -137,7 +137,7 @@ BAD = {
     "a document type": ('<!DOCTYPE a [<!ENTITY b "c">]><a id="1">&b;</a>', "it has a document type"),
     "an entity": ("<a>&b;</a>", "no XML that can be read"),
     "half": (datex(2)[:900], "no XML that can be read"),
-    "no positions": ("<a id='1'><b/></a>", "it has no sensors"),
+    "no positions": ("<a id='1'><b/></a>", "the file has no sensors"),
     "deep": ("<a>" * 200, "elements in 100 others"),
     "no JSON": ('{"features": [', "is not a JSON object"),
     "deep JSON": ("[" * 100_000, "is not a JSON object"),

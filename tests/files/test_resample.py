@@ -97,7 +97,7 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [1] * 10])
-@pytest.mark.parametrize(("step", "found"), [(300, "every 5 min"), (900, "every 15 min")])
+@pytest.mark.parametrize(("step", "found"), [(300, "5 min apart"), (900, "15 min apart")])
 def test_rows_that_are_no_finer_are_refused(step: int, found: str, sizes: list[int]) -> None:
     seconds, values = START + step * np.arange(50), np.ones((50, 2, 1), np.float32)
     with pytest.raises(SettingsError, match=found):

@@ -309,10 +309,10 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path, damage: str) -> None:
 def test_a_file_that_is_too_large_or_cannot_be_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = flat(tmp_path, as_json, pack=True)
     (data / "2.json.gz").write_bytes(gzip.compress(b"x" * 99)[:-9])
-    refusal(lambda: convert(data), f"{data / '2.json.gz'}: cannot be read")
+    refusal(lambda: convert(data), f"{data / '2.json.gz'}: the file cannot be read")
     monkeypatch.setattr(taiwan, "CONTENT_BYTES", 1 << 20)
     (data / "2.json.gz").write_bytes(gzip.compress(b" " * (1 << 21)))
-    refusal(lambda: convert(data), f"{data / '2.json.gz'}: cannot be read (more than 1 MiB)")
+    refusal(lambda: convert(data), f"{data / '2.json.gz'}: the file cannot be read (more than 1 MiB)")
 
 
 def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_commands_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyP
         dump = tmp_path / "a dump.sql"
         dump.write_text("\n".join(connection.iterdump()))
     said = asked(path, "a database of SQLite; it has 2 tables: r (time, sensor, speed); roads (id)").rpartition(
-        ".\n  try: name it "
+        ".\n  try: name "
     )
     read = shlex.split(said[2])
     assert read == [f"sqlite:///{path}", "--query", 'SELECT * FROM "r"']
@@ -147,7 +147,7 @@ def test_the_command_that_rewrites_another_encoding(tmp_path: Path, encoding: st
     table = by_row(frame).set_axis([time, sensor, speed], axis=1)
     path = saved(table, tmp_path / "a.csv", encoding=encoding)
     line = asked(path, encoding)
-    command = "iconv" + line.partition(".\n  try: iconv")[2].strip()
+    command = "iconv" + line.partition(".\n  try: iconv")[2].rstrip()
     assert f" -f {encoding} " in command
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
     same(converted(tmp_path / "UTF8.csv", quantity="speed"), frame)
