@@ -88,7 +88,7 @@ def test_a_row_that_stands_twice_elsewhere_is_read_once(tmp_path: Path) -> None:
     again = [0, 0, *range(1, 40)]
     store, notes = converted(table(tmp_path / "a.csv", [texts[row] for row in again], values[again]), timezone=BERLIN)
     assert store.timestamps.astype(str).tolist() == wall(times, "UTC")
-    assert any("1 row repeats an earlier row" in note for note in notes)
+    assert any("1 row repeats an earlier one" in note for note in notes)
     times = moments(BACK[BERLIN][0], 15)
     texts, again = wall(times, BERLIN), [*range(18), 17, *range(18, 40)]
     store, notes = converted(table(tmp_path / "b.csv", [texts[row] for row in again], values[again]), timezone=BERLIN)

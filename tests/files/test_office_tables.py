@@ -209,10 +209,10 @@ def test_a_row_that_stands_twice_is_read_once(
         monkeypatch.setattr("socialx.files.sources.tables.text_cells.PIECE_BYTES", piece)
         for text in (again.to_csv(), semicolons(again)):
             path.write_text(text)
-            assert "3 rows repeat an earlier row" in noted(path, frame, told)
+            assert "3 rows repeat an earlier one" in noted(path, frame, told)
         for cells in (again, again[::-1]):
             cells.reset_index().melt("Zeit", var_name="id", value_name="v").to_csv(path, index=False)
-            assert "12 rows repeat an earlier row" in noted(path, frame, told)
+            assert "12 rows repeat an earlier one" in noted(path, frame, told)
     again.iloc[20, 0] = 9.0
     again.to_csv(path)
     refusal(lambda: converted(path, **told), "2024-01-31 21:35:00")

@@ -155,7 +155,7 @@ def on_axis(
     if row < len(raw):
         raise SocialxError(where, "the file changed while it was read", AGAIN)
     if again.any():
-        text = f"{counted(int(again.sum()), 'row repeats', 'rows repeat')} an earlier row and count once"
+        text = f"{counted(int(again.sum()), 'row repeats', 'rows repeat')} an earlier one and count once"
         note(f"{where}: {text}")
 
 
