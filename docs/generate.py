@@ -37,7 +37,7 @@ LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def pages() -> dict[str, str]:
-    """The text of each page that the code decides, by its name in this folder."""
+    """Return the text of each generated file, by its path in the repository."""
     return {
         "docs/settings.md": settings_page(),
         "docs/cli.md": cli_page(),
@@ -104,14 +104,14 @@ def table(heads: tuple[str, ...], rows: typing.Iterable[tuple[str, ...]]) -> lis
 
 
 def filled(page: Path, part: str, lines: list[str]) -> str:
-    """A page with these lines as the part that the code decides."""
+    """Return a page with these lines as its generated part."""
     begin, end = f"<!-- Written by `make docs`: {part} -->\n", f"<!-- end of {part} -->"
     before, _, rest = page.read_text().partition(begin)
     return before + begin + "\n".join(["", *lines, "", end]) + rest.partition(end)[2]
 
 
 def contributors_page() -> str:
-    """The page for contributors with the first sentence of each module, the rooms in the order of a command."""
+    """Return the page for contributors with the first sentence of each module, rooms in the order of imports."""
     lines = ["```text", f"socialx/  {said(PACKAGE / '__init__.py')}"]
     rooms = [*(name for floor in reversed(order()) for name in sorted(floor))]
     for room in rooms:
@@ -131,7 +131,7 @@ def contributors_page() -> str:
 
 
 def said(path: Path) -> str:
-    """The first sentence of a module's docstring."""
+    """Return the first sentence of a module's docstring."""
     line = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
     return line.partition(".  ")[0].rstrip(".")
 

@@ -85,7 +85,7 @@ def _neighbourhood(axes: Axes) -> None:
 
 
 def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: str, *texts: str) -> None:
-    """A box with its name, what it does and, of a step, the shape of what comes out."""
+    """Draw a box with its name, its effect and, for a step, the output shape."""
     from matplotlib.patches import FancyBboxPatch
 
     style = "round,pad=0,rounding_size=0.12"
@@ -100,7 +100,7 @@ def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: st
 
 
 def _path(axes: Axes, *places: tuple[float, float]) -> None:
-    """A line through these places with a head at its end."""
+    """Draw a line through these points with a head at the end."""
     for start, end in pairwise(places[:-1]):
         axes.plot(*zip(start, end, strict=True), color="0.3", linewidth=1.3, solid_capstyle="round")
     arrow = {"arrowstyle": "-|>", "color": "0.3", "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}

@@ -47,7 +47,7 @@ def read(path: Path, first: str, last: str) -> tuple[list[str], Rows]:
 
 
 def most_varied(header: list[str], rows: Rows) -> str:
-    """The sensor whose readings vary most."""
+    """Return the sensor whose observations vary most."""
     spread = [statistics.pstdev(float(row[column]) for row in rows) for column in range(1, len(header))]
     return header[1 + spread.index(max(spread))]
 

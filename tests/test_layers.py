@@ -251,7 +251,8 @@ def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
         of_run(saved, RESUME, sets=["loader.batch_size=9"], flags={"trainer.seed": "3"})
     first, second = str(caught.value).splitlines()
     assert first == (
-        f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9.\n  try: drop the setting, or train another run"
+        f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9."
+        "\n  try: drop the setting, or train another run"
     )
     assert second.startswith("trainer.seed (--seed): ")
 

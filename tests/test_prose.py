@@ -1,7 +1,8 @@
-"""The prose of README and docs is plain: few pronouns, negations and "of", short sentences, terms explained."""
+"""Pages and docstrings are plain: few pronouns, negations and "of", short sentences, terms explained, telling names."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -24,6 +25,9 @@ WORDS = {
 # Per 1,000 words: for README, and for all pages of docs together; and for each page alone.
 TOGETHER = {"pronouns": 10, "negations": 7, "of": 20}
 ALONE = {"pronouns": 25, "negations": 20, "of": 40}
+DOCSTRINGS = {"pronouns": 13, "negations": 9, "of": 19}  # per 1,000 words of all docstrings of the package
+UNUSED = r"anew|at hand|so many|those of|that of|learnt|foretold|meanwhile|beside"  # words of riddles
+FILLERS = {"found", "place", "each", "what", "known", "now", "then", "own", "of"}  # names that say nothing
 # Who reads the pages in this order finds each term explained, in emphasis, on the first page that uses it.
 READING_ORDER = ("README", "docs/forecast-my-data", "docs/compare-a-model", "docs/use-the-gpu", "docs/zero-shot")
 READING_ORDER += ("docs/model", "docs/accuracy", "docs/performance", "docs/serving", "docs/operations", "docs/data")
@@ -101,3 +105,31 @@ def test_the_pages_do_not_grow() -> None:
     words = {page: len(re.findall(r"\S*\w\S*", page.read_text())) for page in [README, *DOCS]}
     assert words[README] <= MOST_ON_README
     assert sum(words.values()) <= MOST_IN_ALL, sum(words.values())
+
+
+MODULES = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "socialx").rglob("*.py"))}
+NODES = [(path, node) for path, module in MODULES.items() for node in ast.walk(module)]
+
+
+def docstrings() -> list[str]:
+    """Return all docstrings of the package."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    return [text for _, node in NODES if isinstance(node, kinds) and (text := ast.get_docstring(node))]
+
+
+def test_docstrings_name_their_nouns() -> None:
+    assert too_many("\n\n".join(docstrings()), DOCSTRINGS) == {}
+
+
+def test_docstrings_have_no_riddles() -> None:
+    odd = [text for text in docstrings() if re.search(rf"\b(?:{UNUSED})\b", prose(text), re.IGNORECASE)]
+    assert odd == []
+
+
+def test_names_are_nouns_and_verbs() -> None:
+    """No function is named by a preposition, and no variable or parameter by a word that fits everything."""
+    functions = [node.name for _, node in NODES if isinstance(node, ast.FunctionDef)]
+    assert [name for name in functions if re.fullmatch(r"_?of(_.*)?|.*_of", name)] == []
+    stored = {(path.name, n.id) for path, n in NODES if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    stored |= {(path.name, node.arg) for path, node in NODES if isinstance(node, ast.arg)}
+    assert {pair for pair in stored if pair[1] in FILLERS} == set()

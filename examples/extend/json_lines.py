@@ -35,7 +35,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _row(line: str) -> tuple[str, dict[str, float | None]] | None:
-    """The time and the speeds of a line; None for what is no such object."""
+    """Return the time and the speeds in a line; None for any other object."""
     try:
         row = json.loads(line)
         time, speeds = row["time"], row["speeds"]
@@ -46,7 +46,7 @@ def _row(line: str) -> tuple[str, dict[str, float | None]] | None:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """The time and the speeds of each line.  Raises SocialxError for a line that is no such object."""
+    """Yield the time and the speeds in each line.  Raises SocialxError for any other object."""
     with path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
             row = _row(line.decode("utf-8", "replace"))

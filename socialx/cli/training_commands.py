@@ -181,7 +181,7 @@ def profile(
 
 
 def _advice(findings: Sequence[Finding]) -> str:
-    """The settings that a profile would change, as a file of settings, each with the reason."""
+    """Return the settings that a profile would change, as a settings file with reasons."""
     from socialx.training.profile.rules import joint_patch
 
     patch = joint_patch(findings)

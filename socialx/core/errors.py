@@ -73,7 +73,7 @@ def python(part: Argument | Command) -> str:
 
 def _literal(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_literal(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_literal(item)}' for key, item in value.items())}}}"
     return repr(from_here(str(value)) if isinstance(value, str | PurePath) else value)
 
 
@@ -124,16 +124,16 @@ def rewrite(text: object) -> str:
 
 
 class Message:
-    """A sentence to a user, and what to try: marked texts; of ``where``, ``what`` and ``remedy`` some may be empty."""
+    """A sentence to a user, and what to try: marked texts ``where``, ``problem`` and ``remedy``, some may be empty."""
 
-    def __init__(self, where: object, what: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
-        self.where, self.what, self.remedy = rewrite(where), rewrite(what), rewrite(remedy)
+    def __init__(self, where: object, problem: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
+        self.where, self.problem, self.remedy = rewrite(where), rewrite(problem), rewrite(remedy)
         self.sample = tuple(map(rewrite, sample))
 
     def sentence(self, write: Write = python) -> str:
         """Return ``where: what (sample).``; ``write`` says how arguments and commands look."""
-        what = f"{self.what} ({sample(self.sample)})" if self.sample else self.what
-        parts = (render(self.where, write), shortened(render(what, write), FOUND))
+        problem = f"{self.problem} ({sample(self.sample)})" if self.sample else self.problem
+        parts = (render(self.where, write), shortened(render(problem, write), FOUND))
         text = _shown(": ".join(filter(None, parts)))
         return f"{text}." if text and text[-1] not in ".?!" else text
 
@@ -165,15 +165,15 @@ class SocialxError(Exception):
 
     exit_code = 1
 
-    def __init__(self, where: object, what: object, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-        self.messages: tuple[Message, ...] = (Message(where, what, remedy, sample),)
-        super().__init__(rewrite(where), rewrite(what), rewrite(remedy))
+    def __init__(self, where: object, problem: object, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
+        self.messages: tuple[Message, ...] = (Message(where, problem, remedy, sample),)
+        super().__init__(rewrite(where), rewrite(problem), rewrite(remedy))
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:
         """Return a single exception for several messages."""
         first, *others = messages
-        error = cls(first.where, first.what, first.remedy, sample=first.sample)
+        error = cls(first.where, first.problem, first.remedy, sample=first.sample)
         error.messages = (first, *others)
         return error
 
@@ -208,9 +208,9 @@ class FallbackWarning(UserWarning):
         return str(self.message)
 
 
-def fall_back(where: object, what: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
+def fall_back(where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
     """Warn with a ``FallbackWarning``; the command line prints it as ``warning: ``."""
-    warnings.warn(FallbackWarning(Message(where, what, remedy, sample)), stacklevel=3)
+    warnings.warn(FallbackWarning(Message(where, problem, remedy, sample)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:
@@ -247,4 +247,4 @@ def printable(text: str) -> str:
     """Return the text with control characters escaped."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+    return "".join(item if item.isprintable() else item.encode("unicode_escape").decode("ascii") for item in text)

@@ -48,7 +48,9 @@ class Series:
         pinned: bool = False,
         climatology: ClimatologyTable | None = None,
     ) -> None:
-        """inputs, targets: column indices that a model reads and forecasts. lookback, horizon: time steps in a window.
+        """Read a series.
+
+        inputs, targets: column indices that a model reads and forecasts.  lookback, horizon: time steps in a window.
 
         rows: rows to keep, ``None`` for all; the first must start a page. pinned: allocate pinned memory for
         asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them, [V,T+P,N,G];

@@ -274,9 +274,9 @@ class Forecast(ResultRepr):
         length = "hour" if minutes == 60 else lead_text(minutes)
         heading = f"{some}, next {length} from {moment(first):%H:%M} on {day(first)} {moment(first).year}{several}"
         zone = f", times of {self.timezone}" if self.timezone else ""
-        what = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
+        label = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
         band = "" if self.interval is None else f"{100 * self.interval:g} % prediction interval"
-        plot_forecast(shown, heading, f"{self.dataset}, forecast by {self.run}{zone}", what, Path(path), band)
+        plot_forecast(shown, heading, f"{self.dataset}, forecast by {self.run}{zone}", label, Path(path), band)
 
 
 def check_suffix(path: Path) -> None:

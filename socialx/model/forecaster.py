@@ -208,7 +208,7 @@ class CoarserStepAdapter(nn.Module):
     """Adapter from a file's P coarse steps to a model with k P finer steps."""
 
     def __init__(self, model: nn.Module, steps: int) -> None:
-        """steps: k, model steps per file step."""
+        """Wrap a model.  steps: k, model steps per file step."""
         super().__init__()
         self.model, self.steps = model, steps
 

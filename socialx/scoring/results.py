@@ -238,7 +238,9 @@ def exceeded_limits(scores: Evaluation, limits: Sequence[Limit]) -> list[Message
                 mae = scores[name].overall().mae if minutes is None else scores[name].at(minutes).mae
             except SettingsError as error:
                 (message,) = error.messages
-                raise SettingsError(Argument(LIMITS, f"{minutes}min={most:g}"), message.what, message.remedy) from None
+                raise SettingsError(
+                    Argument(LIMITS, f"{minutes}min={most:g}"), message.problem, message.remedy
+                ) from None
             if not mae <= most:
                 lines.append(Message(name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}"))
     return lines

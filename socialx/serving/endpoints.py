@@ -330,7 +330,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
         ids = service.experiment.data.sensors.ids
         if service.latest is None or service.latest.curves is None or sensor not in ids:
             raise HTTPException(404, "the run lacks this sensor, or the file lacks a lookback")
-        return _json(service.latest.curves.of_sensor(sensor, ids.index(sensor)))
+        return _json(service.latest.curves.curve(sensor, ids.index(sensor)))
 
     @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})
     async def sensors() -> Response:

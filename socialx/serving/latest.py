@@ -45,7 +45,7 @@ class Curves:
     latest: Forecast
     earlier: Forecast | None = None
 
-    def of_sensor(self, sensor: str, column: int) -> bytes:
+    def curve(self, sensor: str, column: int) -> bytes:
         """Return the curve of the sensor in a column as JSON."""
         lines = {"observed": self.observed.values[:, column, 0], "usual": self.usual[:, column]}
         content: dict[str, Any] = {
@@ -94,7 +94,7 @@ class Latest:
         issued = find_origins(experiment, context, requested_times(experiment, context))
         earlier = issued - 60 * context.step_minutes * context.horizon
         times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
-        return [Issue.of(experiment, context, time) for time in times]
+        return [Issue.ending_at(experiment, context, time) for time in times]
 
     def keep(self, issued: list[Issue], values: list[np.ndarray]) -> None:
         """Answer with new forecasts; ``values`` has the model output float32 [1,P,N,G] per issue, the latest first."""
@@ -168,7 +168,7 @@ def error_text(error: SocialxError | OSError) -> str:
     """Return the text of an error without paths."""
     if isinstance(error, OSError):
         return error.strerror or "the file is unreadable"
-    return "; ".join(message.what for message in error.messages)
+    return "; ".join(message.problem for message in error.messages)
 
 
 def to_json(content: dict[str, Any]) -> bytes:

@@ -81,7 +81,7 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     if not context.read(np.arange(len(seconds) - data.lookback, len(seconds)))[1].any():
         empty = f"all sensors lack a reading in the last {data.lookback} rows"
         raise SocialxError("readings", empty, "send at least one reading")
-    return Issue.of(experiment, context, seconds[-1:])
+    return Issue.ending_at(experiment, context, seconds[-1:])
 
 
 def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:

@@ -40,7 +40,7 @@ class Issue:
     batch: Batch
 
     @classmethod
-    def of(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
+    def ending_at(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
         """Read the lookback until a forecast origin."""
         ((_, batch),) = context.batches(time, 1)
         return cls(experiment, context, time, batch)

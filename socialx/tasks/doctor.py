@@ -257,7 +257,7 @@ def _device(setup: Setup) -> Answer:
     except SettingsError as error:
         message = error.messages[0]
         why = f" ({reason})" if reason and not available else ""
-        return "fail", f"{message.where}: {message.what}{why}", message.remedy
+        return "fail", f"{message.where}: {message.problem}{why}", message.remedy
     built = torch.version.cuda or torch.version.hip
     if available and not reason:
         cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]

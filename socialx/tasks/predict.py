@@ -129,7 +129,7 @@ def predict(
         doubt = other_missing(experiment.protocol.missing, trained.missing)
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {opened.named}")] if doubt else []
         asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, opened.protocol)
-        notes += [f"{message.where}: {message.what}" for message in (*asked, *odd)]
+        notes += [f"{message.where}: {message.problem}" for message in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
 

@@ -501,8 +501,8 @@ def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, d
     arguments = ["--data-csv", LOCATIONS, "--meta-csv", source, "--output-h5", tmp_path / "o.h5"]
     swapped = refused("convert", "metr-la", *arguments)
     assert (
-        f"a table of positions, not of readings.\n  try: socialx convert auto READINGS --meta-csv {os.path.relpath(LOCATIONS)}"
-        in swapped
+        "a table of positions, not of readings.\n"
+        f"  try: socialx convert auto READINGS --meta-csv {os.path.relpath(LOCATIONS)}" in swapped
     )
     assert "the folder holds other files" in refused("train", "--data", data, "--run-dir", tmp_path, *SMALL)
     assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]

@@ -205,7 +205,8 @@ def test_zeros_that_the_file_never_had_are_noted(tmp_path: Path) -> None:
     frame = coded()
     zeros = int((frame[30:] == 0).to_numpy().sum())
     path = file_of(frame[:30].replace(0.0, 50.0), tmp_path, missing="-1")
-    said = f"{zeros} zeros count as readings, and {path} had none.\n  try: use --missing 0 if zeros stand for missing values"
+    said = f"{zeros} zeros count as readings, and {path} had none."
+    said += "\n  try: use --missing 0 if zeros stand for missing values"
     assert said in noted(path, frame[30:])
     assert "zeros count" not in noted(path, coded(80)[60:])  # it has some now
     for missing in ("0", "-1,0"):

@@ -388,7 +388,8 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "negative": (
         {"negative_readings": 4000, "most_negative": -1.0},
-        "4,000 readings of avg_speed are below 0, most often -1: if it means a missing value, convert again with missing=-1",
+        "4,000 readings of avg_speed are below 0, most often -1: "
+        "if it means a missing value, convert again with missing=-1",
     ),
     "zeros": (
         {"zero_share": 0.25, "missing": -1.0},

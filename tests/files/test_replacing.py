@@ -114,7 +114,8 @@ def test_an_output_with_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> N
     refusal(lambda: write(long, "text"), "cannot be written (File name too long)")
     csv = cut_csv(tmp_path / "data.csv", 30)
     done = socialx("convert", "metr-la", csv, "--meta-csv", LOCATIONS, "--output-h5", long)
-    assert done.exit_code == 1 and len(done.stderr.splitlines()) <= 2
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) <= 2
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])

@@ -200,7 +200,7 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
     made = profiled(monkeypatch, steps=20, max_seconds=most_s)
     assert made.window["steps"] == len(made.timeline["step_ms"]) == steps
     assert made.window["seconds"] == pytest.approx(steps)
-    assert [each.what for each in told] == ([f"{steps} of 20 steps were measured"] if steps < 20 else [])
+    assert [each.problem for each in told] == ([f"{steps} of 20 steps were measured"] if steps < 20 else [])
 
 
 @pytest.mark.parametrize(

@@ -443,7 +443,7 @@ def test_it_fails_on_rules_families_and_severities(names: list[str], fails: list
     changes = {**INLINE, "bubble.launch": 0.1, "memory.peak_bytes": GIB, "sm_efficiency": 0.7}
     messages = matching_findings(with_findings(changed(healthy(), changes)), names)
     assert [message.where for message in messages] == fails  # the largest share first, and hints last
-    assert all(message.what for message in messages)
+    assert all(message.problem for message in messages)
 
 
 # On loops whose true cause is known

@@ -281,7 +281,7 @@ def test_two_thousand_sensors_answer_at_once(followed: Service) -> None:
     }
     answer["input_status"] = [["complete"] * count]
     followed.latest.short = json.dumps(answer, separators=(",", ":")).encode()
-    curve = followed.latest.curves.of_sensor(followed.experiment.data.sensors.ids[0], 0)
+    curve = followed.latest.curves.curve(followed.experiment.data.sensors.ids[0], 0)
     parts = page(False, True, False).encode(), json.dumps(network).encode(), followed.latest.short
     assert sum(len(gzip.compress(part)) for part in parts) < 120_000
     with running_server(make_app(followed)) as url, chromium() as browser, opened(browser, "about:blank") as shown:

@@ -49,7 +49,8 @@ def test_a_flipped_bit_never_goes_on_to_other_weights(share: float, run: Path, t
     (run / "last.pt").write_bytes(content)
     result = socialx(*resumed(run))
     if result.exit_code:
-        assert result.exit_code == 1 and result.stderr.count("\n") <= 2
+        assert result.exit_code == 1
+        assert result.stderr.count("\n") <= 2
         assert "last.pt" in result.stderr
         return
     works(*resumed(whole))

@@ -227,7 +227,7 @@ def test_ctrl_c_answers_before_the_step_is_over() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         assert heard.wait(10)
         assert isinstance(said[0], Note)
-        assert "stopping after this step" in said[0].message.what
+        assert "stopping after this step" in said[0].message.problem
 
 
 def test_the_loss_is_shown_after_the_first_steps(tmp_path: Path) -> None:

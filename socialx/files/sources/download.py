@@ -85,7 +85,7 @@ def _fault(path: Path, published: PublishedFile) -> str:
     try:
         return "" if read_locations(path) else "no position"
     except SocialxError as error:
-        return error.messages[0].what
+        return error.messages[0].problem
 
 
 def _receive(path: Path, url: str, timeout_s: float) -> None:

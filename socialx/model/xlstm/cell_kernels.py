@@ -54,8 +54,8 @@ def _decay(i, f, T: constexpr, ROWS: constexpr):
 
     reads: which step reads which. floor: exp(-m), or exp(LARGEST_EXPONENT) where bounded. Logarithms have base 2.
     """
-    place = tl.arange(0, ROWS)
-    reads = (place[:, None] // T == place[None, :] // T) & (place[:, None] >= place[None, :])
+    offset = tl.arange(0, ROWS)
+    reads = (offset[:, None] // T == offset[None, :] // T) & (offset[:, None] >= offset[None, :])
     f *= LOG2_E
     log_f = tl.minimum(f, 0.0) - tl.log2(1.0 + tl.exp2(-tl.abs(f)))
     c = tl.sum(tl.where(reads, log_f[None, :], 0.0), 1)
@@ -86,7 +86,7 @@ def mlstm_forward(
     ROWS: constexpr,
     LAST: constexpr,
 ):
-    """The cell, head norm, skip and output gate.  A program computes ROWS // T sequences of one head.
+    """Compute the cell, head norm, skip and output gate.  A program computes ROWS // T sequences of one head.
 
     It reads queries, keys, values [T,S,C], gates [T,S,2H], z [Q,S,C] in rows of Z, skip and norm [C], and writes
     out [Q,S,C].  LAST: Q is 1, the last step; else Q is T.
@@ -223,7 +223,7 @@ def _held(matrix, D: constexpr, HOLD: constexpr):
 
 
 @triton.jit
-def _of(held, number: constexpr, D: constexpr, HOLD: constexpr):
+def _select(held, number: constexpr, D: constexpr, HOLD: constexpr):
     """Return a gate's matrix from the _held result."""
     if HOLD:
         return held[number]
@@ -285,13 +285,13 @@ def slstm_forward(
     hidden = r
     for t in range(T):
         row = ((head * T + t) * sequences.to(tl.int64) + sequence)[:, None]
-        place, before = reads + row * (3 * D) + d, hidden.to(low)
-        convolved, now = tl.load(place, exists, 0.0), tl.load(place + D, exists, 0.0)
-        tl.store(place + 2 * D, before, exists)
-        i = dot(convolved, _of(w, 0, D, HOLD)) + dot(before, _of(u, 0, D, HOLD)) + b_i
-        f = dot(convolved, _of(w, 1, D, HOLD)) + dot(before, _of(u, 1, D, HOLD)) + b_f
-        z = _tanh(dot(now, _of(w, 2, D, HOLD)) + dot(before, _of(u, 2, D, HOLD)) + b_z)
-        o = tl.sigmoid(dot(now, _of(w, 3, D, HOLD)) + dot(before, _of(u, 3, D, HOLD)) + b_o)
+        offset, before = reads + row * (3 * D) + d, hidden.to(low)
+        convolved, current = tl.load(offset, exists, 0.0), tl.load(offset + D, exists, 0.0)
+        tl.store(offset + 2 * D, before, exists)
+        i = dot(convolved, _select(w, 0, D, HOLD)) + dot(before, _select(u, 0, D, HOLD)) + b_i
+        f = dot(convolved, _select(w, 1, D, HOLD)) + dot(before, _select(u, 1, D, HOLD)) + b_f
+        z = _tanh(dot(current, _select(w, 2, D, HOLD)) + dot(before, _select(u, 2, D, HOLD)) + b_z)
+        o = tl.sigmoid(dot(current, _select(w, 3, D, HOLD)) + dot(before, _select(u, 3, D, HOLD)) + b_o)
         rise = log_n - _softplus(-f) - i
         r = z + tl.sigmoid(rise) * (r - z)
         log_n = i + _softplus(rise)
@@ -351,15 +351,15 @@ def slstm_backward(
     for back in range(T):
         t = final - back
         row = ((head * T + t) * sequences.to(tl.int64) + sequence)[:, None]
-        place, older = reads + row * (3 * D) + d, states + (row - sequences) * (2 * D) + d
-        convolved, now = tl.load(place, exists, 0.0), tl.load(place + D, exists, 0.0)
-        before = tl.load(place + 2 * D, exists, 0.0)
+        offset, older = reads + row * (3 * D) + d, states + (row - sequences) * (2 * D) + d
+        convolved, current = tl.load(offset, exists, 0.0), tl.load(offset + D, exists, 0.0)
+        before = tl.load(offset + 2 * D, exists, 0.0)
         r_old = tl.load(older, exists & (t > 0), 0.0)
         log_n = tl.load(older + D, exists & (t > 0), float("-inf"))
-        i = dot(convolved, _of(w, 0, D, HOLD)) + dot(before, _of(u, 0, D, HOLD)) + b_i
-        f = dot(convolved, _of(w, 1, D, HOLD)) + dot(before, _of(u, 1, D, HOLD)) + b_f
-        z = _tanh(dot(now, _of(w, 2, D, HOLD)) + dot(before, _of(u, 2, D, HOLD)) + b_z)
-        o = tl.sigmoid(dot(now, _of(w, 3, D, HOLD)) + dot(before, _of(u, 3, D, HOLD)) + b_o)
+        i = dot(convolved, _select(w, 0, D, HOLD)) + dot(before, _select(u, 0, D, HOLD)) + b_i
+        f = dot(convolved, _select(w, 1, D, HOLD)) + dot(before, _select(u, 1, D, HOLD)) + b_f
+        z = _tanh(dot(current, _select(w, 2, D, HOLD)) + dot(before, _select(u, 2, D, HOLD)) + b_z)
+        o = tl.sigmoid(dot(current, _select(w, 3, D, HOLD)) + dot(before, _select(u, 3, D, HOLD)) + b_o)
         a = tl.sigmoid(log_n - _softplus(-f) - i)
         r = z + a * (r_old - z)
         # norm and dropout
@@ -384,17 +384,17 @@ def slstm_backward(
         d_b_o += _in_eights(d_o, N, D)
         d_i, d_f, d_z, d_o = d_i.to(low), d_f.to(low), d_z.to(low), d_o.to(low)
         # what the gates read
-        d_h = dot(d_i, tl.trans(_of(u, 0, D, HOLD))) + dot(d_f, tl.trans(_of(u, 1, D, HOLD)))
-        d_h += dot(d_z, tl.trans(_of(u, 2, D, HOLD))) + dot(d_o, tl.trans(_of(u, 3, D, HOLD)))
-        d_convolved = dot(d_i, tl.trans(_of(w, 0, D, HOLD))) + dot(d_f, tl.trans(_of(w, 1, D, HOLD)))
-        d_now = dot(d_z, tl.trans(_of(w, 2, D, HOLD))) + dot(d_o, tl.trans(_of(w, 3, D, HOLD)))
+        d_h = dot(d_i, tl.trans(_select(u, 0, D, HOLD))) + dot(d_f, tl.trans(_select(u, 1, D, HOLD)))
+        d_h += dot(d_z, tl.trans(_select(u, 2, D, HOLD))) + dot(d_o, tl.trans(_select(u, 3, D, HOLD)))
+        d_convolved = dot(d_i, tl.trans(_select(w, 0, D, HOLD))) + dot(d_f, tl.trans(_select(w, 1, D, HOLD)))
+        d_now = dot(d_z, tl.trans(_select(w, 2, D, HOLD))) + dot(d_o, tl.trans(_select(w, 3, D, HOLD)))
         tl.store(d_inputs + row * (2 * D) + d, d_convolved.to(low), exists)
         tl.store(d_inputs + row * (2 * D) + D + d, d_now.to(low), exists)
-        place = d_gates + row * (4 * D) + d
-        tl.store(place, d_i, exists)
-        tl.store(place + D, d_f, exists)
-        tl.store(place + 2 * D, d_z, exists)
-        tl.store(place + 3 * D, d_o, exists)
+        offset = d_gates + row * (4 * D) + d
+        tl.store(offset, d_i, exists)
+        tl.store(offset + D, d_f, exists)
+        tl.store(offset + 2 * D, d_z, exists)
+        tl.store(offset + 3 * D, d_o, exists)
     shares += group.to(tl.int64) * 5 * C + head * D + d
     tl.store(shares, tl.sum(d_b_i, 0))
     tl.store(shares + C, tl.sum(d_b_f, 0))

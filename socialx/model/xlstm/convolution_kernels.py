@@ -61,10 +61,10 @@ def sigmoid(x):
 @triton.jit
 def tile(index, sequences, T: constexpr, ROWS: constexpr):
     """Return row, t and existence for each step in ROWS // T whole sequences."""
-    place = tl.arange(0, ROWS)
-    sequence = index * (ROWS // T) + place // T
-    exists = (place < ROWS // T * T) & (sequence < sequences)
-    return (place % T * sequences + sequence).to(tl.int64), place % T, exists
+    offset = tl.arange(0, ROWS)
+    sequence = index * (ROWS // T) + offset // T
+    exists = (offset < ROWS // T * T) & (sequence < sequences)
+    return (offset % T * sequences + sequence).to(tl.int64), offset % T, exists
 
 
 @triton.jit
@@ -117,24 +117,26 @@ def conv_forward(
         for back in tl.static_range(TAPS):
             past = tl.load(x + (row - back * sequences)[:, None] * X + w, (exists & (t >= back))[:, None], 0.0)
             y += past.to(tl.float32) * tl.load(table + (TAPS - 1 - back) * C + w)
-        now = tl.load(x + row[:, None] * X + w, exists[:, None], 0.0)
-        y = (y * sigmoid(y)).to(now.dtype)
+        current = tl.load(x + row[:, None] * X + w, exists[:, None], 0.0)
+        y = (y * sigmoid(y)).to(current.dtype)
         if keys is not None:
-            place = row[:, None] * C + w
-            tl.store(out + place, y, exists[:, None])
+            offset = row[:, None] * C + w
+            tl.store(out + offset, y, exists[:, None])
             tl.debug_barrier()
-            y = tl.load(out + place, exists[:, None], 0.0)  # else the compiler convolves in the layout of a factor, too
+            y = tl.load(
+                out + offset, exists[:, None], 0.0
+            )  # else the compiler convolves in the layout of a factor, too
             k = dot(y, _blocks(table + QUERY_KEY * C + first, C, W).to(y.dtype))
-            v = dot(now, _blocks(table + VALUE * C + first, C, W).to(y.dtype))
-            tl.store(keys + place, k.to(y.dtype), exists[:, None])
-            tl.store(values + place, v.to(y.dtype), exists[:, None])
+            v = dot(current, _blocks(table + VALUE * C + first, C, W).to(y.dtype))
+            tl.store(keys + offset, k.to(y.dtype), exists[:, None])
+            tl.store(values + offset, v.to(y.dtype), exists[:, None])
             weights = table + (column + GATES)[None, :] * C + w[:, None]
             sums += dot(y, tl.load(weights, used[None, :], 0.0).to(y.dtype))
-            sums += dot(now, tl.load(weights + 2 * H * C, used[None, :], 0.0).to(y.dtype))
+            sums += dot(current, tl.load(weights + 2 * H * C, used[None, :], 0.0).to(y.dtype))
         else:
             convolved = out + (row + first // D * T * sequences.to(tl.int64))[:, None] * (3 * D) + w % D
             tl.store(convolved, y, exists[:, None])
-            tl.store(convolved + D, now, exists[:, None])
+            tl.store(convolved + D, current, exists[:, None])
     if gates is not None:
         sums += tl.load(bias + column, used, 0.0)[None, :]
         tl.store(gates + row[:, None] * (2 * H) + column, sums, exists[:, None] & used[None, :])
@@ -209,21 +211,21 @@ def conv_backward(
         x3 = wide(tl.load(x + (row - 3 * sequences) * X_ROW + channel, exists & (t > 2), 0.0), N, PRODUCT)
         y = y0 + tap0 * x3
         y0, y1, y2 = y1 + tap1 * x3, y2 + tap2 * x3, bias + tap3 * x3
-        now = tl.load(x + row * X_ROW + channel, exists, 0.0)
-        x0 = wide(now, N, PRODUCT)
+        current = tl.load(x + row * X_ROW + channel, exists, 0.0)
+        x0 = wide(current, N, PRODUCT)
         gate = sigmoid(y)
-        place = row * ROW + channel
-        d_y = wide(tl.load(d_out + place, exists, 0.0), N, PRODUCT)
-        d_now = tl.load(d_values + place, exists, 0.0)
+        offset = row * ROW + channel
+        d_y = wide(tl.load(d_out + offset, exists, 0.0), N, PRODUCT)
+        d_now = tl.load(d_values + offset, exists, 0.0)
         if d_keys is not None:
-            q = tl.load(out + place, exists, 0.0)
-            d_k = tl.load(d_keys + place, exists, 0.0)
+            q = tl.load(out + offset, exists, 0.0)
+            d_k = tl.load(d_keys + offset, exists, 0.0)
             d_g = tl.load(d_gates + row * (2 * H) + column % (2 * H), exists & used[None, :], 0.0).to(q.dtype)
             g_out, g_x = tl.where(by_out, d_g, 0.0), tl.where(by_out, 0.0, d_g)
             d_query_key = dot(tl.trans(q), d_k, d_query_key)
             d_weights = dot(tl.trans(q), g_out, d_weights)
-            d_value = dot(tl.trans(now), d_now, d_value)
-            d_weights = dot(tl.trans(now), g_x, d_weights)
+            d_value = dot(tl.trans(current), d_now, d_value)
+            d_weights = dot(tl.trans(current), g_x, d_weights)
             d_y = dot(g_out, gates, dot(d_k, query_key, d_y))
             d_now = dot(g_x, gates, dot(d_now, value))
         d0 = d_y * (gate + y * gate * (1.0 - gate))

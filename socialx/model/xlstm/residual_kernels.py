@@ -50,16 +50,16 @@ def add_norm_forward(
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]
     for turn in range(TURNS):
-        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        added = tl.load(x + place, exists, 0.0)
+        offset, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
+        added = tl.load(x + offset, exists, 0.0)
         if y is not None:
-            term = tl.load(y + place, exists, 0.0).to(tl.float32)
+            term = tl.load(y + offset, exists, 0.0).to(tl.float32)
             if keep is not None:
-                term = tl.where(tl.load(keep + place, exists, 0) != 0, term * factor, 0.0)
+                term = tl.where(tl.load(keep + offset, exists, 0) != 0, term * factor, 0.0)
             added = (added.to(tl.float32) + term).to(total.dtype.element_ty)
-            tl.store(total + place, added, exists)
+            tl.store(total + offset, added, exists)
         normed, _factor = _normed(added.to(tl.float32), exists, eps, E)
-        tl.store(out + place, (normed * weight).to(out.dtype.element_ty), exists)
+        tl.store(out + offset, (normed * weight).to(out.dtype.element_ty), exists)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -89,16 +89,16 @@ def add_norm_backward(
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]
     d_weight = tl.zeros([COLUMNS], tl.float32)
     for turn in range(TURNS):
-        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        normed, inverse = _normed(tl.load(total + place, exists, 0.0).to(tl.float32), exists, eps, E)
-        d_normed = tl.load(d_out + place, exists, 0.0).to(tl.float32)
+        offset, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
+        normed, inverse = _normed(tl.load(total + offset, exists, 0.0).to(tl.float32), exists, eps, E)
+        d_normed = tl.load(d_out + offset, exists, 0.0).to(tl.float32)
         d_weight += tl.sum(d_normed * normed, 0)
         d_normed *= weight
         d_added = d_normed - (tl.sum(d_normed, 1) / E)[:, None] - normed * (tl.sum(d_normed * normed, 1) / E)[:, None]
-        d_added = d_added * inverse + tl.load(d_total + place, exists, 0.0).to(tl.float32)
-        tl.store(d_x + place, d_added.to(d_x.dtype.element_ty), exists)
+        d_added = d_added * inverse + tl.load(d_total + offset, exists, 0.0).to(tl.float32)
+        tl.store(d_x + offset, d_added.to(d_x.dtype.element_ty), exists)
         if d_y is not None:
             if keep is not None:
-                d_added = tl.where(tl.load(keep + place, exists, 0) != 0, d_added * factor, 0.0)
-            tl.store(d_y + place, d_added.to(d_y.dtype.element_ty), exists)
+                d_added = tl.where(tl.load(keep + offset, exists, 0) != 0, d_added * factor, 0.0)
+            tl.store(d_y + offset, d_added.to(d_y.dtype.element_ty), exists)
     tl.store(shares + tl.program_id(0).to(tl.int64) * E + column, d_weight, column < E)

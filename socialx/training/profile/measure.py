@@ -177,16 +177,16 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
 def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section:
     """Return time without a kernel, from the clock's shares of the window and the trace's shares per phase."""
 
-    def of_window(cause: str, *names: str) -> float:
+    def window_facts(cause: str, *names: str) -> float:
         return sum(shares[name] * phases[name][cause] for name in names if name in phases)
 
     every = ("input", "transfer", "span", "hooks")
-    late, queued = of_window("launch", "transfer", "span"), of_window("queued", *every)
-    copy, unknown = of_window("copy", *every), of_window("unknown", *every)
+    late, queued = window_facts("launch", "transfer", "span"), window_facts("queued", *every)
+    copy, unknown = window_facts("copy", *every), window_facts("unknown", *every)
     asked = {
-        "input": of_window("launch", "input") + of_window("sync", "input"),
-        "sync": of_window("sync", *every[1:]),
-        "hooks": of_window("launch", "hooks"),
+        "input": window_facts("launch", "input") + window_facts("sync", "input"),
+        "sync": window_facts("sync", *every[1:]),
+        "hooks": window_facts("launch", "hooks"),
     }
     unasked = sum(asked.values())
     whole = late + queued + unasked + copy + unknown
