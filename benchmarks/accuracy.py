@@ -66,7 +66,7 @@ def result(folder: Path, found: Any) -> dict[str, Any]:
         settings["trainer"]["init_from"] = Path(settings["trainer"]["init_from"]).name
     ended = {}
     if trained.past_days:
-        (frozen,) = socialx.evaluate(folder, climatology_days="trained").climatology_days.values()
+        (frozen,) = socialx.evaluate(folder, climatology_days="train").climatology_days.values()
         ended = {ENDED: of_horizons(frozen)}
     return {
         "scores": of_horizons(scores),

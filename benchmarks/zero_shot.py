@@ -223,7 +223,7 @@ def ship(run: str, name: str, data: str) -> None:
     best = source.rows()[(weights.epoch or 1) - 1].validation_mae or 0.0
     RunFolder(target).write_weights(weights.state, weights.epoch or 0, best)
     if tied:
-        scores = socialx.evaluate(name, data, climatology_days="trained", baselines=True)
+        scores = socialx.evaluate(name, data, climatology_days="train", baselines=True)
         (target / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n")
     else:
         experiment, trained = load_trained(target, ConfigLayers.from_call(None, {"data": data}))

@@ -49,7 +49,7 @@ def check_picture(path: Path) -> None:
 
 @contextmanager
 def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
-    """Yield an empty figure of so many inches in the style of all pictures, and write the file after the block."""
+    """Yield an empty figure, sized in inches, in the common style, and write the file after the block."""
     check_picture(path)
     kind = path.suffix.lower()
     try:

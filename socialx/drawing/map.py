@@ -136,7 +136,7 @@ def round_length(most: float) -> float:
 
 
 def place_labels(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
-    """Write texts beside their anchors [m,2], where a text hides no text and the fewest dots [n,2].
+    """Write texts next to their anchors [m,2], where a text hides no text and the fewest dots [n,2].
 
     Anchors and dots are in km, and the layout is final. full: boxes in points that are taken.
     """

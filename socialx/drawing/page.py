@@ -71,7 +71,7 @@ PLACES = re.compile(r' (?:d|x|y)="[^"]+"')
 def render(template: str, view: Mapping[str, Any], styles: str, script: str = "", folder: Path = FOLDER) -> str:
     """Return a whole page.
 
-    template: a file in ``folder`` or beside this module that extends ``page.html.j2``. view: names and values for the
+    template: a file in ``folder`` or next to this module that extends ``page.html.j2``. view: names and values for the
     template. styles, script: texts that the page embeds.
     """
     trusted = {"css": Markup(styles), "script": Markup(script)}  # noqa: S704 - own files

@@ -43,7 +43,7 @@ def is_known(value: object) -> TypeGuard[float]:
 
 
 def number(value: float | None, digits: int | None = None, unit: str = "") -> str:
-    """Return a number with so many digits after the point (None: about three in all) and a unit, or a dash."""
+    """Return a number with ``digits`` after the point (None: about three in all) and a unit, or a dash."""
     if not is_known(value):
         return DASH
     if digits is None:

@@ -245,7 +245,7 @@ def scored_writer(path: Path, about: Scored) -> Iterator[Add]:
     """Write forecasts and observations of all windows as .h5 or .parquet, batch by batch, atomically.
 
     The block calls the given function with forecast and observations float32 [B,P,N,G] of the next windows, NaN for
-    missing values.  HDF5 has both as [W,P,N,G], beside times and names as in ``write_forecast``.  Parquet has a row per
+    missing values.  HDF5 has both as [W,P,N,G], with times and names as in ``write_forecast``.  Parquet has a row per
     origin, horizon step, sensor and target.
     """
     write = _to_hdf5 if path.suffix.lower() == ".h5" else _to_parquet

@@ -153,7 +153,7 @@ class Latest:
         return self.age_s > 60 * LATE_STEPS * self.experiment.data.store.step_minutes
 
     async def look(self, ask: Ask) -> None:
-        """Forecast again after a change; an unreadable file becomes ``reason`` beside the older forecast."""
+        """Forecast again after a change; an unreadable file becomes ``reason`` next to the older forecast."""
         try:
             if file_signature(self.path) != self._version:
                 issued = await asyncio.to_thread(self.read)

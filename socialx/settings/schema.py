@@ -163,7 +163,7 @@ class ModelSettings(Section):
     per_sensor_output: bool = setting(False, "learn a last layer per sensor on top of the shared one")
     sensor_dropout: float = setting(
         0.0,
-        "leave out what was learnt of single sensors for this share of them in each step; with 0.2 the run also "
+        "leave out the weights of single sensors, for this share of sensors in each step; with 0.2 the run also "
         "forecasts sensors that are new to it",
         ge=0,
         lt=1,
@@ -248,13 +248,13 @@ class TrainerSettings(Section):
         50, "steps between two readings of the loss; each reading waits for the device", ge=1
     )
     loggers: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_split_commas)] = setting(
-        (), "send epochs to tensorboard, wandb or mlflow, beside metrics.jsonl and metrics.csv"
+        (), "send epochs to tensorboard, wandb or mlflow, in addition to metrics.jsonl and metrics.csv"
     )
     init_from: Annotated[str | None, BeforeValidator(_as_text)] = setting(
         None, "run whose weights, model settings and units this training starts from; not set: fresh weights"
     )
     teacher: Names = setting(
-        (), "runs on the same data whose mean forecast the model learns to repeat, beside the target"
+        (), "runs on the same data whose mean forecast the model learns to repeat, in addition to the target"
     )
     run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME")
 

@@ -241,7 +241,7 @@ def backfill(
         str | Path | None, Help("exact locations, joined by id; they win over the file", "FILE")
     ] = None,
     *,
-    rewrite: Annotated[bool, Help("write files of the two oldest layouts anew")] = False,
+    rewrite: Annotated[bool, Help("rewrite files of the two oldest layouts")] = False,
     without_positions: Annotated[bool, Help("complete files of sensors without a position too")] = False,
     units: Annotated[str | None, Help("unit of the speeds, where a file lacks it", "mph|km/h")] = None,
     timezone: Annotated[

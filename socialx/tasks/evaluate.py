@@ -50,7 +50,7 @@ def evaluate(
     baselines: Annotated[bool, Help("also score naive and the historical average, and list published results")] = False,
     climatology_days: Annotated[
         int | str | Sequence[int | str],
-        Help("also score runs that know so many days before each day, or those of the training (trained)", "N,N"),
+        Help("also score runs with N days in the climatology, or with the training days (train)", "N,N"),
     ] = (),
     intervals: Annotated[bool, Help("also say how often the prediction intervals of runs hold")] = False,
     by: Annotated[
@@ -202,7 +202,7 @@ def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
     """Return numbers of climatology days; None means all.  Raises SettingsError for other text."""
     several = days if isinstance(days, str) else map(str, days if isinstance(days, Iterable) else [days])
     texts = names_in(several)
-    words = {"all": None, "trained": UNTIL_TRAINED}
+    words = {"all": None, "train": UNTIL_TRAINED}
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):
             wrong = f"{Argument('climatology_days', text)} must be a number of days, {' or '.join(words)}"

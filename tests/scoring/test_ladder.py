@@ -74,7 +74,7 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
     for task in ("evaluate", "report.report"):
         monkeypatch.setattr(f"socialx.tasks.{task}.published_scores", lambda *_: DATASETS["metr-la"].scores)
     found = evaluate([past, plain], baselines=True)
-    frozen = evaluate(past, climatology_days="trained").climatology_days
+    frozen = evaluate(past, climatology_days="train").climatology_days
     assert found.climatology_days == frozen
     rows = {name: mae for name, mae, source in ladder_rows(found) if source == OURS}
     shown = {f"{past}, which reads past days", f"{past}, with the days of the training", plain}

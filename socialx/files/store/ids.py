@@ -37,6 +37,6 @@ def find_repeated(ids: Iterable[str]) -> list[str]:
 
 
 def renamed_copies(ids: list[str]) -> list[str]:
-    """Return the ids that pandas gives to duplicate columns: ``S1.1`` beside ``S1``."""
+    """Return the ids that pandas gives to duplicate columns: ``S1.1`` next to ``S1``."""
     there = {*ids}
     return [text for text in ids if re.fullmatch(r".+\.[1-9][0-9]*", text) and text.rpartition(".")[0] in there]

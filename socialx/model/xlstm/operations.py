@@ -183,7 +183,7 @@ def _taps(conv: Convolution | None) -> tuple[Tensor, Tensor]:
 
 
 def _low(x: Tensor) -> Tensor:
-    """x in the type of the matrix products: that of autocast, or its own."""
+    """Return x in the type of matrix products under autocast, else unchanged."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 

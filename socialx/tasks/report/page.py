@@ -1,6 +1,6 @@
 """Runs as an HTML page in a single file that works offline, and a run as a model card.
 
-A card is the README.md that a model hub shows beside a run folder.
+A card is the README.md that a model hub shows with a run folder.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def report(
     output: also write an HTML page, a single file that works offline; an older file is replaced. card: the licence for
     the weights, by a hub's identifier. Further arguments as in ``evaluate``.
 
-    Every run forecasts the split once. Beside published results, a run with a climatology forecasts the split again
+    Every run forecasts the split once. Next to published results, a run with a climatology forecasts the split again
     with the climatology from training.
 
     Raises SettingsError without a run, for a card with several runs, or for runs with different windows.

@@ -299,7 +299,7 @@ class Training:
         self.used: list[int] = []  # bytes that were in use, at equal distances of the steps under a clock
 
     def warm_up(self, steps: int) -> None:
-        """Take so many steps, or two slow steps where a single process on a CPU compiles nothing."""
+        """Take ``steps`` steps, or two slow steps where a single process on a CPU compiles nothing."""
         learner = self._learner
         brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world_size == 1
         self.take(steps, most_s=WARM_S if brief and not learner.records else math.inf, least=LEAST_WARM)

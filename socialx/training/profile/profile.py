@@ -108,7 +108,7 @@ class Gain:
         return self.low > 1 or self.high < 1
 
     def within(self, times: float) -> bool:
-        """Return whether both ways are equally fast, up to so many times."""
+        """Return whether both ways are equally fast within a factor."""
         return 1 / times <= self.low and self.high <= times
 
     @property
@@ -129,7 +129,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting tried for a few steps beside the present setting: the ratio of windows per second.
+    """A setting tried for a few steps next to the present setting: the ratio of windows per second.
 
     low, high: 99 % interval. threads: in the trial; threads_before: in the comparison; None: the present number.
     """

@@ -294,7 +294,7 @@ def _transfer(p: Profile) -> Finding | None:
 
 
 def _sync_per_step(p: Profile) -> Finding | None:
-    """Find a host wait in every step, without launches meanwhile."""
+    """Find a host wait without launches in every step."""
     syncs = p.number("sync.per_step")
     saved = p.number("bubble.sync") + (p.shares["hooks"] if _hidden_by_sync(p) else 0.0)
     if p.bubble is None or syncs < 0.5 or saved < WARN:
@@ -493,7 +493,7 @@ def _fluctuation_periodic(p: Profile) -> Finding | None:
 
 
 def _memory_headroom(p: Profile) -> Finding | None:
-    """Find free GPU memory beside idle processors."""
+    """Find free GPU memory while processors are idle."""
     peak, capacity = p.number("memory.peak_bytes"), p.number("memory.capacity_bytes")
     if p.value("memory.reserved_bytes") is None or p.sm_efficiency is None:
         return None

@@ -1,4 +1,4 @@
-"""Settings tried for a few steps beside the present settings: CPU threads and larger batches.
+"""Settings tried for a few steps next to the present settings: CPU threads and larger batches.
 
 The gain depends on caches, operators and neighbours, so that a few measured steps replace a formula. All trials reuse
 the same windows, without a loader. Batches are tried with the best number of threads, and both together against the
@@ -92,7 +92,7 @@ class _Turns:
     def seconds(self, way: Way, batches: int | None = None) -> float:
         """Return seconds per present batch, from a block with at least a step.
 
-        A step keeps the number of windows where the batches allow. batches: so many stand for a whole step.
+        A step keeps the number of windows where the batches allow. batches: number that stands for a whole step.
         """
         self._advance()
         if self.on_cpu:

@@ -1,6 +1,6 @@
 """Sensor neighbours in a file: by location, or by a list of road distances.
 
-Road distances are published beside the data: a CSV with from, to, cost, or a square matrix. N sensors.
+Road distances are published with the data: a CSV with from, to, cost, or a square matrix. N sensors.
 """
 
 from __future__ import annotations

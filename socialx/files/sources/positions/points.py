@@ -62,7 +62,7 @@ def parse_axis(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
 
 
 def rank_words(words: tuple[str, ...]) -> int:
-    """Return how well the words beside an axis denote a sensor location: 0 best, 3 for a road end."""
+    """Return how well the words next to an axis denote a sensor location: 0 best, 3 for a road end."""
     return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS_OF_ROADS & {*words} else 2
 
 
