@@ -87,7 +87,8 @@ def test_the_note_says_what_evaluate_finds_and_no_later_reading_counts(run: Path
         file["data/features"][2 * DAY + 121 :] = 3.0  # of the rows after 10:00
     said = [" ".join(works("predict", run, "--data", each, "--at", at).stderr.split()) for each in (data, changed)]
     notes = [
-        re.findall(r"on the last 2 days of this file: (\d+) % (below|above) the naive forecast", each) for each in said
+        re.findall(r"on the last 2 days of this file the error was (\d+) % (below|above) the naive forecast", each)
+        for each in said
     ]
     assert notes[0] == notes[1] != []
     before, after = (socialx.predict(run, file, at=at) for file in (data, changed))
