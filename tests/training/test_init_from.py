@@ -256,7 +256,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     def error(start: Path, *words: str | Path, code: int = 1) -> str:
         return refused("train", "--data", other, "--run-dir", tmp_path / "run", "--init-from", start, *words, code=code)
 
-    assert f"{tmp_path}: not a run folder" in error(tmp_path)
+    assert f"{tmp_path}: this is not a run folder" in error(tmp_path)
     damaged = Path(shutil.copytree(first, tmp_path / "damaged"))
     (damaged / "best.safetensors").write_bytes(b"none")
     assert "the weights are unreadable" in error(damaged)

@@ -45,7 +45,7 @@ def full_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forecaster, "forward", scored)
 
 
-FOUND = "error: cpu: out of memory with batches of 256 windows x 4 sensors.\n  try: add "
+FOUND = "error: cpu: the device is out of memory with batches of 256 windows x 4 sensors.\n  try: add "
 HALVED = ["--batch-size", "128", "--accumulate-grad-batches", "2"]
 STEP = f"{FOUND}{' '.join(HALVED)}, or --activation-checkpointing"
 
@@ -110,7 +110,7 @@ def test_what_is_used_up_or_not_of_this_model_is_not_named(
 ) -> None:
     on_card = replace(experiment(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
     error = make_memory_error(on_card, remedies, on_card.settings.loader.batch_size)
-    assert str(error).startswith("cuda:0: out of memory with batches of ")
+    assert str(error).startswith("cuda:0: the device is out of memory with batches of ")
     assert str(error).endswith(f" windows x 4 sensors.\n  try: {helps}")
 
 
@@ -125,7 +125,7 @@ def test_what_the_failed_step_held_is_given_up_and_other_errors_stay(data: Path)
 
     for message in ("CUDA out of memory", "[enforce fail] DefaultCPUAllocator: can't allocate memory"):
         kind = torch.OutOfMemoryError if "CUDA" in message else RuntimeError
-        with pytest.raises(SocialxError, match="cpu: out of memory"), when_memory_runs_out(built):
+        with pytest.raises(SocialxError, match="cpu: the device is out of memory"), when_memory_runs_out(built):
             work(kind(message))
         assert not left
     with pytest.raises(RuntimeError, match="shape"), when_memory_runs_out(built):
