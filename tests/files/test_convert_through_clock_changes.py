@@ -158,8 +158,8 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
     assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "UTC" in line]
     assert lines == [
-        f"{data}: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in UTC "
-        "(2023-10-29 02:55:00, then 2023-10-29 02:00:00)"
+        f"note: {data}: times come twice at the end of daylight saving time in Europe/Paris, so all times are written "
+        "in UTC (2023-10-29 02:55:00, then 2023-10-29 02:00:00)."
     ]
     store = open_store(out)
     assert store.timezone == "UTC"
