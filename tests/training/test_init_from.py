@@ -110,7 +110,8 @@ def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
     one, two = state_of(first), state_of(folder / "learnt")
     new = {name for name in two if sensor_axis(name) is not None}
     assert two.keys() - one.keys() == new | {*TIME_TABLES}
-    assert {name.rpartition(".")[2] for name in new} == {"sensor", "adaptive", "per_sensor_output", "goal", "source"}
+    tables = {"sensor", "adaptive_embedding", "per_sensor_output", "goal", "source"}
+    assert {name.rpartition(".")[2] for name in new} == tables
     assert all(two[name].abs().max() > 1e-6 for name in new)
     learnt = [name for name in one if not name.startswith("scaler.") and not torch.equal(one[name], two[name])]
     assert len(learnt) > 20
