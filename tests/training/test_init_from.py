@@ -117,7 +117,8 @@ def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
     one, two = state_of(first), state_of(folder / "learnt")
     new = {name for name in two if sensor_axis(name) is not None}
     assert two.keys() - one.keys() == new | {*TIME_TABLES}
-    assert {name.rpartition(".")[2] for name in new} == {"sensor", "adaptive", "per_sensor_output", "goal", "source"}
+    tables = {"sensor", "adaptive_embedding", "per_sensor_output", "goal", "source"}
+    assert {name.rpartition(".")[2] for name in new} == tables
     assert all(two[name].abs().max() > 1e-6 for name in new)
     learnt = [name for name in one if not name.startswith("scaler.") and not torch.equal(one[name], two[name])]
     assert len(learnt) > 20
@@ -298,9 +299,9 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (-0.3, -0.1, "significantly smaller"),
-        (-0.1, 0.1, "no significant difference"),
-        (0.1, 0.3, "significantly larger"),
+        (-0.3, -0.1, "the MAE of all steps is significantly smaller"),
+        (-0.1, 0.1, "no significant difference (the 95 % interval holds 0)"),
+        (0.1, 0.3, "the MAE of all steps is significantly larger"),
     ],
 )
 def test_the_comparison_says_whether_local_training_pays(low: float, high: float, words: str) -> None:
@@ -308,8 +309,7 @@ def test_the_comparison_says_whether_local_training_pays(low: float, high: float
 
     for ends, pair in (((low, high), ("any", "mine")), ((-high, -low), ("mine", "any"))):
         row = DifferenceAt(None, sum(ends) / 2, *ends)
-        found = fine_tuning_verdict(Difference(*pair, 9, (row,), "any"))
-        assert found.startswith(f"the training of mine from any {words}")
+        assert fine_tuning_verdict(Difference(*pair, 9, (row,), "any")) == f"fine-tuning mine from any: {words}"
 
 
 def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path: Path) -> None:
