@@ -394,10 +394,14 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
         (["train", "--set", "nonsense"], 2, "write section.key=value"),
         (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
-        (["train", "--resume", "nowhere"], 1, "nowhere: not a run folder"),
+        (["train", "--resume", "nowhere"], 1, "nowhere: this is not a run folder"),
         (["evaluate"], 2, "evaluate needs runs or baselines"),
-        (["evaluate", "nowhere"], 1, "nowhere: not a run folder"),
-        (["evaluate", "--baselines", "--split", "tests"], 2, "--split tests.\n  try: one of train, validation, test"),
+        (["evaluate", "nowhere"], 1, "nowhere: this is not a run folder"),
+        (
+            ["evaluate", "--baselines", "--split", "tests"],
+            2,
+            "--split tests is unknown.\n  try: choose train, validation, test",
+        ),
         (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
         (
             ["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"],
@@ -429,7 +433,7 @@ def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> 
         (["--precision", "16-mixed"], "trainer.precision (--precision): "),
         (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
         (["--overwrite"], "--overwrite clears it"),
-        (["--data", str(other)], "not the data that"),
+        (["--data", str(other)], "was trained on other data"),
         ([], f"complete after 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
     ):
         before = {p.name: p.read_bytes() for p in run.iterdir()}

@@ -96,7 +96,7 @@ def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_pat
     frame.drop(columns=["truth", "unit"]).to_parquet(path)
     found = api.evaluate([run, path], baselines=True, split="test")
     assert found[path].overall().mae == pytest.approx(1, rel=1e-5)
-    assert [line for line in verdicts(found) if line.startswith(f"{path} is") and "% better than naive" in line]
+    assert [line for line in verdicts(found) if line.startswith(f"{path} is") and "% better than " in line]
     assert not [line for line in verdicts(found) if "best baseline (mine.parquet" in line]
     assert socialx("evaluate", run, path, "--fail-above", "all=0.5").exit_code == 3
     result = works("evaluate", path, "--data", api.load_run(run).settings.data.path, "--fail-above", "all=1.5")

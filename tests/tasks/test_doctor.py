@@ -197,7 +197,7 @@ def spoil(model: torch.nn.Module) -> None:
     ("change", "said", "helps"),
     [
         (stays, "buffer stray is on meta, not on cpu", "report it as a bug"),
-        (spoil, "not finite: forecast", "implementation or precision"),
+        (spoil, "forecast is not finite", "implementation from precision"),
     ],
 )
 def test_a_tensor_elsewhere_and_a_step_that_is_not_finite_fail(
@@ -253,7 +253,7 @@ def test_too_little_room_is_a_warning(memory: int, disk: int, monkeypatch: pytes
     monkeypatch.setattr(doctor_checks, "free_bytes", lambda _: memory)
     found = doctor()
     room = line(found, "memory and disk")
-    little = {"end other programs": memory < 1 << 30, "on another disk": disk < 1 << 30}
+    little = {"end other programs": memory < 1 << 30, "elsewhere": disk < 1 << 30}
     assert {part: part in room.helps() for part in little} == little
     assert room.state == ("warn" if any(little.values()) else "ok")
     assert ("cpu: 500.0 MiB free" if memory < 1 << 30 else "cpu: 2.0 GiB free") in room.facts
@@ -294,7 +294,7 @@ def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
     found = line(doctor(), "device")
     assert found.state == "warn"
     assert "this torch has no code for Tesla V100, capability 7.0, only sm_75, compute_120" in found.facts
-    assert found.helps() == "another build of torch"
+    assert found.helps() == "install another torch"
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
     assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch has no code for Tesla V100")

@@ -280,7 +280,7 @@ def test_a_full_standard_output_is_one_line(arguments: list[str], data: Path) ->
             [sys.executable, "-c", code, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100
         )
     assert done.returncode == 1
-    assert "standard output: cannot be written (No space left on device)" in done.stderr
+    assert "standard output cannot be written (No space left on device)" in done.stderr
     assert done.stderr.count("\n") <= 2
 
 

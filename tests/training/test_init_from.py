@@ -15,6 +15,7 @@ import torch
 
 import socialx
 from socialx.model.state import TIME_TABLES, sensor_axis
+from socialx.scoring import last_days
 from socialx.scoring.tables import fine_tuning_verdict
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
@@ -62,6 +63,12 @@ def other(folder: Path) -> Path:
         flow = np.quantile(file["data/features"][:DAY, :, 0], 0.95, axis=0)
         file["data/features"][:, :, 0] *= (67 / flow).astype(np.float32)
     return made
+
+
+@pytest.fixture(autouse=True)
+def models_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run for any network would lean on the last readings of another one, and a run of its own sensors does not."""
+    monkeypatch.setattr(last_days, "SHARES", (1.0,))
 
 
 @pytest.fixture(scope="module")

@@ -92,13 +92,13 @@ class ChannelLayout:
         step = ("step_s",) if self.shape.clock == PERHAPS and self.time is None else ()
         return step if self.default is not None else (*step, "channel")
 
-    def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
+    def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message]:
         """Return the channel numbers by quantity, the units, and a note."""
         choice = (request.channel or "").strip().lower()
         if "," in choice or "=" in choice:
             several = self._listed_channels(request)
             note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in several.items())}"
-            return several, UNITS if self.names else {}, note
+            return several, UNITS if self.names else {}, Message("", note)
         if self.count == 1 and not self.names and choice in QUANTITIES:
             asked = f"channel 0 taken, named {QUANTITIES[choice]} as asked"
             return {QUANTITIES[choice]: 0}, {} if choice == "speed" else UNITS, Message(request.data, asked)
@@ -106,7 +106,7 @@ class ChannelLayout:
         taken = f"channel {channel} of {self.count} taken"
         if self.names:
             name, order = self.names[channel], ", ".join(self.names)
-            return {QUANTITIES[name]: channel}, UNITS, f"{taken}, {name} ({order} in this order)"
+            return {QUANTITIES[name]: channel}, UNITS, Message("", f"{taken}, {name} ({order} in this order)")
         either = f"name it with {Argument('channel', 'flow')} or {Argument('channel', 'occupancy')}"
         problem = f"{taken}, named {SPEED}, as the file does not say what it is"
         return {SPEED: channel}, {}, Message(request.data, problem, either if self.count == 1 else "")
@@ -239,7 +239,7 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
     quantities, units, note = layout.quantities(request)
     if shape.scaled:
-        note = f"channel 0 times std {std:g} plus mean {mean:g} taken"
+        note = Message("", f"channel 0 times std {std:g} plus mean {mean:g} taken")
     clock = ChannelClock(request, array.head(2), time, day)
     feature, *others = quantities
     split = f"its split ({shape.split}) is not taken over: socialx splits by its own protocol"
@@ -250,7 +250,7 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
         feature,
         units.get(feature),
         others={name: units.get(name) for name in others},
-        notes=(*([split] if shape.split else []), *clock.notes, Message("", note)),
+        notes=(*([split] if shape.split else []), *clock.notes, note),
         paths=(array.path, *([array.path.with_name(shape.split)] if shape.split else [])),
         missing=0.0 if shape.masked and layout.names else nan,
     )

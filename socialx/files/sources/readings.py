@@ -111,7 +111,7 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     for field, option in options().items():
         is_given = getattr(request, field) not in (None, (), False)
         if is_given and field in read_fields - format.takes - clock_fields:
-            raise SettingsError("", f"{title} says that itself", f"drop {Argument(option.name)}")
+            raise SettingsError("", f"{Argument(option.name)} is superfluous: {title} says that itself", "drop it")
 
 
 def _find_published(

@@ -37,7 +37,7 @@ from socialx.files.store.layout import (
     read_unit,
 )
 from socialx.files.store.open_hdf5 import open_hdf5
-from socialx.files.store.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED
+from socialx.files.store.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED, ratio_of_units
 from socialx.files.store.time_axis import as_text, is_utc, known_zone, timestamp_seconds, whole_minutes
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
@@ -70,6 +70,7 @@ class Store(ResultRepr):
     rows: np.ndarray  # int64 [T], in the file
     columns: np.ndarray | None  # int64 [N], in the file; None = all of them
     version: tuple[int, ...]  # file signature, to detect a replaced file
+    ratio: float = 1.0  # numbers in ``unit`` / numbers in the file
 
     def headline(self) -> str:
         """Return size, feature, unit and time span."""
@@ -178,6 +179,13 @@ class Store(ResultRepr):
         """Return the store restricted to ``rows``."""
         return replace(self, **{name: getattr(self, name)[rows] for name in ("timestamps", "seconds", "rows")})
 
+    def in_unit(self, unit: str) -> Store:
+        """Return the store with speeds in another unit; unchanged unless both units are of speed."""
+        if (ratio := ratio_of_units(self.unit, unit)) == 1:
+            return self
+        missing = None if self.missing is None else float(np.float32(self.missing) * np.float32(ratio))
+        return replace(self, unit=unit, missing=missing, ratio=ratio * self.ratio)
+
     def with_sensors(self, ids: tuple[str, ...]) -> Store:
         """Return the store restricted to ``ids``, in this order. Raises SocialxError for absent sensors."""
         if ids == self.sensors.ids:
@@ -201,7 +209,7 @@ class Store(ResultRepr):
             values = values[chosen - chosen[0]]
         if self.columns is not None:
             values = np.ascontiguousarray(values[:, self.columns])
-        return values
+        return values if self.ratio == 1 else values * np.float32(self.ratio)
 
     def is_reading(self, values: np.ndarray) -> np.ndarray:
         """Return the mask of observed values, bool in equal shape: finite, and unlike the missing value."""

@@ -182,10 +182,10 @@ def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Mes
     if table.times.start is not None:
         return [f"{request.data}: times are seconds that are counted from {request.first_time}"]
     utc = table.times.zoned and request.timezone in (None, "UTC")
-    named = utc and request.timezone is None
+    remedy = f"write wall times with {Argument('timezone', 'ZONE')}"
     how = f"times are read as {table.times.form or f'{unit_since_1970(first.first)} since 1970'}{table.told}"
     how = f"{how}{', and written in UTC' if utc else ''}"
-    return [Message(request.data, how, Argument("timezone", "ZONE")) if named else f"{request.data}: {how}"]
+    return [Message(request.data, how, remedy) if utc and request.timezone is None else f"{request.data}: {how}"]
 
 
 def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
