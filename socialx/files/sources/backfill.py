@@ -260,7 +260,7 @@ def _check_given(
     timezone, local_zone, units = given.values()
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
         clock = f"name the clock that people live by with {Argument('local_zone', timezone)}"
-        raise SocialxError(path, f"the times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
+        raise SocialxError(path, f"the times are in UTC, not in {timezone}", f"{clock}, or {ADVICE}")
     if local_zone is not None and not is_utc(zone or timezone):
         problem = f"the times are of {zone or 'an unknown zone'}, and a local zone needs times in UTC"
         raise SocialxError(path, problem, f"drop {Argument('local_zone')}, or {ADVICE}")
