@@ -302,8 +302,8 @@ def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
     for flag, value in (("--first-time", TIMES[0]), ("--channel", "1"), ("--ids", str(meta))):
         done = socialx(*arguments, flag, value)
         assert done.exit_code == 2
-        assert done.stderr.startswith("error: METR-LA.csv and PEMS-BAY.csv as published")
-        assert done.stderr.endswith(f": drop {flag}\n")
+        assert done.stderr.startswith(f"error: {flag} is superfluous: METR-LA.csv and PEMS-BAY.csv as published")
+        assert done.stderr.endswith(" says that itself.\n  try: drop it\n")
     done = socialx(*arguments, "--freq", "5min")
     assert done.exit_code == 2
     assert done.stderr == "error: metr-la keeps the rows that it has as published.\n  try: drop --freq\n"
