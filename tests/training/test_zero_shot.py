@@ -273,6 +273,8 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(
 
 def test_nothing_is_written_into_the_package(data: Path) -> None:
     before = {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()}
-    assert "nothing is written there" in refused("calibrate", "zero-shot", "--data", data)
+    assert "the run comes with socialx and is read-only.\n  try: train your own: socialx train --data" in refused(
+        "calibrate", "zero-shot", "--data", data
+    )
     assert "last.pt is missing" in refused("train", "--resume", "zero-shot")
     assert {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()} == before
