@@ -98,7 +98,7 @@ def with_word(frame: pd.DataFrame) -> pd.DataFrame:
         (lambda f: f * 10, "above 124.3 mph"),
         (lambda f: f.to_numpy(), "ndarray is no file and no frame"),
         (with_word, "some cells are not numbers"),
-        (lambda f: f * np.nan, "no sensor has a reading"),
+        (lambda f: f * np.nan, "hold no observation"),
     ],
 )
 def test_a_wrong_frame_is_refused(
@@ -123,7 +123,7 @@ def test_a_loaded_model_forecasts_from_arrays(data: Path, run: Path) -> None:
 
 def test_a_loaded_model_refuses_other_shapes(run: Path) -> None:
     model = socialx.load_model(str(run))
-    with pytest.raises(ValueError, match=r"history has the shape \(1, 12, 3, 1\), and the model takes \(1, 12, 4, 1\)"):
+    with pytest.raises(ValueError, match=r"inputs has the shape \(1, 12, 3, 1\), and the model takes \(1, 12, 4, 1\)"):
         model.batch(np.zeros((1, 12, 3, 1)), ["2012-05-04 09:15"])
 
 
@@ -201,7 +201,7 @@ def test_scores_are_a_frame(run: Path) -> None:
 def test_a_frame_where_a_file_is_needed_is_refused_with_the_way_to_one(
     data: Path, run: Path, call: Callable[[pd.DataFrame, Path], Any]
 ) -> None:
-    way = r"data: DataFrame is no file\.\n  try: write it with frame\.to_csv\('FILE\.csv'\), then socialx\.convert\("
+    way = r"must be a path, not DataFrame\.\n  try: write the frame with frame\.to_csv\('FILE\.csv'\), then run socialx\.conv"
     with pytest.raises(SettingsError, match=way):
         call(frame_of(data), run)
 

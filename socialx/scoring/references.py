@@ -14,11 +14,7 @@ from socialx.core.batch import Batch
 from socialx.data.calendar import Calendar, slots_per_day
 from socialx.dataset import Dataset
 
-ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = (
-    "naive, zeros copied",
-    "naive",
-    "historical average",
-)
+ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = ("naive, zeros copied", "naive", "historical average")
 
 
 class NaiveLast(nn.Module):

@@ -116,9 +116,7 @@ def fine_tuning_verdict(difference: Difference) -> str:
 
 
 def worse_steps(
-    run: Mapping[int | None, Scores],
-    references: Mapping[str, Mapping[int | None, Scores]],
-    protocol: ScoringProtocol,
+    run: Mapping[int | None, Scores], references: Mapping[str, Mapping[int | None, Scores]], protocol: ScoringProtocol
 ) -> str:
     """Return the reported steps at which a baseline beats a run, with both MAEs, in words.
 

@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from socialx.core.errors import (
-    Argument,
-    Command,
-    Message,
-    SettingsError,
-    SocialxError,
-    counted,
-    python,
-)
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python
 from socialx.core.help import OVERWRITE, Help, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.progress import Callback, note, subscribe, work

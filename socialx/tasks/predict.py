@@ -14,15 +14,7 @@ from typing import Annotated, Unpack
 import numpy as np
 import torch
 
-from socialx.core.errors import (
-    Argument,
-    Command,
-    Message,
-    SettingsError,
-    SocialxError,
-    counted,
-    rewrite,
-)
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
 from socialx.core.help import INTERVAL, RUN, Help, with_help
 from socialx.core.progress import Callback, note, subscribe, work
 from socialx.data.calendar import DAY_S

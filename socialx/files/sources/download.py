@@ -43,12 +43,7 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
 
 
 def fetch(
-    published: PublishedFile,
-    url: str,
-    folder: Path,
-    *,
-    timeout_s: float = 30.0,
-    overwrite: bool = False,
+    published: PublishedFile, url: str, folder: Path, *, timeout_s: float = 30.0, overwrite: bool = False
 ) -> Path:
     """Fetch a file into ``folder``; a complete and checked file appears, or nothing.
 

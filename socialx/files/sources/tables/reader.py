@@ -34,27 +34,12 @@ from socialx.files.sources.tables.grid import table_blocks
 from socialx.files.sources.tables.matrices import refuse_numbers, two_lines
 from socialx.files.sources.tables.melt import is_label
 from socialx.files.sources.tables.roles import MANY
-from socialx.files.sources.tables.sheets import (
-    Sheet,
-    check_ids,
-    look,
-)
+from socialx.files.sources.tables.sheets import Sheet, check_ids, look
 from socialx.files.sources.tables.text_cells import NumberFormat
-from socialx.files.sources.tables.time_texts import (
-    COPIED,
-    COPIED_TEXT,
-    unit_since_1970,
-)
+from socialx.files.sources.tables.time_texts import COPIED, COPIED_TEXT, unit_since_1970
 from socialx.files.sources.tables.times import SUFFIXES, Table, join_sheets, refuse_repeated_times
 from socialx.files.sources.unknown import refuse_bytes, refuse_encoding, refuse_table, refuse_transposed
-from socialx.files.store.head import (
-    FileHead,
-    container,
-    find_separator,
-    head_in,
-    member_paths,
-    read_head,
-)
+from socialx.files.store.head import FileHead, container, find_separator, head_in, member_paths, read_head
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import QUANTITIES, SPEED
