@@ -57,18 +57,8 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     found = Settings(model={"zero_shot": True})
     assert not sensor_tables(found)
     assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= idle_settings(found)
-    note = works(
-        "train",
-        "--data",
-        data,
-        "--zero-shot",
-        "--set",
-        "pooling.adaptive_adjacency_rank=4",
-        "--max-epochs",
-        "1",
-        "--run-dir",
-        tmp_path / "n",
-    )
+    given = ("--zero-shot", "--set", "pooling.adaptive_adjacency_rank=4", "--max-epochs", "1")
+    note = works("train", "--data", data, *given, "--run-dir", tmp_path / "n")
     assert "no effect on this model: --set pooling.adaptive_adjacency_rank" in " ".join(note.stderr.split())
 
 
