@@ -397,7 +397,11 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["train", "--resume", "nowhere"], 1, "nowhere: this is not a run folder (no settings.yaml).\n  try: "),
         (["evaluate"], 2, "evaluate needs runs or baselines"),
         (["evaluate", "nowhere"], 1, "nowhere: this is not a run folder (no settings.yaml).\n  try: "),
-        (["evaluate", "--baselines", "--split", "tests"], 2, "--split tests is unknown.\n  try: choose train, validation, test or all"),
+        (
+            ["evaluate", "--baselines", "--split", "tests"],
+            2,
+            "--split tests is unknown.\n  try: choose train, validation, test or all",
+        ),
         (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
         (
             ["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"],
