@@ -3,9 +3,10 @@
 The last are what their names say: who reads what, who is told apart, and that they learn and train as any other.
 """
 
-from __future__ import re
+from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
