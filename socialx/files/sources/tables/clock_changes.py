@@ -201,7 +201,7 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
 
 
 def _may_come_twice(wall: np.ndarray) -> bool:
-    """Return whether the last of three wall times may be in a repeated hour: it goes back, or looks so."""
+    """Return whether the last of three wall times is ambiguous in some zone, and goes back or looks repeated."""
     near = _put_back_near(int(wall[-1]) // DAY_S)
     twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
     return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
