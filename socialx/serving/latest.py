@@ -157,7 +157,7 @@ class Latest:
         try:
             if file_signature(self.path) != self._version:
                 issued = await asyncio.to_thread(self.read)
-                values = await asyncio.gather(*(ask(issue.batch) for issue in issued))
+                values = [await ask(issue.batch) for issue in issued]  # one by one, as at the start: the same bits
                 await asyncio.to_thread(self.keep, issued, values)
             self.reason = ""
         except (SocialxError, OSError) as error:
