@@ -193,9 +193,7 @@ def test_is_one_graph_for_a_compiler() -> None:
 def test_what_the_kernels_cannot_run_is_said() -> None:
     with pytest.raises(ValueError, match=r"cannot run \(block 0: heads of 24 channels: needs 16, 32, 64, 128\)"):
         SharedEncoder(48, 1, [0], 2, 12, backend="triton")
-    with pytest.raises(
-        ValueError, match=r"backend triton cannot run \(a lookback of 65 is longer than 64 steps\)\.\n  try: "
-    ):
+    with pytest.raises(ValueError, match=r"cannot run \(a lookback of 65 is longer than 64 steps\)\.\n  try: use "):
         SharedEncoder(64, 1, [], 4, 65, backend="triton")
 
 
