@@ -24,7 +24,7 @@ from socialx.dataset import Columns
 DAYS = (1, 2, 3, 7, 14, 28, None)
 TRIED = {
     "HALF_LIFE_DAYS": (7.0, 14.0, 28.0, 56.0),
-    "REACH": (2, 4, 6),
+    "REACH_MINUTES": (10, 20, 30),
     "OF_SENSOR": (0.1, 0.5, 3.0),
     "OF_OTHERS": (0.0, 2.0, 4.0, 8.0),
 }

@@ -4,7 +4,8 @@
     python benchmarks/zero_shot.py --there --data FILE.h5
     python benchmarks/zero_shot.py RUN --first-hour --data FILE.h5
     python benchmarks/zero_shot.py RUN --slower 0.5 --data FILE.h5
-    python benchmarks/zero_shot.py RUN --ship any --data FILE.h5
+    python benchmarks/zero_shot.py --unpack PACK.npz
+    python benchmarks/zero_shot.py RUN --ship zero-shot --data FILE.h5
     python benchmarks/zero_shot.py RUN --ship metr-la --data FILE.h5
 
 RUN: of ``train --zero-shot`` on another network; several are seeds of one training, of which the mean is shown.  The
@@ -13,13 +14,15 @@ average, and adds the network to benchmarks/results/zero_shot.json.  The second 
 on as many days before the test split of a file, 70 % of whose windows are trained on, and scores them on that part.
 The table and docs/pictures/zero_shot.png are made of all that is in the file of results.
 
-The third form compares every sensor with copying its last reading, on the test split, where no day is known.  The
-fourth form multiplies the speeds of every second sensor by a number, and compares both halves of the sensors with
-copying, on the validation split, where no day and where 14 days are known.
+The third form compares every sensor with naive, on the test split: where no day is known, and where all are, with and
+without leaning on the last reading as the days before that part say.  The fourth form multiplies the speeds of every
+second sensor by a number, and compares both halves of the sensors with naive, on the validation split, where no day and
+where 14 days are known.  The fifth form writes the Danish streets of a pack as streets.csv and streets_places.csv,
+which ``convert auto`` reads.
 
-The fifth form writes a run into the package, without any path and without what it knows of its networks, but with the
-intervals of all sensors of a network of its training, no day of which is known.  The sixth form writes a run of METR-LA
-into the package, with its scores and the last two days of its file.
+The sixth form writes a run into the package, without any path and without what it knows of its networks, but with the
+intervals of all sensors of a network of its training, no day of which is known.  The seventh form writes a run of
+METR-LA into the package, with its scores and the last two days of its file.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
+import numpy as np
 import torch
 import yaml
 from torch import Tensor
@@ -43,7 +47,7 @@ from socialx.files.store.store import open_store
 from socialx.scoring.intervals import fit_intervals
 from socialx.scoring.references import REFERENCES, references
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.trained_model import lean_on_naive, load_trained
 from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
 
 RESULT = RESULTS / "zero_shot.json"
@@ -160,10 +164,16 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-def by_sensor(run: str, data: str, part: str, days: int) -> tuple[Tensor, int]:
-    """The sums of a run's errors, of those of copying, and the readings, float64 [3,P,N]; and the step in minutes."""
+def by_sensor(run: str, data: str, part: str, days: int | None, leans: bool = False) -> tuple[Tensor, int]:
+    """The sums of a run's errors, of those of naive, and the readings, float64 [3,P,N]; and the step in minutes.
+
+    leans: on the last reading, as the days before the part say.
+    """
     experiment, _ = load_trained(Path(run), ConfigLayers.from_call(None, {"data": data}))
     copying, loader = references(experiment.data)[COPIED], experiment.data.loader(part, 64, days=(days,))
+    if leans:
+        first = int(experiment.data.store.seconds[experiment.data.forecast_rows(part)[0][0] - 1])
+        experiment, _ = lean_on_naive(experiment, open_run(Path(run)).protocol, first)
     sums = torch.zeros(3, experiment.data.horizon, len(experiment.data.sensors.ids), dtype=torch.float64)
     for batch, target in loader.epoch(0):
         own = torch.from_numpy(experiment.precision.infer(experiment.model.eval(), batch))
@@ -175,13 +185,33 @@ def by_sensor(run: str, data: str, part: str, days: int) -> tuple[Tensor, int]:
 
 
 def first_hour(run: str, data: str) -> None:
-    """Print the error of the median sensor against copying, and how many are worse, where no day is known."""
-    sums, step = by_sensor(run, data, "test", 0)
-    seen = sums[2].sum(0) > 0
-    for name, steps in (("all steps", slice(None)), *((f"{step * n} min", slice(n - 1, n)) for n in (1, 3, 6, 12))):
-        own, copied = sums[:2, steps, seen].sum(1)
-        ratio = own / copied
-        print(f"{name}: median {ratio.median():.3f} of copying, {100 * (ratio > 1).double().mean():.1f} % worse")
+    """Print the error of the median sensor against naive, and how many are worse: without a day, with all, leaning."""
+    for climatology_days, days, leans in (
+        ("0 days", 0, False),
+        ("all days", None, False),
+        ("all days, leaning", None, True),
+    ):
+        sums, step = by_sensor(run, data, "test", days, leans)
+        seen, minutes = sums[2].sum(0) > 0, [n for n in (5, 15, 30, 60) if n % step == 0]
+        steps = {"all steps": slice(None)} | {f"{n} min": slice(n // step - 1, n // step) for n in minutes}
+        for name, part in steps.items():
+            own, copied = sums[:2, part, seen].sum(1)
+            ratio, mae = own / copied, own.sum() / sums[2, part].sum()
+            worse = f"{100 * (ratio > 1).double().mean():.1f} % of sensors worse"
+            print(
+                f"{climatology_days}, {name}: MAE {mae:.3f}, median {ratio.median():.3f} of naive, {worse}", flush=True
+            )
+
+
+def unpack(pack: str) -> None:
+    """Write the speeds of a pack [sensors, rows] and the places of its sensors as two tables."""
+    stored = np.load(pack)
+    ids, times = stored["ids"].astype(str), stored["epoch"].astype("datetime64[s]").astype(str)
+    cells = np.where(stored["v"] == stored["missing"], "", stored["v"].astype(str)).T
+    rows = [",".join([time, *row]) for time, row in zip(times, cells, strict=True)]
+    Path("streets.csv").write_text("\n".join([",".join(["time", *ids]), *rows]) + "\n")
+    places = [f"{name},{lat},{lon}" for name, lat, lon in zip(ids, stored["lat"], stored["lon"], strict=True)]
+    Path("streets_places.csv").write_text("\n".join(["sensor_id,latitude,longitude", *places]) + "\n")
 
 
 def slower(run: str, data: str, ratio: float) -> None:
@@ -216,6 +246,7 @@ def ship(run: str, name: str, data: str) -> None:
         shutil.copy(source.path / file, target / file)
     protocol = source.read_json("protocol.json")
     protocol.pop("place", None)
+    protocol["settings"].pop("data.extra_data", None)  # files of whoever trained it
     if tied:  # its file is an excerpt of that of the training
         protocol["excerpt"] = open_store(target / settings["data"]["path"]).checksum
     (target / "protocol.json").write_text(json.dumps(protocol, indent=2) + "\n")
@@ -241,15 +272,18 @@ def main() -> None:
     arguments.add_argument("--there", action="store_true")
     arguments.add_argument("--first-hour", action="store_true")
     arguments.add_argument("--slower", type=float, metavar="RATIO")
+    arguments.add_argument("--unpack", metavar="PACK.npz")
     arguments.add_argument("--ship", metavar="NAME")
     given = arguments.parse_args()
+    if given.unpack:
+        unpack(given.unpack)
     if given.ship:
         ship(given.runs[0], given.ship, given.data)
     if given.first_hour:
         first_hour(given.runs[0], given.data)
     if given.slower:
         slower(given.runs[0], given.data, given.slower)
-    if given.ship or given.first_hour or given.slower:
+    if given.ship or given.first_hour or given.slower or given.unpack:
         return
     network, cpu = socialx.open_store(given.data).dataset_name, machine()["cpu"]
     found = {}

@@ -410,17 +410,18 @@ def open_dataset(
     train_climatology_days: tuple[int | None, ...] = (),
     prior_climatology: DailyStats | None = None,
     holidays: Holidays | None = None,
+    units: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Open a file, split the windows, measure the statistics and choose the loader mode.
 
     inputs: ``None`` for the targets. split_method: canonical or strict; ``None`` skips the split and needs ``moments``.
     days: use the first N calendar days, ``None`` for all. sensors: ids to read, in this order; each must be in the
-    file. train_climatology_days, prior_climatology: see ``Dataset``. holidays: see ``Calendar``. Raises SocialxError
-    for a file shorter than one lookback.
+    file. train_climatology_days, prior_climatology: see ``Dataset``. holidays: see ``Calendar``. units: speed unit to
+    read each feature in, by default the unit in the file. Raises SocialxError for a file shorter than one lookback.
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
-    stores = {name: open_store(path, name, days) for name in names}
+    stores = {name: open_store(path, name, days).in_unit((units or {}).get(name, "")) for name in names}
     if sensors is not None:
         stores = {name: store.with_sensors(sensors) for name, store in stores.items()}
     first = stores[names[0]]

@@ -161,9 +161,7 @@ _LAYERS = [
         ),
     ),
     keyword(
-        "preset",
-        str | None,
-        typer.Option("--preset", metavar="|".join(PRESETS), help=_PRESET_HELP, show_default=False),
+        "preset", str | None, typer.Option("--preset", metavar="|".join(PRESETS), help=_PRESET_HELP, show_default=False)
     ),
 ]
 # The flags of every command.

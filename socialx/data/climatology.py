@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from socialx.data.calendar import KINDS_OF_DAY, day_kind, slots_per_day
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, day_kind, slots_per_day
 from socialx.data.source import RowSource
 
-REACH = 4  # slots before and after
+REACH_MINUTES = 20  # before and after a slot
 HALF_LIFE_DAYS = 14.0  # for day weights: benchmarks/climatology.py
 OF_SENSOR = 0.5  # weight of the sensor mean, in observations: it steadies a slot with few observations
 OF_OTHERS = 2.0  # weight of other day kinds, in observations; falls with the first day of this kind
@@ -144,29 +144,34 @@ class DailyStats:
         same = sum_nearby_slots(self.sums[kind]), sum_nearby_slots(self.counts[kind])
         others = sum_nearby_slots(self.sums.sum(0)) - same[0], sum_nearby_slots(self.counts.sum(0)) - same[1]
         with np.errstate(invalid="ignore", divide="ignore"):
-            readings, confidence = weighted_mean(np, same, others, self.mean)
+            readings, confidence = weighted_mean(np, same, others, self.mean, slots_in_reach(self.sums.shape[1]))
         return ClimatologyTable(readings.astype(np.float32), confidence.astype(np.uint8))
 
 
-def weighted_mean(module: Any, same: Sequence[Any], other: Sequence[Any], mean: Any) -> tuple[Any, Any]:
+def weighted_mean(module: Any, same: Sequence[Any], other: Sequence[Any], mean: Any, slots: int) -> tuple[Any, Any]:
     """Return the climatology and its confidence in 255ths. module: numpy or torch, as the other arguments.
 
     climatology = (sum + w others + mean / 2) / (count + w + 1 / 2). same: sum and count of valid observations within
-    four slots on this day kind. other: sum and count on other day kinds, with mean ``others``. w falls from 2 to 0 with
-    the first day of this kind. mean: sensor mean.
+    reach on this day kind. other: sum and count on other day kinds, with mean ``others``. w falls from 2 to 0 with the
+    first day of this kind. mean: sensor mean. slots: number of slots within reach.
     """
     (sums, counts), (other_sums, other_counts) = same, other
-    share = module.where(other_counts > 0.5, OF_OTHERS * (1 - counts / (2 * REACH + 1)).clip(min=0), 0.0)
+    share = module.where(other_counts > 0.5, OF_OTHERS * (1 - counts / slots).clip(min=0), 0.0)
     others = module.where(share > 0, share * other_sums / other_counts, 0.0)
     readings = (sums + others + OF_SENSOR * mean) / (counts + share + OF_SENSOR)
-    days = (counts + 0.1 * other_counts.clip(min=0)) / (2 * REACH + 1)
+    days = (counts + 0.1 * other_counts.clip(min=0)) / slots
     return readings, module.round(255 * days / (days + TRUSTED_DAYS))
+
+
+def slots_in_reach(slots: int) -> int:
+    """Return the number of slots within reach of a slot, itself included, for a day with ``slots`` slots."""
+    return 2 * (REACH_MINUTES * slots * 60 // DAY_S) + 1
 
 
 def sum_nearby_slots(table: np.ndarray) -> np.ndarray:
     """Return sums over slots within reach, [slots,...]; slots wrap around midnight."""
     total = table.copy()
-    for shift in range(1, REACH + 1):
+    for shift in range(1, slots_in_reach(len(table)) // 2 + 1):
         total += np.roll(table, shift, axis=0) + np.roll(table, -shift, axis=0)
     return total
 

@@ -58,9 +58,7 @@ def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]
     sums = totals(count_values)
     if not all(counts):
         raise SocialxError(
-            where,
-            f"all observations in the {rows.stop - rows.start} training rows are missing",
-            "inspect the file",
+            where, f"all observations in the {rows.stop - rows.start} training rows are missing", "inspect the file"
         )
     means = [total / count for total, count in zip(sums, counts, strict=True)]
     squares = totals(lambda readings, feature: (readings - means[feature]) ** 2)

@@ -136,12 +136,7 @@ class Line:
         return {"color": COLOURS[self.colour], "linewidth": self.width, "linestyle": dashes}
 
 
-def inline(
-    title: str,
-    description: str,
-    draw: Callable[[Axes], None],
-    size: tuple[int, int] = SIZE,
-) -> Markup:
+def inline(title: str, description: str, draw: Callable[[Axes], None], size: tuple[int, int] = SIZE) -> Markup:
     """Draw on axes with a unit as title and as label, and return an SVG element that a screen reader can read.
 
     title: unique on the page.

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from socialx.core.batch import Batch
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY
-from socialx.data.climatology import HALF_LIFE_DAYS, DailyStats, sum_nearby_slots, weighted_mean
+from socialx.data.climatology import HALF_LIFE_DAYS, DailyStats, slots_in_reach, sum_nearby_slots, weighted_mean
 from socialx.data.scaler import DataSpec
 
 INPUTS, OUTPUT = ("inputs", "last_observed", "origin"), "forecast"
@@ -139,7 +139,8 @@ class ExportModel(nn.Module):
         tables = self.day_stats[stage, time_of_day] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
         of_kind = (day_of_week - 4).clamp(min=0)[..., None] == torch.arange(KINDS_OF_DAY, device=time_of_day.device)
         same = torch.where(of_kind[..., None, None, None], tables, 0.0).sum(2)
-        readings, confidence = weighted_mean(torch, same.unbind(2), (tables.sum(2) - same).unbind(2), self.mean[stage])
+        others, slots = (tables.sum(2) - same).unbind(2), slots_in_reach(self.network.slots)
+        readings, confidence = weighted_mean(torch, same.unbind(2), others, self.mean[stage], slots)
         return readings, confidence / 255
 
     def latest(self, clean: Tensor, valid: Tensor) -> Tensor:

@@ -26,12 +26,13 @@ def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor
         return (query @ key.mT + bias).softmax(-1).to(value.dtype) @ value
     parts = [part.flatten(0, 1).contiguous() for part in (query, key, value)]
     keep = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, bias))
-    out: Tensor = tiled_attention(*parts, bias, keep)[0]
+    # The first call of the operation loads torch's compiler, which takes longer than a forecast.
+    compute: Any = tiled_attention if keep or torch.compiler.is_compiling() else attend_tile_by_tile
+    out: Tensor = compute(*parts, bias, keep)[0]
     return out.unflatten(0, query.shape[:2])
 
 
-@torch.library.custom_op("socialx::attention", mutates_args=())
-def tiled_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def attend_tile_by_tile(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     """Attend: query [B*H,N,D], key, value [B*H,M,D], contiguous, bias [H,N,M] -> out [B*H,N,D], weights [B*H,N,M].
 
     keep: whether to keep the weights for the backward pass; else the weights are empty.
@@ -46,6 +47,9 @@ def tiled_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, kee
         torch.softmax(weights, -1, out=weights)
         torch.bmm(weights, value[part], out=out[part])
     return out, kept
+
+
+tiled_attention = torch.library.custom_op("socialx::attention", attend_tile_by_tile, mutates_args=())
 
 
 @tiled_attention.register_fake

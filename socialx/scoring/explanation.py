@@ -131,10 +131,7 @@ def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
         values=mae,
         worst=worst,
         colours={"vmin": low, "vmax": high, "cmap": ERROR_COLOURS},
-        colour_bar={
-            "label": f"MAE, {explanation.unit}",
-            "extend": "max" if (mae[scored] > high).any() else "neither",
-        },
+        colour_bar={"label": f"MAE, {explanation.unit}", "extend": "max" if (mae[scored] > high).any() else "neither"},
         sizes=0.5 + 1.5 * np.clip(np.nan_to_num((mae - low) / (high - low), nan=1 / 3), 0, 1),
         named=worst.tolist(),
         notes={"without valid target (grey)": np.isnan(mae)},

@@ -32,12 +32,11 @@ from socialx.core.batch import Batch, Target
 from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.notebook import ResultRepr
 from socialx.core.precision import Precision
-from socialx.core.progress import work
 from socialx.data.calendar import DAY_S
 from socialx.dataset import Dataset
 from socialx.files.store.quantities import NOT_NEGATIVE, ratio_of_units
-from socialx.files.store.time_axis import JITTER_S
 from socialx.scoring.free_flow import free_flow_speeds
+from socialx.scoring.last_days import PAST_DAYS, forecast_past
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import run_metrics
 
@@ -49,7 +48,7 @@ LEAST = 199  # errors needed for level 0.99
 SCORED_LEVELS = (0.5, 0.8, 0.9)
 KEPT_BYTES = 256 << 20  # of errors; a larger split keeps every k-th window
 ENTRY_BYTES = 5  # an error in float32 and its group
-PAST_DAYS, PAST_EVERY_S = 7, 1800  # for a file outside the training
+PAST_EVERY_S = 1800  # between forecasts for a file outside the training
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -297,23 +296,10 @@ def fit_past_intervals(
     A forecast starts every half hour and ends before the origin.  None for data that begin less than a day before, or
     too few errors.
     """
-    step_s, begin = 60 * data.store.step_minutes, int(data.store.seconds.min())
-    if issued - begin < DAY_S:
-        return None
-    first, last = max(begin + (data.lookback - 1) * step_s, issued - PAST_DAYS * DAY_S), issued - data.horizon * step_s
-    context = data.context(JITTER_S)
-    times = np.arange(last, first - 1, -PAST_EVERY_S)[::-1]
-    times = times[context.rows_at(times) >= 0]
     flow = free_flow_speeds(data, slice(0, data.rows_until(issued)))
-    errors = SignedErrors(torch.from_numpy(flow).to(precision.device), len(times), data.horizon)
-    model.eval()
-    with work("calibrate", len(times), "forecasts") as bar:
-        for indices, batch in context.batches(times, batch_size):
-            rows = context.rows_at(times[indices, None] + step_s * np.arange(1, data.horizon + 1))
-            truth = (torch.from_numpy(part[..., list(context.targets)]) for part in context.read(rows))
-            forecast = torch.from_numpy(precision.infer(model, batch)).to(precision.device)
-            errors.update(forecast, batch, Target(*truth).to(precision.device))
-            bar.advance(len(batch.last))
+    errors = SignedErrors(torch.from_numpy(flow), PAST_DAYS * DAY_S // PAST_EVERY_S, data.horizon)
+    for triple in forecast_past(issued, PAST_EVERY_S, model, data, batch_size, precision):
+        errors.update(*triple)
     enough = (np.isfinite(errors.errors).sum(axis=(0, 2)) >= LEAST).all()
     return _intervals_from(errors, data, protocol, weights) if enough else None
 

@@ -116,13 +116,7 @@ class ScoringProtocol:
 
     @classmethod
     def from_data(
-        cls,
-        data: Dataset,
-        checksum: str,
-        free_flow: Sequence[float],
-        precision: str,
-        seed: int,
-        distances: Path | None,
+        cls, data: Dataset, checksum: str, free_flow: Sequence[float], precision: str, seed: int, distances: Path | None
     ) -> ScoringProtocol:
         """Return the protocol for a score on the data.
 

@@ -14,11 +14,7 @@ from socialx.core.batch import Batch
 from socialx.data.calendar import Calendar, slots_per_day
 from socialx.dataset import Dataset
 
-ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = (
-    "naive, zeros copied",
-    "naive",
-    "historical average",
-)
+ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = ("naive, zeros copied", "naive", "historical average")
 
 
 class NaiveLast(nn.Module):
@@ -43,10 +39,14 @@ class NaiveLast(nn.Module):
         return last[:, None].expand(-1, self.horizon, -1, -1)
 
 
+WEEKDAY_DAYS = 28  # from which on the historical average has a mean per weekday
+
+
 class HistoricalAverage(nn.Module):
     """The mean over valid observations per sensor, weekday and time of day.
 
-    An empty slot takes the sensor mean; a silent sensor takes the mean over all sensors.
+    Fewer than four weeks average over working days and over weekends: a mean over two or three values errs more than a
+    mean over other weekdays.  An empty slot takes the sensor mean; a silent sensor takes the mean over all sensors.
     """
 
     table: Tensor
@@ -62,8 +62,9 @@ class HistoricalAverage(nn.Module):
         super().__init__()
         self.slots = slots_per_day(step_minutes)
         total = np.zeros((7 * self.slots, *shape))
-        count = np.zeros(total.shape, np.uint32)
+        count, days = np.zeros(total.shape, np.uint32), set[int]()
         for values, valid, seconds in rows:
+            days.update(calendar.day(seconds).tolist())
             time_of_day, day_of_week = calendar.time_features(seconds, step_minutes)
             for row, cell in enumerate(day_of_week * self.slots + time_of_day):
                 np.add(total[cell], values[row], out=total[cell], where=valid[row])
@@ -71,6 +72,11 @@ class HistoricalAverage(nn.Module):
         totals, counts = total.sum(0), count.sum(0, np.int64)  # [N,G]
         overall = totals.sum(0) / np.maximum(counts.sum(0), 1)  # [G]
         sensor_means = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
+        if len(days) < WEEKDAY_DAYS:
+            for kind in (slice(0, 5), slice(5, 7)):
+                for table in (total, count):
+                    by_weekday = table.reshape(7, self.slots, *shape)
+                    by_weekday[kind] = by_weekday[kind].sum(0, table.dtype)
         np.divide(total, count, out=total, where=count > 0)
         np.copyto(total, sensor_means, where=count == 0)
         self.register_buffer("table", torch.from_numpy(total))

@@ -19,8 +19,9 @@ from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import ErrorRow, HorizonScores, Scores
+from socialx.scoring.metrics import ErrorRow, HorizonScores, Scores, finite_or_none
 from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.published_rules import RuleErrors
 from socialx.scoring.references import LAST_VALID, REFERENCES, ZEROS_COPIED
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     by: Mapping[str, Mapping[str, tuple[ErrorRow, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
     drift: Mapping[str, Drift] = field(default_factory=dict)
+    protocols: Mapping[str, RuleErrors] = field(default_factory=dict)
+    without_target: int | None = None
     inputs: tuple[Path, ...] = field(default=(), repr=False)
 
     @property
@@ -166,6 +169,10 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
             "by": _as_dicts(self.by),
             "difference": self.difference and asdict(self.difference),
             "drift": {run: asdict(drift) for run, drift in self.drift.items()},
+            "protocols": {
+                name: {rule: [*map(finite_or_none, maes)] for rule, maes in rules.items()}
+                for name, rules in self.protocols.items()
+            },
         }
         return {
             "schema": SCORES_SCHEMA,

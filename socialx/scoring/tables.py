@@ -27,6 +27,7 @@ from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import NEARLY_ZERO, ErrorRow, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
+from socialx.scoring.published_rules import CANONICAL, RuleErrors
 from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import FROZEN, Evaluation, ModelScores
 
@@ -52,6 +53,8 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     for by in next(iter(evaluation.by.values()), {}):
         errors = {name: tables[by] for name, tables in evaluation.by.items() if name in evaluation.distinct_models}
         print_errors(errors, by, evaluation, out)
+    for name, rules in evaluation.protocols.items():
+        print_rules(name, rules, evaluation, out)
     if evaluation.difference:
         print_difference(evaluation.difference, protocol, out)
     for name, drift in evaluation.drift.items():
@@ -113,9 +116,7 @@ def fine_tuning_verdict(difference: Difference) -> str:
 
 
 def worse_steps(
-    run: Mapping[int | None, Scores],
-    references: Mapping[str, Mapping[int | None, Scores]],
-    protocol: ScoringProtocol,
+    run: Mapping[int | None, Scores], references: Mapping[str, Mapping[int | None, Scores]], protocol: ScoringProtocol
 ) -> str:
     """Return the reported steps at which a baseline beats a run, with both MAEs, in words.
 
@@ -194,6 +195,21 @@ def print_errors(rows: Mapping[str, Sequence[ErrorRow]], by: str, evaluation: Ev
         maes = (number(errors[index].mae, 4) for errors in rows.values())
         table.add_row(escape(key_text(by, last[index].key)), *maes, f"{last[index].count:,}")
     print_table(out, title, table)
+
+
+def print_rules(name: str, rules: RuleErrors, evaluation: Evaluation, out: Console) -> None:
+    """Print the MAE of a forecast under each rule that publications use, and the differences."""
+    protocol = evaluation.protocol
+    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    columns = [-1 if minutes is None else minutes // protocol.step_minutes - 1 for minutes in shown]
+    heads = (step_name(minutes, protocol.horizon) for minutes in shown)
+    table = number_table("rule", *heads, "difference")
+    for rule, maes in rules.items():
+        table.add_row(rule, *(f"{maes[column]:.3f}" for column in columns), f"{maes[-1] - rules[CANONICAL][-1]:+.3f}")
+    windows = (protocol.period or protocol).windows
+    number = windows if isinstance(windows, int) else windows.get(evaluation.split, sum(windows.values()))
+    without = f"{evaluation.without_target:,} of {number:,} windows have no valid target"
+    print_table(out, f"{name}: MAE{unit_suffix(protocol.unit)} under published rules; {without}", table)
 
 
 def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:

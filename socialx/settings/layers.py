@@ -380,8 +380,7 @@ def _validate(values: Values) -> Config:
         wrong = [(".".join(map(str, item["loc"][:2])), item["msg"]) for item in error.errors()]
         raise SettingsError.together(
             Message(
-                f"{key} ({values[key].origin})",
-                f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}",
+                f"{key} ({values[key].origin})", f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}"
             )
             for key, problem in wrong
         ) from None

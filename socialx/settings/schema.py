@@ -169,8 +169,7 @@ class ModelSettings(Section):
         lt=1,
     )
     zero_shot: bool = setting(
-        False,
-        "forecast networks that training does not see: no weights per sensor or time, and context of any length",
+        False, "forecast networks that training does not see: no weights per sensor or time, and context of any length"
     )
     climatology: bool = setting(
         True, "read what is usual for each sensor at each time of the week, from the days before the day of issue"

@@ -52,12 +52,13 @@ def build(
     sensors: tuple[str, ...] | None = None,
     finer: int = 1,
     holidays: str | None = None,
+    units: Mapping[str, str] | None = None,
 ) -> Experiment:
     """Open the data, unless ``data`` is given, and build the model for the data.
 
     split: whether to cut the file into train, validation and test.  moments: the scaler of a trained run, in place of a
     scaler for this file.  sensors: the ids that the file must have, in model order.  finer: model steps per file step.
-    holidays: the holiday list, where the path differs from the settings.
+    holidays: the holiday list, where the path differs from the settings.  units: see ``open_dataset``.
 
     Raises SettingsError for settings that conflict, and SocialxError for an unsuitable file.
     """
@@ -83,6 +84,7 @@ def build(
             loading=make_loading(settings),
             train_climatology_days=train_climatology_days,
             holidays=load_holidays(holidays or settings.data.holidays) if settings.data.holidays else None,
+            units=units,
         )
     elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
         data = replace(data, train_climatology_days=train_climatology_days)

@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from socialx.core.errors import (
-    Argument,
-    Command,
-    Message,
-    SettingsError,
-    SocialxError,
-    counted,
-    python,
-)
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python
 from socialx.core.help import OVERWRITE, Help, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.progress import Callback, note, subscribe, work
@@ -161,7 +153,7 @@ def _convert(
     inputs = (path, *request.more, request.meta_csv, request.ids)
     check_outputs((target, None), others=inputs, overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
-        problem = f"{Argument('output', target)} is an HDF5 file, which cannot end in {target.suffix!r}"
+        problem = f"{Argument('output', target)} names an HDF5 file, which cannot end in {target.suffix!r}"
         raise SettingsError("", problem, f"name it {target.with_suffix('.h5')}")
     readings, summary, notes = write_file(kind, request, target, overwrite, str(label))
     untold, problems = [Message(target, "the file is too large for convert to check", Command("inspect", target))], None

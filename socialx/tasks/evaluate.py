@@ -58,6 +58,7 @@ def evaluate(
     ] = (),
     compare: Annotated[bool, Help("also the difference of two runs, with its 95 % interval")] = False,
     drift: Annotated[bool, Help("also say whether runs are as good as their calibration promised, by day")] = False,
+    protocols: Annotated[bool, Help("also the MAE under each rule that publications use")] = False,
     save_forecasts: Annotated[
         str | Path | None, Help("also write all forecasts with the truth, .h5 or .parquet", "FILE")
     ] = None,
@@ -90,10 +91,11 @@ def evaluate(
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.experiment))
         scored.data.note_clock(by)
-        models = (scored.baselines() if baselines else {}) | scored.models()
+        as_predicted = scored.lean_on_naive()
+        models = (scored.baselines() if baselines else {}) | as_predicted.models()
         saved = {} if save_forecasts is None else {names[0]: _writer(stack, Path(save_forecasts), names[0], scored)}
         compared = names if compare else []
-        scores, beside = _score_models(scored, models, by, compared, intervals, drift, saved)
+        scores, beside = _score_models(as_predicted, models, by, compared, intervals, drift, protocols, saved)
         protocol = scored.protocol
         results = published_scores(protocol, split) if baselines else ()
         extra = scored.score_climatology_days(days, frozen=bool(results))
@@ -107,6 +109,7 @@ def _score_models(
     compared: Sequence[str],
     intervals: bool,
     drift: bool,
+    protocols: bool,
     saved: Mapping[str, Metric],
 ) -> tuple[dict[str, ModelScores], dict[str, Any]]:
     """Score the models in one pass, and return scores and the extra fields of ``Evaluation``.
@@ -121,8 +124,9 @@ def _score_models(
     days = {name: DailyErrors(issued_on, data.horizon, device) for name in compared}
     inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if intervals}
     daily = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if drift}
+    rules = {name: scored.rules() for name in models if protocols}
     run_metrics_per_model(
-        models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, saved
+        models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, rules, saved
     )
     scored_models = {
         name: ModelScores.from_scores(metric.compute(), scored.protocol) for name, metric in scores.items()
@@ -138,6 +142,8 @@ def _score_models(
         "coverage": {name: dict(zip(data.targets, metric, strict=True)) for name, metric in covered.items()},
         "difference": difference(days, minutes, _find_start_run(scored)) if days else None,
         "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in daily.items()},
+        "protocols": {name: windows.compute()[0] for name, windows in rules.items()},
+        "without_target": next((windows.compute()[1] for windows in rules.values()), None),
     }
 
 

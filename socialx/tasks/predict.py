@@ -14,20 +14,13 @@ from typing import Annotated, Unpack
 import numpy as np
 import torch
 
-from socialx.core.errors import (
-    Argument,
-    Command,
-    Message,
-    SettingsError,
-    SocialxError,
-    counted,
-    rewrite,
-)
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
 from socialx.core.help import INTERVAL, RUN, Help, with_help
 from socialx.core.progress import Callback, note, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.series import ContextReader
 from socialx.data.source import pages
+from socialx.dataset import Dataset
 from socialx.files.sources.request import parse_freq
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.store import Store
@@ -36,6 +29,7 @@ from socialx.forecast.forecast import Forecast, Observed
 from socialx.inspection.checks import NO_READINGS, messages
 from socialx.inspection.report import examine
 from socialx.scoring.intervals import ConformalIntervals
+from socialx.scoring.last_days import PAST_DAYS, LastDays
 from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
 from socialx.settings.arguments import SettingsArguments
@@ -46,11 +40,17 @@ from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import find_unit_mismatches, load_intervals, load_trained, rescale_to_free_flow
+from socialx.tasks.trained_model import (
+    find_unit_mismatches,
+    lean_on_naive,
+    load_intervals,
+    load_trained,
+    rescale_to_free_flow,
+)
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
 
-YEAR_DAYS, WEEK_DAYS = 365.25, 7
+YEAR_DAYS = 365.25
 DOUBTED_CELLS = 1 << 21  # in the last rows of a file: 5 weeks of METR-LA
 SHOWN_HISTORIES = 4  # context of observed readings before the first issue, for pictures
 
@@ -111,10 +111,11 @@ def predict(
             times = requested_times(experiment, context, at, start, end, every)
             if experiment.settings.model.zero_shot:
                 rescale_to_free_flow(experiment, opened.protocol, int(times[0]))
+            experiment, last_days = lean_on_naive(experiment, opened.protocol, int(times[0]))
             band = None if interval is None else make_band(opened, trained, experiment, interval, int(times[0]))
             issued = find_origins(experiment, context, times, argument)
             if context.rolling and not sensor_tables(experiment.settings):
-                _note_known(opened.named, experiment.data.store.path, experiment.data.climatology_days(int(issued[0])))
+                _note_zero_shot(opened.named, experiment.data, int(issued[0]), last_days)
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
                     readings.append(context.count_valid(batch))
@@ -153,11 +154,16 @@ class Band:
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
-def _note_known(run: Path, file: Path, days: int) -> None:
-    """Note the climatology days, and the command that scores such forecasts on the file."""
-    few = f", and forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
-    scored = "" if few else Command("evaluate", run, data=file, baselines=True)
+def _note_zero_shot(run: Path, data: Dataset, issued: int, last_days: LastDays | None) -> None:
+    """Note the climatology days, the errors on the last days of the file, and the command that scores more."""
+    days = data.climatology_days(issued)
+    few = f", and forecasts are better with {PAST_DAYS} or more" if days < PAST_DAYS else ""
+    scored = "" if few else Command("evaluate", run, data=data.store.path, baselines=True)
     note(Message("", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored), detail=not few)
+    if last_days is not None:
+        percent = round(100 * last_days.below_naive)
+        against = f"{abs(percent)} % {'below' if percent >= 0 else 'above'} the naive forecast"
+        note(Message("", f"on the last {counted(min(days, PAST_DAYS), 'day')} of this file the error was {against}"))
 
 
 def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:

@@ -26,12 +26,13 @@ from socialx.scoring.free_flow import free_flow_speeds
 from socialx.scoring.intervals import ConformalIntervals
 from socialx.scoring.metrics import RunningErrors, RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
+from socialx.scoring.published_rules import RunningWindows
 from socialx.scoring.references import PrecomputedModel, references
 from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment, build
-from socialx.tasks.trained_model import load_intervals, load_trained
+from socialx.tasks.trained_model import lean_on_naive, load_intervals, load_trained
 from socialx.training.run_folder import TrainedRun, open_run
 
 
@@ -79,6 +80,13 @@ class ScoredSplit:
         runs = {name: experiment.model for name, experiment in self.experiments.items()}
         return runs | {name: PrecomputedModel(values) for name, values in self.recorded.items()}
 
+    def lean_on_naive(self) -> ScoredSplit:
+        """Let zero-shot runs lean on the last observation, as the days before the first forecast say."""
+        first, leaning = int(self.origins[0]), {}
+        for name, experiment in self.experiments.items():
+            leaning[name] = lean_on_naive(experiment, self.runs[name].protocol, first)[0]
+        return replace(self, experiments=leaning)
+
     def baselines(self) -> dict[str, nn.Module]:
         """Return the baselines for the file by name, on the device."""
         return {name: model.to(self.device) for name, model in references(self.data).items()}
@@ -120,6 +128,12 @@ class ScoredSplit:
         off = np.isin(days, list(data.calendar.holidays_among(days)))
         holiday = torch.from_numpy(off).to(self.device) if off.any() else None
         return RunningErrors(data.horizon, data.sensors.ids, data.store.step_minutes, self.device, free_flow, holiday)
+
+    def rules(self) -> RunningWindows:
+        """Return the metric for the MAE under each rule that publications use."""
+        starts, rows = self.loader.starts, len(self.data.store.seconds)
+        borders = {"validation": int(0.7 * rows), "test": rows - int(0.2 * rows)}  # as BasicTS splits them
+        return RunningWindows(len(starts), int(np.searchsorted(starts, borders.get(self.split, 0))))
 
     def intervals(self, run: str) -> ConformalIntervals:
         """Return the prediction intervals of a run for these sensors.  Raises SocialxError for an uncalibrated run."""

@@ -279,13 +279,15 @@ def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: in
 def load_extra_networks(experiment: Experiment) -> list[Experiment]:
     """Load the additional training files, scaled like the first file at each network's free-flow speed.
 
-    Raises SocialxError for a file with another unit or time step, and for repeated sensors.
+    Speeds are read in the unit of the first file, in which errors count.  Raises SocialxError for a file with another
+    time step, and for repeated sensors.
     """
     others, networks = [], {experiment.data.store.path: _sensor_locations(experiment)}
+    units = {**experiment.protocol.inputs, **experiment.protocol.targets}
     for path in experiment.settings.data.extra_data:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = experiment.settings.model_copy(update={"data": data})
-        other = build(settings, moments=experiment.data.moments)
+        other = build(settings, moments=experiment.data.moments, units=units)
         other.protocol.refuse_other(
             replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )

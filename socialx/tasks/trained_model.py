@@ -26,7 +26,8 @@ from socialx.files.store.store import Store, open_store
 from socialx.model.forecaster import CoarserStepAdapter
 from socialx.model.state import check_state, select_sensor_weights, starting_state
 from socialx.scoring.free_flow import free_flow_speeds, latest_free_flow
-from socialx.scoring.intervals import PAST_DAYS, ConformalIntervals, fit_past_intervals
+from socialx.scoring.intervals import ConformalIntervals, fit_past_intervals
+from socialx.scoring.last_days import PAST_DAYS, LastDays, LeaningModel
 from socialx.scoring.protocol import ScoringProtocol, Trained, network_checksum
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
 from socialx.settings.layers import Config, ConfigLayers, differences
@@ -133,6 +134,21 @@ def load_intervals(
     guess = f"{calibrated.protocol.dataset}, where {run.named} was calibrated, as a first guess"
     few = f"{data.store.path} has too few readings of the week before"
     return calibrated.for_network(data.sensors.ids, flow, ratios, protocol), f"{guess}: {few}"
+
+
+def lean_on_naive(experiment: Experiment, run: ScoringProtocol, before: int) -> tuple[Experiment, LastDays | None]:
+    """Let a zero-shot model lean on the last observation where the errors in the last days of the file say so.
+
+    before: second at which the last days end.  The errors are returned too; None for other models, on the network of
+    the training, and without past days.
+    """
+    if not experiment.settings.model.zero_shot or experiment.protocol.network == run.network:
+        return experiment, None
+    size, precision = experiment.settings.loader.batch_size, experiment.precision
+    last_days = LastDays.measure(before, experiment.model, experiment.data, size, precision)
+    if last_days is None:
+        return experiment, None
+    return replace(experiment, model=LeaningModel(experiment.model, last_days.shares.to(precision.device))), last_days
 
 
 def match_sensors(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:

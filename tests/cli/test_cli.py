@@ -433,7 +433,7 @@ def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> 
         (["--precision", "16-mixed"], "trainer.precision (--precision): "),
         (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
         (["--overwrite"], "--resume and --overwrite exclude each other"),
-        (["--data", str(other)], "not the data that"),
+        (["--data", str(other)], "was trained on other data"),
         ([], f"complete after 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
     ):
         before = {p.name: p.read_bytes() for p in run.iterdir()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from socialx.data.augmentation import BLOCK_ROWS, NOISE, AugmentedSource, smooth_rows
+from socialx.data.augmentation import BLOCK_ROWS, NOISE, AugmentedSource, average_rows, smooth_rows
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after
 from tests.networks import MONDAY, speeds
 
@@ -34,15 +34,32 @@ def test_seeds_draw_other_readings() -> None:
     assert not np.array_equal(one[1], two[1])
 
 
-def test_a_reading_that_is_missing_stays_so_and_others_change_little() -> None:
+def test_an_outage_stays_one_and_readings_change_little() -> None:
     plain = source()
+    plain.valid[300:900, 2] = False
     values, valid = AugmentedSource(plain, 0, [True]).read(slice(0, ROWS))
-    assert not (valid & ~plain.valid).any()
+    assert not valid[302:898, 2].any()
     assert 0.02 < 1 - valid.sum() / plain.valid.sum() < 0.3
     assert np.isfinite(values).all()
-    assert np.abs(values - plain.values)[valid].max() < 6 * NOISE * plain.values.max() + 10
-    same = (values == plain.values)[valid].reshape(-1)
+    both = valid & plain.valid
+    assert np.abs(values - plain.values)[both].max() < 6 * NOISE * plain.values.max() + 10
+    same = (values == plain.values)[both].reshape(-1)
     assert 0.05 < same.mean() < 0.8
+
+
+def test_some_blocks_repeat_the_mean_of_two_or_three_rows() -> None:
+    plain = source(0.0)
+    values, _ = AugmentedSource(plain, 0, [True]).read(slice(0, ROWS))
+    shares = [(np.diff(values[first : first + BLOCK_ROWS], axis=0) == 0).mean() for first in range(0, ROWS, BLOCK_ROWS)]
+    assert {round(6 * share) for share in shares} >= {0, 3, 4}  # each reading is there once, twice, three times
+
+
+def test_a_coarse_row_is_the_mean_of_the_valid_readings() -> None:
+    values = np.array([[1.0], [0.0], [5.0], [6.0], [0.0]], np.float32)[..., None]
+    values[1] = 7.0  # where it is missing a number may stand for it
+    means, known = average_rows(values, np.array([1, 0, 1, 1, 0], bool)[:, None, None], 2)
+    np.testing.assert_allclose(means[..., 0, 0], [1.0, 5.5, 0.0])
+    assert known[..., 0, 0].tolist() == [True, True, False]
 
 
 def test_blocks_are_as_in_the_file_smoother_or_noisier() -> None:

@@ -51,19 +51,20 @@ def by_hand(
                 of_all += entry
                 if each == sensor:
                     of_sensor += entry
-                    if min(away, slots - away) <= 4:
+                    if min(away, slots - away) * source.step_minutes <= 20:
                         other = int({5: 1, 6: 2}.get(time.weekday(), 0) != kind)
                         total[other] += entry[0]
                         count[other] += entry[1]
     mean = of_sensor[0] / of_sensor[1] if of_sensor[1] else of_all[0] / of_all[1] if of_all[1] else np.nan
-    share = 2 * max(0.0, 1 - count[0] / 9) if count[1] else 0.0
+    near = 2 * (20 // source.step_minutes) + 1
+    share = 2 * max(0.0, 1 - count[0] / near) if count[1] else 0.0
     others = share * total[1] / count[1] if count[1] else 0.0
-    days = (count[0] + 0.1 * count[1]) / 9
+    days = (count[0] + 0.1 * count[1]) / near
     return (total[0] + others + 0.5 * mean) / (count[0] + share + 0.5), 255 * days / (days + 3)
 
 
 @pytest.mark.parametrize("most", [None, 0, 1, 3, 20])
-@pytest.mark.parametrize(("step_minutes", "missing"), [(30, 0.0), (30, 0.5), (60, 0.9)])
+@pytest.mark.parametrize(("step_minutes", "missing"), [(10, 0.0), (10, 0.5), (30, 0.9)])
 def test_it_is_its_definition(step_minutes: int, missing: float, most: int | None) -> None:
     source = made(9, 3, missing, step_minutes, lost=True)
     past, first = RollingClimatology(source, max_days=most or 0), MONDAY // 86_400

@@ -72,7 +72,7 @@ def test_only_a_larger_error_is_no_failure(step: str, does: str, code: int, serv
     ("train", "evaluate", "said"),
     [
         ("echo damaged > $new/best.safetensors", "", "the weights are unreadable"),
-        ("rm $new/best.safetensors $new/last.pt", "", "no weights in it"),
+        ("rm $new/best.safetensors $new/last.pt", "", "the run has no weights"),
         ("rm $new/settings.yaml", "", "not a run folder"),
         ("rm -r $new", "", "not a run folder"),
         ("echo {} > $new/protocol.json", "", "not a protocol"),

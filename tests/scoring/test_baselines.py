@@ -53,8 +53,20 @@ def test_historical_average_of_pieces_and_of_a_sensor_that_was_never_observed() 
         for part in (slice(first, min(first + 70, 300)) for first in range(0, 300, 70))
     ]
     forecast = HistoricalAverage(pieces, (2, 1), 5, WALL)(series(values, valid, seconds).window(torch.tensor([277])))
-    assert forecast[0, 0, 0, 0] == values[289, 0]  # the only reading of that weekday and slot
+    assert forecast[0, 0, 0, 0] == pytest.approx(values[[1, 289], 0].mean())  # of the two working days at that slot
     assert forecast[0, 0, 1, 0].item() == pytest.approx(values[:300, 0].astype(np.float64).mean())
+
+
+@pytest.mark.parametrize("days", [27, 28])
+def test_a_weekday_has_an_average_of_its_own_from_four_weeks_on(days: int) -> None:
+    values, valid, seconds = speeds(288 * days, 1, missing=0.0)
+    average = HistoricalAverage([(values[..., None], valid[..., None], seconds)], (1, 1), 5, WALL)
+    of_day = values[:, 0].astype(np.float64).reshape(days, 288)
+    day_of_week = np.arange(days) % 7  # from a Monday on
+    for each in range(7):
+        alike = day_of_week == each if days == 28 else (day_of_week > 4) == (each > 4)
+        found = average.table[each * 288 : (each + 1) * 288, 0, 0]
+        np.testing.assert_allclose(found, of_day[alike].mean(axis=0))
 
 
 # --- models that are trained ----------------------------------------------------------------------------------------

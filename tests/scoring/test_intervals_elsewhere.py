@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import socialx
+from socialx.scoring import last_days
 from socialx.scoring.intervals import LEVELS, SHARES, ConformalIntervals, bounds_by_group
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import edited, small_file, small_run, works
@@ -45,7 +46,10 @@ def test_within_the_first_day_intervals_are_a_first_guess(run: Path, data: Path)
 
 
 @pytest.mark.parametrize("at", ["2012-05-04 10:00", "2012-05-05 10:00"])
-def test_later_ones_are_of_forecasts_of_the_file_that_end_before(at: str, run: Path, data: Path) -> None:
+def test_later_ones_are_of_forecasts_of_the_file_that_end_before(
+    at: str, run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last_days, "SHARES", (1.0,))  # the week before each forecast would decide another share
     found = socialx.predict(run, data, at=at, interval=0.8)
     until = pd.Timestamp(at) - pd.Timedelta(hours=1)
     made = socialx.predict(run, data, start="2012-05-03 01:00", end=until, every="30min")

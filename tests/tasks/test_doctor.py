@@ -35,8 +35,7 @@ SETS = [word for section, names in PRESETS.items() for name, value in names.item
 def doctor(path: Path | None = None, /, **sections: dict[str, Any]) -> DoctorResult:
     """Of a small model on the CPU."""
     merged = {name: {**PRESETS.get(name, {}), **sections.get(name, {})} for name in {*PRESETS, *sections}}
-    merged["data"] = {**merged.get("data", {}), "path": path}
-    return socialx.doctor(**merged)
+    return socialx.doctor(**merged) if path is None else socialx.doctor(path, **merged)
 
 
 def line(found: DoctorResult, name: str) -> DoctorLine:
@@ -65,14 +64,14 @@ def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried
     assert "4 sensors" in line(found, "data").facts
     assert "a step for the first 3 sensors is finite" in line(found, "one step").facts
     wrong = doctor(data={"path": data, "targets": ("flow",)})
-    assert "no feature 'flow'" in line(wrong, "data").facts
+    assert "there is no feature 'flow'" in line(wrong, "data").facts
     assert [each.name for each in wrong.failures] == ["data"]
 
 
 def test_without_a_file_the_step_reads_what_comes_with_socialx() -> None:
     found = doctor()
     assert line(found, "data") == DoctorLine("data", "ok", "a data file was not given", line(found, "data").remedy)
-    assert line(found, "data").helps() == "data={'path': 'FILE.h5'}, which socialx.convert('auto', 'FILE') makes"
+    assert line(found, "data").helps() == "add data={'path': 'FILE.h5'}, which socialx.convert('auto', 'FILE') makes"
     assert "a step for 207 sensors of the readings that come with socialx is finite" in line(found, "one step").facts
     assert not found.failures, str(found)
 
@@ -149,7 +148,7 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
 def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
     conflict = line(doctor(model={"width": 10}), "settings")
     assert conflict.state == "fail"
-    assert "not a multiple of the 4 heads" in conflict.facts
+    assert "model.width 10 must be a multiple of the 4 heads in a social layer" in conflict.facts
     idle = command("doctor", "--model", "linear", "--backend", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
     assert (found["state"], found["remedy"]) == ("warn", "leave out --backend")
@@ -167,7 +166,7 @@ def test_json_has_one_shape() -> None:
         assert each["state"] in ("ok", "warn", "fail")
         assert each["remedy"] is None or each["remedy"]
     helps = {each["name"]: each["remedy"] for each in printed["lines"]}
-    assert helps["data"] == "--data FILE.h5, which socialx convert auto FILE makes"
+    assert helps["data"] == "add --data FILE.h5, which socialx convert auto FILE makes"
 
 
 def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +197,7 @@ def spoil(model: torch.nn.Module) -> None:
     ("change", "said", "helps"),
     [
         (stays, "buffer stray is on meta, not on cpu", "report it as a bug"),
-        (spoil, "not finite: forecast", "implementation or precision"),
+        (spoil, "forecast is not finite", "implementation from precision"),
     ],
 )
 def test_a_tensor_elsewhere_and_a_step_that_is_not_finite_fail(
@@ -254,7 +253,7 @@ def test_too_little_room_is_a_warning(memory: int, disk: int, monkeypatch: pytes
     monkeypatch.setattr(doctor_checks, "free_bytes", lambda _: memory)
     found = doctor()
     room = line(found, "memory and disk")
-    little = {"end other programs": memory < 1 << 30, "on another disk": disk < 1 << 30}
+    little = {"end other programs": memory < 1 << 30, "elsewhere": disk < 1 << 30}
     assert {part: part in room.helps() for part in little} == little
     assert room.state == ("warn" if any(little.values()) else "ok")
     assert ("cpu: 500.0 MiB free" if memory < 1 << 30 else "cpu: 2.0 GiB free") in room.facts
@@ -295,7 +294,7 @@ def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
     found = line(doctor(), "device")
     assert found.state == "warn"
     assert "this torch has no code for Tesla V100, capability 7.0, only sm_75, compute_120" in found.facts
-    assert found.helps() == "another build of torch"
+    assert found.helps() == "install another torch"
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
     assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch has no code for Tesla V100")

@@ -307,7 +307,7 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
     plain = Linear.forward
     monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.inputs.sum() > 0 else None)
     says = refused("export", linear, tmp_path / "model.pt2")
-    assert f"error: {linear}: cannot be exported as torch (" in says
+    assert f"error: {linear}: the model cannot be exported as torch (" in says
     assert says.endswith(").\n  try: export the weights as .safetensors\n")
     assert not list(tmp_path.iterdir())
 

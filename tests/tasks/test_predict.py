@@ -115,7 +115,9 @@ def test_incomplete_histories_are_forecast_and_marked(run: Path, data: Path, tmp
 
 def test_rows_that_the_file_lacks_count_as_missing(run: Path, data: Path, tmp_path: Path) -> None:
     found, notes = notes_of(run, some_rows(data, tmp_path, np.delete(np.arange(400), [395, 396])))
-    assert any("2 of 12 rows of the history are not in the file (the first at 2012-05-04 08:55:00)" in n for n in notes)
+    assert any(
+        "2 of 12 rows of the lookback are not in the file (the first at 2012-05-04 08:55:00)" in n for n in notes
+    )
     zeroed = tmp_path / "zeroed.h5"
     with edited(data, zeroed) as file:
         file["data/features"][395:397, :, 0] = 0.0
@@ -193,7 +195,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ),
         (
             {"at": "2030-01-01"},
-            f"ends at {LAST}, and a forecast from there reaches 60 min, to 2012-05-04 10:15:00: the latest is at='",
+            "and a forecast from there reaches 60 min, to 2012-05-04 10:15:00.\n  try: use at='",
         ),
         (
             {"at": "2012-05-03 00:10"},
@@ -204,7 +206,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ({"every": "15min"}, "every needs start"),
         (
             {"start": "2012-05-04 00:00", "every": "7min"},
-            "every='7min': not a multiple of the 5 minutes between two rows",
+            "every='7min' is not a multiple of the 5 minutes between two rows",
         ),
         ({"start": "2012-05-04 00:00", "every": "often"}, "every='often' is not a time in whole minutes"),
         ({"start": "2012-05-04 00:02"}, "has no row at 2012-05-04 00:02:00 or any issue time after it"),
@@ -251,7 +253,7 @@ def test_what_is_no_run_is_one_line(run: Path, data: Path, tmp_path: Path) -> No
     empty = shutil.copytree(run, tmp_path / "empty")
     for name in ("best.safetensors", "last.pt"):
         (empty / name).unlink()
-    assert "no weights in it" in refused("predict", empty)
+    assert "the run has no weights" in refused("predict", empty)
     short = some_rows(data, tmp_path, slice(0, 7))
     result = socialx("predict", run, "--data", short)
     assert result.exit_code == 1

@@ -361,7 +361,7 @@ def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
     assert "--units mph is for tables, and the data is not named.\n  try: add --data FILE.csv" in refused(
         "predict", run, "--units", "mph", code=2
     )
-    with pytest.raises(SettingsError, match=r"meta_csv='places\.csv': a frame has sensors"):
+    with pytest.raises(SettingsError, match=r"meta_csv='places\.csv' is for tables, and a frame"):
         socialx.predict(run, table(), meta_csv="places.csv")
 
 

@@ -12,6 +12,7 @@ import torch
 
 import socialx
 from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
+from socialx.scoring import last_days
 from socialx.settings.conflicts import idle_settings, sensor_tables
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
@@ -56,18 +57,8 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     found = Settings(model={"zero_shot": True})
     assert not sensor_tables(found)
     assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= idle_settings(found)
-    note = works(
-        "train",
-        "--data",
-        data,
-        "--zero-shot",
-        "--set",
-        "pooling.adaptive_adjacency_rank=4",
-        "--max-epochs",
-        "1",
-        "--run-dir",
-        tmp_path / "n",
-    )
+    given = ("--zero-shot", "--set", "pooling.adaptive_adjacency_rank=4", "--max-epochs", "1")
+    note = works("train", "--data", data, *given, "--run-dir", tmp_path / "n")
     assert "no effect on this model: --set pooling.adaptive_adjacency_rank" in " ".join(note.stderr.split())
 
 
@@ -247,7 +238,10 @@ def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("minutes", [10, 15])
-def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Path, minutes: int) -> None:
+def test_a_file_of_a_longer_step_is_forecast_in_its_own(
+    run: Path, tmp_path: Path, minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last_days, "SHARES", (1.0,))  # the model alone does not lean on the last reading
     times = pd.date_range("2024-01-30", periods=3 * 1440 // minutes, freq=f"{minutes}min", name="time")
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.uniform(40, 60, (len(times), 3)), times, ["S1", "S2", "S3"])
@@ -269,6 +263,8 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Pat
 
 def test_nothing_is_written_into_the_package(data: Path) -> None:
     before = {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()}
-    assert "nothing is written there" in refused("calibrate", "zero-shot", "--data", data)
+    assert "the run comes with socialx and is read-only.\n  try: train your own: socialx train --data" in refused(
+        "calibrate", "zero-shot", "--data", data
+    )
     assert "last.pt is missing" in refused("train", "--resume", "zero-shot")
     assert {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()} == before

@@ -43,12 +43,7 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
 
 
 def fetch(
-    published: PublishedFile,
-    url: str,
-    folder: Path,
-    *,
-    timeout_s: float = 30.0,
-    overwrite: bool = False,
+    published: PublishedFile, url: str, folder: Path, *, timeout_s: float = 30.0, overwrite: bool = False
 ) -> Path:
     """Fetch a file into ``folder``; a complete and checked file appears, or nothing.
 
@@ -89,7 +84,7 @@ def _fault(path: Path, published: PublishedFile) -> str:
 
 
 def _receive(path: Path, url: str, timeout_s: float) -> None:
-    """Download with retries after each ConnectionError."""
+    """Download ``url`` to ``path``, with up to five retries after lost connections and temporary server errors."""
     for failures in range(1, len(WAITS_S) + 2):
         try:
             return _receive_once(path, url, timeout_s, again=failures > 1)

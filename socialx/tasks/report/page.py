@@ -17,17 +17,7 @@ from markupsafe import Markup
 from socialx.core.errors import counted
 from socialx.drawing.canvas import DAYS, HOUR, day
 from socialx.drawing.map import plane_locations, round_length
-from socialx.drawing.page import (
-    COLOURS,
-    NBSP,
-    Line,
-    clock_axes,
-    environment,
-    files,
-    inline,
-    render,
-    setting,
-)
+from socialx.drawing.page import COLOURS, NBSP, Line, clock_axes, environment, files, inline, render, setting
 from socialx.drawing.terminal import DASH, duration, is_known, lead_text, number, reported_minutes, unit_suffix
 from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.metrics import Scores, mae_values

@@ -189,11 +189,7 @@ def _waits(calls: Sequence[Event], work: Sequence[Event], launches: Mapping[int 
 
 
 def _idle(
-    work: Sequence[Event],
-    launches: Mapping[int | None, Event],
-    waits: Sequence[Event],
-    begin: float,
-    end: float,
+    work: Sequence[Event], launches: Mapping[int | None, Event], waits: Sequence[Event], begin: float, end: float
 ) -> dict[str, list[Interval]]:
     """Return idle time on all streams by cause.
 
@@ -236,10 +232,7 @@ def _phases(
 
 
 def _shares(
-    tiles: Mapping[str, list[Interval]],
-    busy: list[Interval],
-    phases: Mapping[str, list[Interval]],
-    why: dict[str, str],
+    tiles: Mapping[str, list[Interval]], busy: list[Interval], phases: Mapping[str, list[Interval]], why: dict[str, str]
 ) -> dict[str, dict[str, float]]:
     shares = {}
     for phase, intervals in phases.items():
