@@ -40,13 +40,7 @@ from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import (
-    find_unit_mismatches,
-    lean_on_naive,
-    load_intervals,
-    load_trained,
-    rescale_to_free_flow,
-)
+from socialx.tasks.trained_model import lean_on_naive, load_intervals, load_trained, rescale_to_free_flow, unit_doubts
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
 
@@ -129,7 +123,7 @@ def predict(
         forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {opened.named}")] if doubt else []
-        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, opened.protocol)
+        asked = unit_doubts(experiment.data.store.path, experiment.protocol, opened.protocol)
         notes += [f"{message.where}: {message.problem}" for message in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)

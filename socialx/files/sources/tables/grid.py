@@ -87,10 +87,8 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
             noun = "observations" if table.joined else "rows"
             note(f"{table.sheets[0].path}: {again:,} {noun} repeat an earlier one and count once")
         shape = (len(moments), len(table.ids), features)
-        grid, step = (
-            values.reshape(shape[: 3 if features > 1 else 2]),
-            max(1, BLOCK_BYTES // (4 * count // len(moments))),
-        )
+        grid = values.reshape(shape[: 3 if features > 1 else 2])
+        step = max(1, BLOCK_BYTES // (4 * count // len(moments)))
         for begin in range(0, len(moments), step):
             yield Block(moments[begin : begin + step], np.array(grid[begin : begin + step]))
 
