@@ -211,7 +211,7 @@ def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[s
 def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
     field, flag, name = KEYS[key], flag_name(key), _name(key)
     unset = field.default in (None, ()) or field.default is False
-    text = field.description + ("" if unset else f" (default: {command_text(field.default)})")
+    text = f"{field.description}" + ("" if unset else f" (default: {command_text(field.default)})")
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
         return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
