@@ -103,24 +103,24 @@ def render(text: str, write: Write = python) -> str:
 
 
 Edit = Callable[[str], str]
-_RETELL: ContextVar[Edit | None] = ContextVar("socialx_retell", default=None)
+_EDIT: ContextVar[Edit | None] = ContextVar("socialx_edit", default=None)
 
 
 @contextmanager
-def rewrite_messages(retell: Edit) -> Iterator[None]:
+def rewrite_messages(edit: Edit) -> Iterator[None]:
     """Change the marked texts in all messages that the block makes, such as an internal file name."""
-    outer = _RETELL.get()
-    token = _RETELL.set(retell if outer is None else lambda text: outer(retell(text)))
+    outer = _EDIT.get()
+    token = _EDIT.set(edit if outer is None else lambda text: outer(edit(text)))
     try:
         yield
     finally:
-        _RETELL.reset(token)
+        _EDIT.reset(token)
 
 
 def rewrite(text: object) -> str:
     """Return the text as changed by each enclosing ``rewrite_messages``, innermost first."""
-    retell = _RETELL.get()
-    return str(text) if retell is None else retell(str(text))
+    edit = _EDIT.get()
+    return str(text) if edit is None else edit(str(text))
 
 
 class Message:

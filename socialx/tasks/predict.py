@@ -91,9 +91,8 @@ def predict(
     with subscribe(progress), ExitStack() as stack:
         opened = open_run(Path(str(run)))
         file, named = stack.enter_context(as_file(data, opened, ConfigLayers.from_call(settings, sections), table))
-        experiment, trained = load_trained(
-            opened, ConfigLayers.from_call(settings, {**sections, "data": file}), split=False
-        )
+        layers = ConfigLayers.from_call(settings, {**sections, "data": file})
+        experiment, trained = load_trained(opened, layers, split=False)
         inputs = tuple(list_inputs(named, [opened], [meta_csv]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)

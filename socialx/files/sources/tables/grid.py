@@ -115,9 +115,8 @@ def _refuse_two(
     pair = f"({old[row, column]:g}, {new[row, column]:g})"
     if (step := table.times.step) is not None:
         many = counted(int(other.sum()), "row comes", "rows come")
-        problem = (
-            f"{many} to the time of another row when rounded to {step // 60} min, first of {vdid} at {when} {pair}"
-        )
+        rounded = f"to the time of another row when rounded to {step // 60} min"
+        problem = f"{many} {rounded}, first of {vdid} at {when} {pair}"
         either = f"{Argument('resample', f'{2 * step // 60}min')} averages the rows of longer steps"
         raise SocialxError(table.sheets[0].path, problem, f"{either}, in place of {Argument('round_times', True)}")
     raise SocialxError(table.sheets[0].path, f"{vdid} has two observations at {when} {pair}", "remove one of them")
