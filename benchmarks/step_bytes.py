@@ -125,7 +125,7 @@ def of_launch(launch: Launch) -> int:
 def part_of(name: str, moved: int) -> str:
     """The part of the step that an operation of torch belongs to."""
     if moved < SMALL:
-        return "mlp-small"
+        return "small"
     return next((part for word, part in PARTS.items() if word in name), "pointwise and sums")
 
 

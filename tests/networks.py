@@ -43,12 +43,12 @@ def speeds(
 
 
 def loader(
-    rows: int = 600, sensors: int = 5, batch_size: int = 8, part: str = "train", **options: object
+    rows: int = 600, sensors: int = 5, batch_size: int = 8, split: str = "train", **options: object
 ) -> DeviceLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, seconds = speeds(rows, sensors)
     windows = split_windows(seconds, 5, 12, 12, "canonical")
-    return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(part), batch_size, **options))
+    return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(split), batch_size, **options))
 
 
 def example(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> TrainingBatch:

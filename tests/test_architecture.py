@@ -133,7 +133,7 @@ def test_no_flag_below_the_command_line(module: str) -> None:
 def test_every_setting_is_read() -> None:
     rooms = [*sorted((ROOT / "tasks").rglob("*.py")), *sorted((ROOT / "cli").glob("*.py"))]
     source = "".join(path.read_text() for path in rooms)
-    short = dict(re.findall(r"\b(\w+)(?:, \w+)? = (?:problem\.)?(?:effective|settings)\.(\w+)\b", source))
+    short = dict(re.findall(r"\b(\w+)(?:, \w+)? = (?:experiment\.)?(?:effective|settings)\.(\w+)\b", source))
     unread = []
     for key in KEYS:
         section, name = key.split(".")

@@ -34,8 +34,10 @@ def test_one_run_is_named_by_its_path(run: Path) -> None:
     assert str(run) in socialx.report(str(run)).evaluation
 
 
-def test_a_file_comes_first_and_a_section_may_have_its_name(data: Path, tmp_path: Path) -> None:
-    made = socialx.train(str(data), data={"days": 1}, run_dir=tmp_path / "run", max_epochs=1, **TINY)
+@pytest.mark.parametrize("section", [False, True])
+def test_a_file_or_the_section_of_data_comes_first(section: bool, data: Path, tmp_path: Path) -> None:
+    first, rest = ({"path": str(data), "days": 1}, {}) if section else (str(data), {"days": 1})
+    made = socialx.train(first, run_dir=tmp_path / "run", max_epochs=1, **rest, **TINY)
     assert made.settings.data.days == 1
     assert made.settings.data.path == data
     assert made.settings.trainer.max_epochs == 1
@@ -98,7 +100,7 @@ def with_word(frame: pd.DataFrame) -> pd.DataFrame:
         (lambda f: f * 10, "above 124.3 mph"),
         (lambda f: f.to_numpy(), "ndarray is no file and no frame"),
         (with_word, "some cells are not numbers"),
-        (lambda f: f * np.nan, "no sensor has a reading"),
+        (lambda f: f * np.nan, "hold no observation"),
     ],
 )
 def test_a_wrong_frame_is_refused(
@@ -123,7 +125,7 @@ def test_a_loaded_model_forecasts_from_arrays(data: Path, run: Path) -> None:
 
 def test_a_loaded_model_refuses_other_shapes(run: Path) -> None:
     model = socialx.load_model(str(run))
-    with pytest.raises(ValueError, match=r"history has the shape \(1, 12, 3, 1\), and the model takes \(1, 12, 4, 1\)"):
+    with pytest.raises(ValueError, match=r"inputs has the shape \(1, 12, 3, 1\), and the model takes \(1, 12, 4, 1\)"):
         model.batch(np.zeros((1, 12, 3, 1)), ["2012-05-04 09:15"])
 
 
@@ -201,7 +203,7 @@ def test_scores_are_a_frame(run: Path) -> None:
 def test_a_frame_where_a_file_is_needed_is_refused_with_the_way_to_one(
     data: Path, run: Path, call: Callable[[pd.DataFrame, Path], Any]
 ) -> None:
-    way = r"data: DataFrame is no file\.\n  try: write it with frame\.to_csv\('FILE\.csv'\), then socialx\.convert\("
+    way = r"must be a path, not DataFrame\.\n  try: write the frame with frame\.to_csv\('FILE\.csv'\), then run socialx"
     with pytest.raises(SettingsError, match=way):
         call(frame_of(data), run)
 

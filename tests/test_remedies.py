@@ -383,7 +383,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.data_files._convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.predict._note_known#1": lambda w: w.says("predict", "zero-shot", "--data", small_file(w.folder, 9 * 288, 4)),
     "tasks.trained_model._note_left_out#1": larger,
-    "tasks.trained_model.steps_in_one#1": coarse,
+    "tasks.trained_model.resampling_factor#1": coarse,
     "tasks.train.describe_start#1": lambda w: beside_a_card(w, False),
     "tasks.user_data._convert_temporarily.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
     "tasks.user_data._refuse_table_options#1": lambda w: w.says(
@@ -397,7 +397,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "training.loop.TrainState.refuse_other_batches#2": lambda w: w.refusal(
         "train", lambda: TrainState(batch=9).refuse_other_batches(w.run / "last.pt", 8, 1)
     ),
-    "training.loop.go_on#1": lambda w: w.says("train", "--resume", w.run),
+    "training.loop.resume_training#1": lambda w: w.says("train", "--resume", w.run),
     "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),
     "training.process_group.ProcessGroup.resume_command#1": interrupted,
     "training.run_folder.RunFolder.check_format#1": lambda w: w.says("evaluate", without(w, "format.txt")),
@@ -406,7 +406,7 @@ CASES: dict[str, Callable[[World], str]] = {
         "predict", without(w, RunFolder(w.run).intervals.name), "--interval", "0.9"
     ),
     "training.run_folder.open_to_resume#1": lambda w: w.says("train", "--resume", without(w, "last.pt")),
-    "drawing.map.places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
+    "drawing.map.sensor_places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
 }
 
 

@@ -47,7 +47,7 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 35411),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 35861),
     "files of socialx/": (lambda: len(MODULE_FILES), 180),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43262),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3583),

@@ -68,7 +68,7 @@ def convert(
         raise CheckFailedError.together(result.problems)
     if result.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
-    if any("size" in task.options for task in result.next):
+    if any("preset" in task.options for task in result.next):
         note("no GPU was found: --preset mlp-small suits a CPU, and train prints an estimate of its time", True)
     note(f"next: {', or '.join(write('convert', task) for task in result.next)}")
 

@@ -93,7 +93,7 @@ class Config:
     def refuse_unnamed_model(self) -> None:
         """Raise SettingsError for a custom model that only a file names: a file must not run code."""
         kind, origin = self.settings.model.kind, self.origin["model.kind"]
-        if kind not in MODELS and not self.set_by_call("model.kind") and origin != SET:
+        if kind not in MODELS and not self.set_by_call("model.kind"):
             remedy = f"add {Argument('model.kind', kind)} to run this code"
             raise SettingsError(f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy)
 
@@ -115,7 +115,7 @@ class Config:
 
     def set_by_call(self, key: str) -> bool:
         """Return whether a flag or argument in this call set the value."""
-        return self.origin[key] in (flag_name(key), ARGUMENT)
+        return self.origin[key] in (flag_name(key), SET, ARGUMENT)
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _convert(
     inputs = (path, *request.more, request.meta_csv, request.ids)
     check_outputs((target, None), others=inputs, overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
-        problem = f"{Argument('output', target)} is an HDF5 file, which cannot end in {target.suffix!r}"
+        problem = f"{Argument('output', target)} names an HDF5 file, which cannot end in {target.suffix!r}"
         raise SettingsError("", problem, f"name it {target.with_suffix('.h5')}")
     readings, summary, notes = write_file(kind, request, target, overwrite, str(label))
     untold, problems = [Message(target, "the file is too large for convert to check", Command("inspect", target))], None

@@ -394,13 +394,13 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
         (["train", "--set", "nonsense"], 2, "write section.key=value"),
         (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
-        (["train", "--resume", "nowhere"], 1, "nowhere: this is not a run folder"),
+        (["train", "--resume", "nowhere"], 1, "nowhere: this is not a run folder (no settings.yaml).\n  try: "),
         (["evaluate"], 2, "evaluate needs runs or baselines"),
-        (["evaluate", "nowhere"], 1, "nowhere: this is not a run folder"),
+        (["evaluate", "nowhere"], 1, "nowhere: this is not a run folder (no settings.yaml).\n  try: "),
         (
             ["evaluate", "--baselines", "--split", "tests"],
             2,
-            "--split tests is unknown.\n  try: choose train, validation, test",
+            "--split tests is unknown.\n  try: choose train, validation, test or all",
         ),
         (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
         (
@@ -432,7 +432,7 @@ def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> 
         (["--seed", "9"], "was trained with 7, got 9"),
         (["--precision", "16-mixed"], "trainer.precision (--precision): "),
         (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
-        (["--overwrite"], "--overwrite clears it"),
+        (["--overwrite"], "--resume and --overwrite exclude each other"),
         (["--data", str(other)], "was trained on other data"),
         ([], f"complete after 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
     ):
@@ -518,5 +518,5 @@ def test_a_system_without_locks_is_told_what_to_use(words: str, missing: str) ->
     """As Windows, which has neither module."""
     code = f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {words.split()!r}; import socialx.__main__"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    said = "error: socialx runs on Linux and macOS.\n  try: WSL2\n"
+    said = "error: socialx runs on Linux and macOS.\n  try: use WSL2\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)

@@ -153,7 +153,7 @@ def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> 
 def test_a_gap_is_filled_with_missing_readings(path: Path) -> None:
     done = told(path, FRAME[36:].drop(FRAME.index[[40, 41, 45]]))
     assert "9 rows are neither here nor in" in done.stderr
-    assert "(2024-01-31 22:30:00 .. 2024-01-31 23:45:00), and count as missing readings" in done.stderr
+    assert "(2024-01-31 22:30:00 .. 2024-01-31 23:45:00): filled with missing readings.\n" in done.stderr
     assert "21 rows added and 9 of missing readings, now 60 rows" in done.stdout
     store, lost = open_store(path), [*range(30, 36), 40, 41, 45]
     assert store.timestamps.tolist() == [str(time).encode() for time in FRAME.index]
@@ -244,9 +244,7 @@ def test_a_table_of_one_quantity_does_not_go_on_with_a_file_of_two(tmp_path: Pat
     rows[120:].drop(columns="volume").to_csv(tmp_path / "new.csv", index=False)
     with unchanged(path):
         line = refusal(lambda: socialx.append(path, tmp_path / "new.csv"), task="append")
-    assert (
-        f"the table has no column of flow, and {path} holds avg_speed and flow.\n  try: write a column of each" in line
-    )
+    assert f"the table has no column of flow, and {path} holds avg_speed and flow. Try: write a column of each" in line
     assert "--channel" not in line
 
 

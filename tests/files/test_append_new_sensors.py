@@ -118,7 +118,7 @@ def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:
         refusal(
             lambda: socialx.append(path, tmp_path / "new.csv"),
             "lacks 2 of the 6 sensors",
-            "--meta-csv LOCATIONS.csv adds them",
+            "Try: add them with --meta-csv LOCATIONS.csv",
             task="append",
         )
 
@@ -141,7 +141,7 @@ def test_a_disk_without_room_and_one_that_loses_what_is_written(
         with room_for(path.stat().st_size + 1000):
             fails("cannot be written", "its space")
         spoil_copies(monkeypatch, spoil)
-        fails("the disk does not give back")
+        fails("the disk returned other data than was written")
     assert not list(tmp_path.glob("*.tmp"))
 
 

@@ -60,7 +60,7 @@ def test_a_table_of_times_of_day_never_gets_a_date(tmp_path: Path, form: str, se
         lambda: converted(path, time_column="time"),
         lambda: converted(path, time_format=form),
     ):
-        with pytest.raises(SocialxError, match=r"without (?:a date|year and month and day).*write the date"):
+        with pytest.raises(SocialxError, match=r"(?s)without (?:a date|year and month and day).*try: write the date"):
             call()
 
 
@@ -286,7 +286,7 @@ def test_rows_of_all_sensors_are_no_sensor(tmp_path: Path, name: str, column: st
     rows.to_csv(tmp_path / "a.csv", index=False)
     refusal(
         lambda: converted(tmp_path / "a.csv", "flow"),
-        f"rows of {name} stand beside those of 4 sensors.\n  try: remove them",
+        f"rows of {name} stand beside those of 4 sensors. Try: remove them",
     )
     rows[rows[column] != name].to_csv(tmp_path / "a.csv", index=False)
     same(converted(tmp_path / "a.csv", "flow"), frame)

@@ -96,7 +96,7 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     assert (plan.rows, plan.sensors) == (27 if name == "M3" else 12 if name.startswith("TW") else ROWS, 4)
     assert bool(plan.refusal()) == (name in (*UNPLACED, *REWRITTEN))
     refused = refusal(lambda: open_store(path), str(path), "an older", task="train")
-    assert refused.endswith(f".\n  try: socialx backfill {path}{' --rewrite' if name == 'V0' else ''}")
+    assert refused.endswith(f". Try: socialx backfill {path}{' --rewrite' if name == 'V0' else ''}")
     assert refusal(lambda: open_store(path, "zzz"), task="train") == refused  # before its features are looked at
     asked, flags = json.loads(socialx("inspect", path, "--json").stdout), " --rewrite" if name in REWRITTEN else ""
     assert (asked["kind"], asked["next"]) == (plan.variant.name, f"socialx backfill {path}{flags}")
@@ -246,7 +246,7 @@ def test_what_an_earlier_backfill_left_is_completed(tmp_path: Path, name: str, i
     backfill(path)
     checksum = open_store(path).checksum
     forget_rules(path)
-    assert refusal(lambda: open_store(path), "an older file").endswith(f".\n  try: socialx backfill {path}")
+    assert refusal(lambda: open_store(path), "an older file").endswith(f". Try: socialx backfill {path}")
     assert completed(path).actions == ("missing readings: 0",)
     store = open_store(path)
     assert (store.imputed, store.missing, store.checksum) == (imputed, 0.0, checksum)
@@ -534,7 +534,7 @@ def test_a_damaged_copy_never_takes_the_files_place(
     path = OLDER[name](tmp_path / "old.h5")
     with unchanged(path):
         spoil_copies(monkeypatch, spoil)
-        refusal(lambda: backfill(path), "does not give back")
+        refusal(lambda: backfill(path), "the disk returned other data than was written")
 
 
 def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_the_unit_of_a_column_is_that_of_the_file(way: str, tmp_path: Path) -> N
     assert "the unit is unknown" not in done.stderr
     assert "left out beside the header" not in done.stderr
     frames.converted(path, units="km/h")
-    refusal(lambda: frames.converted(path, units="mph"), "in km/h: drop it")
+    refusal(lambda: frames.converted(path, units="mph"), "in km/h. Try: drop it")
     places = frames.places_of(frames.IDS, tmp_path / "at.csv")
     frames.same(frames.converted(path, meta_csv=places), frame)
 
@@ -110,8 +110,8 @@ def test_the_advice_on_units_fits_the_quantity(quantity: str, unit: str, tmp_pat
     path = write_text(frames.network().to_csv(), tmp_path)
     words = ("--quantity", quantity, "--without-positions", "--output-h5", tmp_path / "out.h5")
     done = run("convert", "auto", path, *words)
-    (line,) = [line for line in done.stderr.splitlines() if "the unit is unknown" in line]
-    assert f"--units {unit} or --units " in line
+    assert done.stderr.count("the unit is unknown") == 1
+    assert f"the unit is unknown.\n  try: name it with --units {unit} or --units " in done.stderr
 
 
 def test_append_refuses_another_unit(tmp_path: Path) -> None:

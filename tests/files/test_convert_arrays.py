@@ -218,7 +218,7 @@ def test_any_damage_is_one_line_or_harmless(tmp_path: Path) -> None:
         try:
             joined(contents("npy" if name == "a.npy" else "torch-mts", path, **METR_LA, step_s=300))
         except SocialxError as error:
-            lines.append(str(error))
+            lines += error.lines()
     assert 50 < len(lines) < 300
     assert not [line for line in lines if "\n" in line]
 

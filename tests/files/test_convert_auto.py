@@ -148,7 +148,7 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     arguments = [data, *options, "--meta-csv", meta, "--output-h5"]
     done = socialx("convert", "auto", *arguments, tmp_path / "out.h5", "--validate")
     assert done.exit_code == 0, done.stderr
-    assert done.stderr.startswith(told)
+    assert done.stderr.startswith(f"note: {told[:-1]}.\n")
     store = open_store(tmp_path / "out.h5")
     assert store.timestamps.astype(str).tolist() == TIMES
     if name == "largest-npz":
@@ -212,7 +212,7 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
     data = write_csv(tmp_path / "My City.csv", TIMES, VALUES)
     arguments = ["convert", "csv", data, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
     done = socialx(*arguments, tmp_path / "out.h5")
-    assert "the unit is unknown: name it with --units mph or --units km/h" in done.stderr
+    assert "the unit is unknown.\n  try: name it with --units mph or --units km/h" in done.stderr
     assert "0 is treated as missing" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
@@ -302,8 +302,8 @@ def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
     for flag, value in (("--first-time", TIMES[0]), ("--channel", "1"), ("--ids", str(meta))):
         done = socialx(*arguments, flag, value)
         assert done.exit_code == 2
-        assert done.stderr.startswith("error: METR-LA.csv and PEMS-BAY.csv as published")
-        assert done.stderr.endswith(f": drop {flag}\n")
+        assert done.stderr.startswith(f"error: {flag} is superfluous: METR-LA.csv and PEMS-BAY.csv as published")
+        assert done.stderr.endswith(" says that itself.\n  try: drop it\n")
     done = socialx(*arguments, "--freq", "5min")
     assert done.exit_code == 2
     assert done.stderr == "error: metr-la keeps the rows that it has as published.\n  try: drop --freq\n"

@@ -173,7 +173,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9000), speeds(9000))
     meta = write_locations(tmp_path / "meta.csv")
     with room_for(50_000):
-        refusal(lambda: convert("la", data, meta, tmp_path / "out.h5"), "out.h5: cannot be written")
+        refusal(lambda: convert("la", data, meta, tmp_path / "out.h5"), "out.h5: the file cannot be written")
     assert left_behind(tmp_path) == []
 
 

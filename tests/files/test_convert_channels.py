@@ -22,8 +22,8 @@ from tests.data_files import refusal, shown, speeds, timestamps
 
 METR_LA = {"first_time": "2012-03-01 00:00:00"}  # a Thursday
 UNNAMED = (
-    "channel 0 of 1 taken, named avg_speed, as the file does not say what it is: "
-    "--channel flow or --channel occupancy names it"
+    "channel 0 of 1 taken, named avg_speed, as the file does not say what it is.\n"
+    "  try: name it with --channel flow or --channel occupancy"
 )
 
 
@@ -55,7 +55,7 @@ def test_pems_of_three_channels(tmp_path: Path, asked: str | None, channel: int,
     path, values = pems(tmp_path / "PEMS04.npz", 3)
     found = contents("pems-npz", path, first_time="2018-01-01 00:00:00", step_s=300, channel=asked)
     name = feature.removeprefix("avg_")
-    assert found.notes == (f"channel {channel} of 3 taken, {name} (flow, occupancy, speed in this order)",)
+    assert shown(found.notes) == [f"channel {channel} of 3 taken, {name} (flow, occupancy, speed in this order)"]
     check(found, timestamps(300, "2018-01-01T00:00:00"), values[..., channel], feature, units)
     assert recognised(path) == ["pems-npz"]
     assert "300 rows x 3 sensors x 3 channels" in str(why(FORMATS["pems-npz"], path))
@@ -233,7 +233,7 @@ def test_largest(tmp_path: Path, divided: int, dtype: type) -> None:
     np.savez_compressed(tmp_path / "his.npz", data=data, mean=mean, std=std)
     for given in (tmp_path, tmp_path / "his.npz"):
         found = contents("largest-npz", given, first_time="2019-01-01 00:00:00")
-        assert found.notes == (f"channel 0 times std {std:g} plus mean {mean:g} taken",)
+        assert shown(found.notes) == [f"channel 0 times std {std:g} plus mean {mean:g} taken"]
         assert (found.ids, found.sensors, found.feature, found.units) == (None, 4, "flow", "vehicles per step")
         found_times, values = joined(found)
         assert found_times == times
@@ -377,7 +377,7 @@ def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: P
     )
     assert found.missing == missing
     if "missing" not in said:
-        told = "0 is treated as an observation (--missing 0 if 0 means missing)"
+        told = f"{found.feature} 0 is treated as an observation (--missing 0 if 0 means missing)"
         if missing == 0:
-            told = "0 is treated as missing (--missing none to keep zeros)"
+            told = f"{found.feature} 0 is treated as missing (--missing none to keep zeros)"
         assert told in shown(found.notes)

@@ -167,7 +167,7 @@ def test_times_with_an_offset_become_wall_times_of_the_zone(tmp_path: Path, form
     assert (store.timezone, store.timestamps.astype(str).tolist()) == ("UTC", wall(times, "UTC"))
     (note,) = [note for note in notes if "times are read as" in note]
     assert ("milliseconds since 1970" in note) == (form == "milliseconds")
-    assert note.endswith("written in UTC.\n  try: timezone='ZONE' writes them as wall times of a zone")
+    assert note.endswith("written in UTC.\n  try: write wall times with timezone='ZONE'")
 
 
 @pytest.mark.parametrize("form", FORMS)

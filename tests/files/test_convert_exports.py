@@ -188,7 +188,7 @@ TURNED_HEADER = ",2024-01-01 00:00,2024-01-01 00:05\n"
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("time,S1,S2\n2024-01-01 00:00,1,2\n2024-01-01 00:05,1,2\n", "names no sensors and times .*transposed"),
+        ("time,S1,S2\n2024-01-01 00:00,1,2\n2024-01-01 00:05,1,2\n", "no sensors and times .*\n  try: drop transposed"),
         ("2024-01-01 00:00,2024-01-01 00:05\n1,2\n", "names no sensors and times"),
         (TURNED_HEADER + "S1,1,x\n", "line 2, column '2024-01-01 00:05' is 'x', not a number"),
         (TURNED_HEADER + "S1,1,2\nS2,1\n", "line 3 has 2 cells, not 3"),

@@ -154,7 +154,7 @@ def test_an_odd_frame_is_refused_with_a_sentence(tmp_path: Path, case: str) -> N
     ("call", "words"),
     [
         (lambda out: socialx.convert("auto", WIDE), "converting a frame needs an output.\n  try: add output="),
-        (lambda out: socialx.convert("auto", WIDE, out.with_suffix(".csv")), "the output is HDF5"),
+        (lambda out: socialx.convert("auto", WIDE, out.with_suffix(".csv")), "names an HDF5 file, .* end in '.csv"),
         (lambda out: socialx.convert("auto", WIDE, out, food=1), "convert has no argument food"),
         (lambda out: socialx.convert("auto", WIDE["4001"], out), "data: Series is no file and no frame"),
         (lambda out: socialx.convert("auto", WIDE.to_numpy(), out), "data must be a path, not ndarray"),

@@ -101,7 +101,7 @@ def test_flow_of_largest(tmp_path: Path, kind: type) -> None:
     contents = read(path)
     assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", "vehicles per step")
     assert len(contents.notes) == 1
-    assert "traffic flow" in contents.notes[0]
+    assert "traffic flow" in str(contents.notes[0])
     times, flows = joined(contents)
     assert times == timestamps(40)
     assert np.array_equal(flows, values.astype(np.float32), equal_nan=True)
@@ -113,7 +113,7 @@ def test_the_file_name_says_flow(tmp_path: Path) -> None:
     assert "15 minutes" in made.notes[1]
     other = read(write_frame(tmp_path / "sdhis2019.h5", timestamps(9), speeds(9), key="t"))
     assert (other.feature, other.units) == ("avg_speed", None)
-    assert "'t' does not say" in other.notes[0]
+    assert "'t' does not say" in str(other.notes[0])
     named = read(write_frame(tmp_path / "my_his_2019.h5", timestamps(9), speeds(9), key="speed"))
     assert (named.feature, named.units, named.notes) == ("avg_speed", None, ())
 

@@ -104,7 +104,7 @@ def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
     expected[7, 1] = expected[2, 0] = np.nan
     assert np.array_equal(joined(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
     left = f"{path.with_suffix('.geo')}: 1 of 4 sensors lack rows in METR_LA.dyna and are left out (999)"
-    assert contents.notes[1:] == (left,)
+    assert shown(contents.notes[1:]) == [left]
 
 
 def test_several_channels(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_what_is_not_libcity(tmp_path: Path) -> None:
     (tmp_path / "C.dyna").write_text("")
     assert why(FORMAT, tmp_path) is None
     assert why(FORMAT, geo) is not None
-    refusal(lambda: read(tmp_path), "2 files .dyna (C.dyna, METR_LA.dyna): name one")
+    refusal(lambda: read(tmp_path), "2 files .dyna (C.dyna, METR_LA.dyna). Try: name one of them")
     refusal(lambda: read(tmp_path / "C.dyna"), "C.geo: there is no such file")
     (tmp_path / "C.dyna").unlink()
     for broken in (path, geo):

@@ -77,9 +77,8 @@ def test_auto_says_what_it_is_and_what_to_add(tmp_path: Path) -> None:
 def test_sensors_without_ids_are_numbered(tmp_path: Path) -> None:
     result = read("csv", v_228(tmp_path / "V.csv", speeds(60, 5)), **CLOCK)
     assert result.sensors.ids == ("0", "1", "2", "3", "4")
-    assert any(
-        "no sensor ids, so they are 0 to 4.\n  try: --ids FILE gives them" in note for note in shown(result.notes)
-    )
+    numbered = "no sensor ids, so the sensors are 0 to 4.\n  try: name ids with --ids FILE"
+    assert any(numbered in note for note in shown(result.notes))
     short = text(tmp_path / "ids.txt", "1,2\n")
     refusal(lambda: read("csv", tmp_path / "V.csv", ids=short, **CLOCK), "2 ids for the 5 sensors")
 

@@ -49,7 +49,7 @@ def test_a_new_option_is_one_field(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9))
     typed = ("convert", "metr-la", data, "--colour", "red", "--output-h5", tmp_path / "out.h5")
     done = subprocess.run([sys.executable, "-c", ADDED, *map(str, typed)], capture_output=True, text=True)
-    assert (done.returncode, "error: --colour: " in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "error: --colour is superfluous: METR-LA.csv" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_arguments_are_those_of_the_commands() -> None:

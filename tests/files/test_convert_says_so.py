@@ -55,7 +55,7 @@ def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9), ("7", "8", "9"))
     refusal(lambda: read("metr-la", data), f"socialx convert auto {data} --name NAME --meta-csv")
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9), (*IDS[:2], "9"))
-    assert shown(read("metr-la", data).notes) == [f"{data}: 1 of its 3 sensors (9) are not of metr-la"]
+    assert shown(read("metr-la", data).notes) == [f"{data}: 1 of its 3 sensors are not of metr-la (9)"]
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9, 208), tuple(map(str, range(716_400, 716_608))))
     refusal(lambda: read("metr-la", data), "the 208 sensors")
 

@@ -123,7 +123,7 @@ def test_several_years_are_converted_at_once() -> None:
     assert str(note) == (
         "data.csv: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in "
         "UTC (2021-10-31 02:30:00, then 2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, "
-        "2023-10-29 02:30:00, then 2023-10-29 02:00:00)"
+        "2023-10-29 02:30:00, then 2023-10-29 02:00:00)."
     )
 
 
@@ -147,19 +147,19 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
     plain = socialx(*arguments)
     assert plain.exit_code == 1
     row = wall.index("2023-10-29 02:00:00", wall.index("2023-10-29 02:55:00")) + 1
-    assert plain.stderr.splitlines()[-1].startswith(
+    assert "\n".join(plain.stderr.splitlines()[-2:]).startswith(
         f"error: {data}: rows {row - 1} and {row} (2023-10-29 02:55:00, 2023-10-29 02:00:00) look like the hour that "
         "comes twice at the end of daylight saving time.\n  try: keep both hours with --timezone "
     )
-    asked = socialx(*arguments, "--timezone", PARIS).stderr.splitlines()[-1]
-    assert "have no row" in asked
-    assert asked.endswith("check the dates, or write such rows without readings with --freq 5min")
+    asked = socialx(*arguments, "--timezone", PARIS).stderr.splitlines()[-2:]
+    assert "have no row" in asked[0]
+    assert asked[1].endswith("check the dates, or write such rows without readings with --freq 5min")
     done = socialx(*arguments, "--timezone", PARIS, "--freq", "5min")
     assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "UTC" in line]
     assert lines == [
-        f"{data}: times come twice at the end of daylight saving time in Europe/Paris, so all times are written in UTC "
-        "(2023-10-29 02:55:00, then 2023-10-29 02:00:00)"
+        f"note: {data}: times come twice at the end of daylight saving time in Europe/Paris, so all times are written "
+        "in UTC (2023-10-29 02:55:00, then 2023-10-29 02:00:00)."
     ]
     store = open_store(out)
     assert store.timezone == "UTC"

@@ -110,10 +110,7 @@ def test_without_a_query_the_tables_are_listed(roads: Path) -> None:
         ("WITH a AS (SELECT 1) DELETE FROM readings", "attempt to write a readonly database"),
         ("SELECT tim FROM readings", "no such column: tim"),
         ("SELECT * FROM readings WHERE speed > 999", "the query gives no rows"),
-        (
-            "SELECT time, sensor, speed, speed FROM readings",
-            "columns more than once (speed).\n  try: name each with AS",
-        ),
+        ("SELECT time, sensor, speed, speed FROM readings", "columns more than once (speed). Try: name each with AS"),
         ("SELECT time, sensor, x'00' AS raw FROM readings", "the column raw of the query holds bytes"),
         ("SELECT sensor, speed FROM readings", "no table with a column of times"),
     ],

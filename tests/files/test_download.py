@@ -159,7 +159,7 @@ def test_a_cut_file_is_fetched_anew(site: Site, tmp_path: Path, way: str, events
     assert (tmp_path / NAME).read_bytes() == CONTENT
     assert names(tmp_path) == [NAME]
     assert len(site.seen) == 3
-    assert noted(events).count("is tried again in 0 s") == 2
+    assert noted(events).count("trying again in 0 s") == 2
 
 
 # What a server does, what is said of it, and how often it is asked.
@@ -261,7 +261,7 @@ def test_a_network_that_went_away_may_come_back(
     known = socket.getaddrinfo
 
     def lookup(*arguments: Any, **options: Any) -> Any:
-        if len(site.seen) == 1 and noted(events).count("is tried again") == 1:
+        if len(site.seen) == 1 and noted(events).count("trying again") == 1:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return known(*arguments, **options)
 

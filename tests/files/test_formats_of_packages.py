@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,9 +85,10 @@ def test_a_package_that_cannot_be_used_is_one_line(site: Path) -> None:
     done = convert(site, "auto", *WRITE)
     assert done.returncode == 0, done.stderr
     for name, (_, reason) in UNUSABLE.items():
-        (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"package {name}: ")]
-        assert line.startswith(f"package {name}: the formats are left out, because ")
-        assert reason in line
+        (note,) = re.findall(rf"(?m)^note: package {name}: .*\.\n  try: .*$", done.stderr)
+        assert note.startswith(f"note: package {name}: the formats are left out, because ")
+        assert reason in note
+        assert note.endswith("\n  try: update or remove the package")
 
 
 def test_a_name_that_exists_is_not_replaced(site: Path) -> None:
@@ -95,12 +97,10 @@ def test_a_name_that_exists_is_not_replaced(site: Path) -> None:
         install(site, package, package, READER[: READER.index("FORMATS =")] + NAMED.format(name))
     done = convert(site, "auto", *WRITE)
     assert done.returncode == 1
-    *warnings, _ = done.stderr.splitlines()
-    for line, (package, name) in zip(sorted(warnings), taken.items(), strict=True):
-        assert line.startswith(
-            f"package {package}: the format {name} is left out, because convert has another of that name"
-        )
-    assert "line 1, speeds holds an object" in done.stderr
+    *notes, error = re.findall(r"(?m)^(\w.*\.)\n  try: (.*)$", done.stderr)
+    left_out = "note: package {}: the format {} is left out, because convert has another of that name."
+    assert sorted(notes) == [(left_out.format(*each), "rename it in the package") for each in taken.items()]
+    assert "line 1, speeds holds an object" in error[0]
 
 
 def test_two_packages_with_one_name(site: Path) -> None:

@@ -54,7 +54,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     "columns": (
         "Closed",
         "Open",
-        "no rows of city-loops (line 1 is 'Zeit,Loop,Volume,Velocity,Open'): use loops.csv as",
+        "no rows of city-loops (line 1 is 'Zeit,Loop,Volume,Velocity,Open').\n  try: use loops.csv as",
     ),
 }
 

@@ -142,7 +142,7 @@ BAD = {
     "cells shifted": ("id,name,lat,lon\n1,I-5, 12,34.15,-118.3\n", "line 2 has 5 cells, not 4"),
     "only a name": (
         "comment,lat,lon\n1,34,-118\n",
-        "comment may be the ids.\n  try: rename the column of the ids to sensor_id",
+        "comment may be the ids. Try: rename the column of the ids to sensor_id",
     ),
     "short LargeST row": ("ID,Lat,Lng,Lanes\n1,34,-118\n", "line 2 has 3 cells, not 4"),
 }

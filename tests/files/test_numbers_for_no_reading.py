@@ -164,7 +164,7 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     ]
     gate = socialx("inspect", tmp_path / "a.h5", "--fail-unless", "odd_values")
     assert gate.exit_code == 3
-    assert gate.stderr.endswith("convert again with --missing 255,0\n")
+    assert gate.stderr.endswith("convert again with --missing 255,0.\n")
     again = socialx(*given, "--missing", "-1", "--output-h5", tmp_path / "b.h5", "--validate")
     assert "--missing 255,-1" in again.stderr
     assert "--missing -1" not in again.stderr

@@ -179,8 +179,8 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert "d12.txt: the district is 12, but" in error_text(day, write(tmp_path / "d12.txt", other))
     assert "the rows are 60 min apart, not 5" in error_text(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
     (tmp_path / "a.csv").write_text("time,S1\n2024-01-31 00:00,5\n")
-    assert "no rows of pems-station (line 1 is 'time,S1'): name files such as" in error_text(tmp_path / "a.csv")
-    assert "the times are in America/Los_Angeles: drop it" in error_text(day, timezone="Europe/Paris")
+    assert "no rows of pems-station (line 1 is 'time,S1').\n  try: name files such as" in error_text(tmp_path / "a.csv")
+    assert "the times are in America/Los_Angeles.\n  try: drop it" in error_text(day, timezone="Europe/Paris")
     ramp = [row for row in cells("2024-01-31", 6) if row[5] == "OR"]
     alone = error_text(write(tmp_path / "ramp.txt", ramp))
-    assert "all 1 sensors lack observations of speed: channel='flow'" in alone
+    assert "all 1 sensors lack observations of speed.\n  try: channel='flow'" in alone

@@ -46,14 +46,14 @@ def test_one_line_counts_them(tmp_path: Path) -> None:
     network()[~without([5, 6, 40])].to_csv(tmp_path / "a.csv")
     done = socialx.convert("auto", tmp_path / "a.csv", tmp_path / "out.h5", without_positions=True)
     said = [str(note) for note in done.notes if "missing rows" in str(note)]
-    written = "3 missing rows are written without readings (2024-01-31 20:25:00 .. 2024-01-31 23:20:00)"
+    written = "3 missing rows are written without readings (2024-01-31 20:25:00 .. 2024-01-31 23:20:00)."
     assert said == [f"{tmp_path / 'a.csv'}: {written}"]
 
 
 def test_more_than_half_is_asked(tmp_path: Path) -> None:
     frame, rows, path = network(100), without(range(20, 75), 100), tmp_path / "a.csv"
     frame[~rows].to_csv(path)
-    with pytest.raises(SocialxError, match=r"55 of the 100 steps of 5 min .* with freq=.5min.") as error:
+    with pytest.raises(SocialxError, match=r"55 of the 100 steps of 5 min [^\n]*\n  try: .* with freq=.5min.") as error:
         converted(path)
     assert not (tmp_path / "out.h5").exists()
     assert "such as 2024-01-31 21:40:00" in str(error.value)

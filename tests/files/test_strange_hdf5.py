@@ -152,4 +152,4 @@ def test_an_hdf5_file_that_holds_nothing_is_refused(tmp_path: Path) -> None:
     for command in (("inspect", path), ("convert", "auto", path)):
         done = socialx(*command)
         assert done.exit_code == 1
-        assert done.stderr.startswith(f"error: {path}: this is an HDF5 file that holds nothing: ")
+        assert done.stderr.startswith(f"error: {path}: this is an HDF5 file that holds nothing.\n  try: ")

@@ -168,7 +168,7 @@ def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
     (tmp_path / "at.csv").write_text("id,latitude,longitude\n" + "".join(f"{vdid},25,121\n" for vdid in IDS))
     file, _ = convert(live, meta_csv=tmp_path / "at.csv")
     assert values(file) == SPEEDS
-    refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors.\n  try: add --meta-csv")
+    refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors. Try: add --meta-csv")
     refusal(lambda: convert(live[0], without_positions=True), "all rows have one time")
 
 
@@ -205,7 +205,7 @@ def test_times_with_another_offset_or_none_are_those_of_taiwan(tmp_path: Path) -
     file, _ = convert(write(tmp_path / "in", snapshots), timezone="Asia/Taipei")
     assert values(file) == SPEEDS
     assert file["metadata/timestamps"][0] == b"2024-01-31 00:00:00"
-    refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "the times are in Asia/Taipei: drop it")
+    refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "the times are in Asia/Taipei. Try: drop it")
 
 
 def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
     assert "2 rows repeat an earlier one and count once" in done.stderr
     other = two(TIMES[0], 99.0)[1]
     write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]])
-    found = f"{IDS[1]}, lane 1 0 has two observations at 2024-01-31 00:00:00 (40, 79).\n  try: remove one"
+    found = f"{IDS[1]}, lane 1 0 has two observations at 2024-01-31 00:00:00 (40, 79). Try: remove one"
     refusal(lambda: convert(tmp_path / "other"), found)
 
 
@@ -241,7 +241,7 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for n, entries in enumerate(snapshots):
         entries[1]["DataCollectTime"] = TIMES[n].replace(":00+08", f":{20 + n}+08")
-    closer = "closer than the 5 min between snapshots.\n  try: move each to a whole step with --round-times"
+    closer = "closer than the 5 min between snapshots. Try: move each to a whole step with --round-times"
     refusal(lambda: convert(write(tmp_path / "in", snapshots)), closer)
     file, done = convert(tmp_path / "in", round_times=True)
     assert values(file) == SPEEDS
@@ -340,7 +340,7 @@ def test_options_that_cannot_be(tmp_path: Path, options: dict[str, str], words: 
 def test_a_folder_without_a_snapshot(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/VDList.json").write_text(as_json("", "VDs", PLACES))
-    lacking = "no readings of lanes in it: name a file VDLiveList, or a folder or zip of them"
+    lacking = "there are no readings of lanes in it. Try: name a file VDLiveList, or a folder or zip of them"
     refusal(lambda: api.convert("taiwan-vd", tmp_path / "in", tmp_path / "out.h5"), lacking)
     none = write(tmp_path / "none", [[], []])
     refusal(lambda: api.convert("taiwan-vd", none, tmp_path / "out.h5"), lacking)

@@ -94,10 +94,8 @@ def test_the_commands_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyP
         connection.execute("CREATE TABLE roads (id)")
         dump = tmp_path / "a dump.sql"
         dump.write_text("\n".join(connection.iterdump()))
-    said = asked(path, "a database of SQLite; it has 2 tables: r (time, sensor, speed); roads (id)").rpartition(
-        ".\n  try: name "
-    )
-    read = shlex.split(said[2])
+    said = asked(path, "a database of SQLite; it has 2 tables: r (time, sensor, speed); roads (id)")
+    read = shlex.split(said.rpartition(". Try: name ")[2])
     assert read == [f"sqlite:///{path}", "--query", 'SELECT * FROM "r"']
     at = places_of(list(FRAME), tmp_path / "at.csv")
     works("convert", "auto", *read, "--meta-csv", at, "--output-h5", tmp_path / "a.h5")
@@ -106,7 +104,7 @@ def test_the_commands_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyP
     works("convert", "auto", "sqlite:///dump.db", *read[1:], "--meta-csv", at, "--output-h5", tmp_path / "b.h5")
     assert (open_store(tmp_path / "a.h5").values == open_store(tmp_path / "b.h5").values).all()
     dump.write_text("-- MySQL dump 10.13\nCREATE TABLE `r` (`time` datetime);\nINSERT INTO `r` VALUES (1);\n")
-    asked(dump, "a dump of a database.\n  try: load it")
+    asked(dump, "a dump of a database. Try: load it")
 
 
 def runs(line: str) -> None:
@@ -147,7 +145,7 @@ def test_the_command_that_rewrites_another_encoding(tmp_path: Path, encoding: st
     table = by_row(frame).set_axis([time, sensor, speed], axis=1)
     path = saved(table, tmp_path / "a.csv", encoding=encoding)
     line = asked(path, encoding)
-    command = "iconv" + line.partition(".\n  try: iconv")[2].rstrip()
+    command = "iconv" + line.partition(" Try: rewrite it: iconv")[2].rstrip()
     assert f" -f {encoding} " in command
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
     same(converted(tmp_path / "UTF8.csv", quantity="speed"), frame)

@@ -82,7 +82,7 @@ def mapped() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def on_device() -> int:
+def resident() -> int:
     """Bytes of memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
@@ -149,7 +149,7 @@ def run(function: Callable[[], object], folder: Path | None = None, seconds: flo
 
         def measured() -> None:
             # Less than the parent's: what is mapped from files comes when it is read.
-            shared[:8] = on_device().to_bytes(8, "little")
+            shared[:8] = resident().to_bytes(8, "little")
             function()
 
         pid = start(measured, folder, stdout.fileno(), stderr.fileno())
@@ -166,7 +166,7 @@ def run(function: Callable[[], object], folder: Path | None = None, seconds: flo
         for stream in (stdout, stderr):
             stream.seek(0)
             texts.append(stream.read(1 << 20).decode("utf-8", "backslashreplace"))
-    before = int.from_bytes(shared[:8], "little") or on_device()
+    before = int.from_bytes(shared[:8], "little") or resident()
     code = os.waitstatus_to_exitcode(status)
     ended = 0 if late or code >= 0 else -code
     return Outcome(

@@ -47,7 +47,7 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def network_switcher(dice: random.Random, ways: Mapping[str, Callable[[], T]]) -> tuple[T, str]:
+def choose(dice: random.Random, ways: Mapping[str, Callable[[], T]]) -> tuple[T, str]:
     """What one of these functions returns, and its name."""
     name = dice.choice(list(ways))
     return ways[name](), name
@@ -123,7 +123,7 @@ def of_bytes(content: bytes, dice: random.Random, others: list[bytes]) -> Change
     other, token, bit = dice.choice(others) or b"-", dice.choice(TOKENS), 1 << dice.randrange(8)
     cut = dice.randrange(len(other))
     flipped: Callable[[], bytes] = lambda: before + bytes([content[place] ^ bit]) + content[place + 1 :]  # noqa: E731
-    changed, name = network_switcher(
+    changed, name = choose(
         dice,
         {
             f"bit {bit} flipped": flipped,
@@ -167,7 +167,7 @@ def _lines(content: bytes, dice: random.Random, others: list[bytes]) -> Changed:
     first = dice.randrange(len(lines))
     last = min(len(lines), first + dice.choice((1, 1, 3, 10)))
     before, part, after = lines[:first], lines[first:last], lines[last:]
-    changed, name = network_switcher(
+    changed, name = choose(
         dice,
         {
             "removed": lambda: before + after,
@@ -213,7 +213,7 @@ def _whole(content: bytes, dice: random.Random, _: list[bytes]) -> Changed:
         "gzip": lambda: b"\x1f\x8b\x08\x00" + content,
         "underlines": lambda: content.replace(b"0", b"0_0"),
     }
-    return network_switcher(dice, ways)
+    return choose(dice, ways)
 
 
 # --- trees of values: JSON and YAML -------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def of_npy(content: bytes, dice: random.Random, _: Path) -> Changed:
         "version 2": lambda: content[:6] + b"\x02" + content[7:],
         "bytes behind": lambda: content + b"\x00" * 8,
     }
-    return network_switcher(dice, ways)
+    return choose(dice, ways)
 
 
 def of_npz(content: bytes, dice: random.Random, scratch: Path) -> Changed:
@@ -521,7 +521,7 @@ def _change_dataset(file: h5py.File, name: str, dice: random.Random) -> str:
         "group": lambda: file.create_group(name) and "",
     }
     del file[name]
-    which, kind = network_switcher(dice, ways)
+    which, kind = choose(dice, ways)
     if isinstance(file.get(name), h5py.Dataset) and dice.random() < 0.7:
         for key, value in attributes.items():
             file[name].attrs[key] = value

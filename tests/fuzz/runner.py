@@ -111,14 +111,16 @@ def _said(case: Case, outcome: child.Outcome) -> list[str]:
     rest = outcome.stderr.split("error: ", 1)[-1].rstrip("\n").split("\n")[1:] if errors else []
     if others := [line for line in rest if not line.startswith(("error: ", TRY))]:
         wrong.append(f"an error of several lines: {others[0][:100]!r}")
+    if outcome.code == 1 and not re.search(r"^error: .*: .*\n  try: .*\S", outcome.stderr, re.M):
+        wrong.append(f"no place or no advice: {outcome.stderr[:200]!r}")
     for line in errors:
         body = line.removeprefix("error: ")
         if len(line.replace(case.named, "")) > LINE:
             wrong.append(f"{len(line)} characters: {line[:100]!r}")
         if not body.isprintable():
             wrong.append(f"not printable: {line[:200]!r}")
-    if outcome.code == 1 and TRY not in outcome.stderr:
-        wrong.append(f"no advice: {outcome.stderr[:200]!r}")
+        if outcome.code != 1 and ": " not in body and TRY not in outcome.stderr:
+            wrong.append(f"no advice: {line[:200]!r}")
     words = case.command.words
     quiet = words[0] not in ("inspect", "backfill") or "--json" in words
     if outcome.code in (1, 2) and outcome.stdout and quiet:

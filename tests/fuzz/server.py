@@ -1,4 +1,4 @@
-"""``serve`` asks itself instead of subscribe: what clients are told, before and after its data file was changed.
+"""``serve`` asks itself instead of listening: what clients are told, before and after its data file was changed.
 
 What they send may be damaged too.
 """

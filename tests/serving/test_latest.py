@@ -156,7 +156,7 @@ DAMAGE = {
     "gone": (Path.unlink, "No such file"),
     "another network": (other_network, "lacks"),
     "another unit": (other_unit, "another kind"),
-    "no reading": (without_readings, "no sensor has a reading"),
+    "no reading": (without_readings, "hold no observation"),
 }
 
 

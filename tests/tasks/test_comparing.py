@@ -73,7 +73,7 @@ def test_every_line_is_answered_with_a_block(accumulate: int, data: Path, monkey
     [
         ({"data": {"path": "nowhere.h5"}}, "nowhere.h5"),
         ({"model": {"kind": "social", "width": 30}}, "model"),
-        ({"model": {"kind": "social", "width": 10}}, "not a multiple"),
+        ({"model": {"kind": "social", "width": 10}}, "model.width 10 must be a multiple of the 4 heads"),
     ],
 )
 def test_an_error_is_one_line_of_json(sections: dict[str, Any], says: str, data: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_fails_in_a_step_is_an_error(error: Exception, data: Path, monkeypa
     ("program", "says"),
     [
         ('input(); input(); print(\'{"error": "model: no"}\')', "these: model: no"),
-        ("raise SystemExit(9)", "these settings: the process ended with 9"),
+        ("raise SystemExit(9)", "these: the process ended with 9.\n"),
     ],
 )
 def test_an_error_of_the_process_is_raised_here(

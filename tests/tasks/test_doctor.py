@@ -35,8 +35,7 @@ SETS = [word for section, names in PRESETS.items() for name, value in names.item
 def doctor(path: Path | None = None, /, **sections: dict[str, Any]) -> DoctorResult:
     """Of a small model on the CPU."""
     merged = {name: {**PRESETS.get(name, {}), **sections.get(name, {})} for name in {*PRESETS, *sections}}
-    merged["data"] = {**merged.get("data", {}), "path": path}
-    return socialx.doctor(**merged)
+    return socialx.doctor(**merged) if path is None else socialx.doctor(path, **merged)
 
 
 def line(found: DoctorResult, name: str) -> DoctorLine:
@@ -65,7 +64,7 @@ def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried
     assert "4 sensors" in line(found, "data").facts
     assert "a step for the first 3 sensors is finite" in line(found, "one step").facts
     wrong = doctor(data={"path": data, "targets": ("flow",)})
-    assert "no feature 'flow'" in line(wrong, "data").facts
+    assert "there is no feature 'flow'" in line(wrong, "data").facts
     assert [each.name for each in wrong.failures] == ["data"]
 
 
@@ -149,7 +148,7 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
 def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
     conflict = line(doctor(model={"width": 10}), "settings")
     assert conflict.state == "fail"
-    assert "not a multiple of the 4 heads" in conflict.facts
+    assert "model.width 10 must be a multiple of the 4 heads in a social layer" in conflict.facts
     idle = command("doctor", "--model", "linear", "--backend", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
     assert (found["state"], found["remedy"]) == ("warn", "leave out --backend")

@@ -43,14 +43,16 @@ def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
 def test_an_output_that_would_be_called_something_else_is_refused(name: str, tmp_path: Path) -> None:
     csv = cut_csv(tmp_path / "small.csv", 30)
     error = refused("convert", "auto", csv, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / name, code=2)
-    assert error.endswith(f"whose name does not end in '.{name[2:]}'.\n  try: name it {tmp_path / 'x.h5'}\n")
+    assert error.endswith(
+        f" names an HDF5 file, which cannot end in '.{name[2:]}'.\n  try: name it {tmp_path / 'x.h5'}\n"
+    )
     assert not (tmp_path / name).exists()
 
 
 def test_sixteen_bits_on_a_cpu_name_what_measures_them_and_claim_nothing(data: Path, tmp_path: Path) -> None:
     words = ("train", "--data", data, "--max-epochs", "1", "--device", "cpu", *SMALL)
     done = works(*words, "--run-dir", tmp_path / "low", "--precision", "16-mixed")
-    told = "--precision 16-mixed may be slower on a CPU.\n  try: socialx profile --data"
+    told = "--precision 16-mixed may be slower on a CPU.\n  try: measure it with socialx profile --data"
     assert done.stderr.count(told) == 1
     assert "6 and 7 times" not in done.stderr
     assert "slower" not in works(*words, "--run-dir", tmp_path / "full").stderr

@@ -121,7 +121,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
 def test_what_cannot_be_reported_is_refused_before_the_pass(
     social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.tasks.report.report.survey", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr("socialx.tasks.report.report.run_metrics", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "folder.html").mkdir()
     for runs, options, says in (
         ([], {}, "report: no run.\n  try: name a run folder"),

@@ -222,21 +222,21 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
     "a folder": (lambda data, folder: folder, ("a folder", "name a file in it")),
     "empty": (lambda data, folder: text(folder, ""), ("name a CSV with the columns from,to,cost",)),
     "binary": (lambda data, folder: data, ("name a CSV with the columns from,to,cost",)),
-    "columns": (lambda data, folder: text(folder, "a,b,c\n1,2,3\n"), ("its columns are a, b, c", "are needed")),
+    "columns": (lambda data, folder: text(folder, "a,b,c\n1,2,3\n"), ("the columns are a, b, c.", "name them from,to")),
     "two costs": (
         lambda data, folder: text(folder, "from,to,cost,Cost\n1,2,3,4\n"),
-        ("its columns are from, to, cost, cost", "are needed"),
+        ("the columns are from, to, cost, cost.\n  try: name them from,to,cost",),
     ),
-    "a word": (lambda data, folder: roads(data, folder, "7,8,far"), ("line 5: cost 'far' is no distance", "correct")),
+    "a word": (lambda data, folder: roads(data, folder, "7,8,far"), ("cost 'far' in line 5 is no distance", "correct")),
     "no cost": (
         lambda data, folder: roads(data, folder, "7,8"),
-        ("line 5 has 2 cells, not the 3 of line 1", "is needed"),
+        ("line 5 has 2 cells, not the 3 of line 1", "name a CSV with the columns from,to,cost"),
     ),
-    "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("line 6: cost '-4'",)),
-    "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("line 3: cost 'x'",)),
+    "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("cost '-4' in line 6 is",)),
+    "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("cost 'x' in line 3 is no distance",)),
     "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("cost '-4' in line 5 is no distance",)),
-    "infinite": (lambda data, folder: roads(data, folder, "7,8,inf"), ("line 5: cost 'inf' is no distance",)),
-    "NaN": (lambda data, folder: roads(data, folder, "7,8,nan"), ("line 5: cost 'nan' is no distance",)),
+    "infinite": (lambda data, folder: roads(data, folder, "7,8,inf"), ("cost 'inf' in line 5 is no distance",)),
+    "NaN": (lambda data, folder: roads(data, folder, "7,8,nan"), ("cost 'nan' in line 5 is no distance",)),
     "too many cells": (
         lambda data, folder: roads(data, folder, "7,8,9,10"),
         ("line 5", "name a CSV with the columns from,to,cost"),
@@ -299,8 +299,12 @@ def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path
     moved = path.rename(tmp_path / "moved.csv")
     changed_list = tmp_path / "changed.csv"
     changed_list.write_text(moved.read_text().replace(",900", ",901"))
-    for given, says in (([changed_list], f"{changed_list}: not the distances"), ([""], "without the distances")):
-        result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", *given)
+    other, none = (
+        f"{changed_list}: {run} was trained on other distances.\n",
+        f"{run} was trained with distances, which are",
+    )
+    for given, says in ((changed_list, other), ("", none)):
+        result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", given)
         assert result.exit_code == 1
         assert says in result.stderr
     works("train", "--resume", run, "--max-epochs", "2", "--distances", moved)

@@ -46,7 +46,7 @@ def test_times_as_people_write_them(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["7:00", "29.06.12 07:00", "30.02.2012", "2012-06-29 7", "06/29/2012", "1.2.3.4"])
 def test_what_is_no_time_is_refused(run: Path, text: str) -> None:
-    assert "not a time.\n  try: for example" in refused("predict", run, "--at", text, code=2)
+    assert " is not a time.\n  try: write 2012-06-27 17:00\n" in refused("predict", run, "--at", text, code=2)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Playback:
 
         return replay, result
 
-    def beside(self, work: Callable[[], Tensor]) -> Tensor:
+    def run_on_side_stream(self, work: Callable[[], Tensor]) -> Tensor:
         return work()
 
 
@@ -374,7 +374,7 @@ def test_a_failed_recording_leaves_the_process_as_it_was(ended: bool, monkeypatc
 
 
 def test_a_graph_without_a_cuda_device_is_said() -> None:
-    with pytest.warns(FallbackWarning, match=r"trainer\.cuda_graph: the device is cpu"):
+    with pytest.warns(FallbackWarning, match=r"trainer\.cuda_graph is off: the device is cpu, not CUDA\.$"):
         made = learner(cuda_graph=True)
     assert after(made)[0] == after(learner())[0]
 

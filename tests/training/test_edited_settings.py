@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.commands import edited, refused, socialx, works
 
 EDITS = {
-    "data.split_method": ("  split: canonical", "  split: strict"),
+    "data.split_method": ("  split_method: canonical", "  split_method: strict"),
     "trainer.seed": ("  seed: 0", "  seed: 99"),
     "loader.batch_size": ("  batch_size: 16", "  batch_size: 7"),
     "trainer.weight_decay": ("  weight_decay: 0.1", "  weight_decay: 0.9"),
@@ -44,10 +45,8 @@ def test_what_the_training_fixed_is_compared(command: str, key: str, run: Path) 
 def test_every_line_that_differs_is_named(run: Path) -> None:
     edit(run, *EDITS["trainer.seed"])
     edit(run, *EDITS["data.split_method"])
-    assert [line.split()[1] for line in socialx("evaluate", run).stderr.splitlines()] == [
-        "data.split_method",
-        "trainer.seed",
-    ]
+    errors = re.findall(r"^error: (\S+)", socialx("evaluate", run).stderr, re.MULTILINE)
+    assert errors == ["data.split_method", "trainer.seed"]
 
 
 def test_the_next_command_trains_another_run(run: Path, tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ def test_the_sensors_and_their_order(command: str, change: str, run: Path) -> No
         "one less": [first, second, *rest[:-1]],
     }
     (run / "sensors.json").write_text(json.dumps(changed[change]))
-    assert "sensors.json: it has " in said(command, run)
+    problem = f"the list of {len(changed[change])} sensors differs from protocol.json."
+    assert f"{run}/sensors.json: {problem}" in said(command, run)
 
 
 def unit(file: h5py.File) -> None:

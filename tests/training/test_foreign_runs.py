@@ -325,7 +325,7 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
     (run / name / "kept").mkdir(parents=True)
     before = contents(run)
     words = ["train", "--data", data, "--run-dir", run, "--max-epochs", "1", "--overwrite", *SMALL]
-    assert f"{name}: a folder" in refused(*words)
+    assert f"{name}: a run has a file of this name, and this is a folder.\n" in refused(*words)
     assert contents(run) == before
     assert (run / name / "kept").is_dir()
 
@@ -336,7 +336,7 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
         ("1\n", "the run folder has format 1, and this socialx reads 2"),
         ("3\n", "the run folder has format 3, and this socialx reads 2"),
         ("two\n", "the file does not hold a format number"),
-        (None, "format.txt is missing, as in older versions.\n  try: train again.\n  try: socialx train --config"),
+        (None, "format.txt is missing, as in older versions. try: train again: socialx train --config"),
     ],
 )
 @pytest.mark.parametrize("command", ["evaluate", "predict", "train --resume"])
@@ -384,7 +384,7 @@ def test_a_climatology_whose_last_day_is_none_is_refused(run: Path, kind: str | 
 def test_a_climatology_of_other_sensors_is_refused(run: Path) -> None:
     ids = json.loads((run / "sensors.json").read_text())
     (run / "sensors.json").write_text(json.dumps([*ids, "another"]))
-    with pytest.raises(SocialxError, match="has 5"):
+    with pytest.raises(SocialxError, match=r"sensors\.json: the list of 5 sensors differs from protocol\.json\.\n"):
         open_run(run).read_climatology()
 
 

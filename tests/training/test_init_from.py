@@ -117,7 +117,8 @@ def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
     one, two = state_of(first), state_of(folder / "learnt")
     new = {name for name in two if sensor_axis(name) is not None}
     assert two.keys() - one.keys() == new | {*TIME_TABLES}
-    assert {name.rpartition(".")[2] for name in new} == {"sensor", "adaptive", "per_sensor_output", "goal", "source"}
+    tables = {"sensor", "adaptive_embedding", "per_sensor_output", "goal", "source"}
+    assert {name.rpartition(".")[2] for name in new} == tables
     assert all(two[name].abs().max() > 1e-6 for name in new)
     learnt = [name for name in one if not name.startswith("scaler.") and not torch.equal(one[name], two[name])]
     assert len(learnt) > 20
@@ -207,7 +208,7 @@ def test_other_kinds_of_model_start_from_their_like(kind: str, data: Path, first
     assert socialx.load_run(tmp_path / "run").settings.model.kind == kind
     np.testing.assert_allclose(*(socialx.predict(run, data).values for run in (start, tmp_path / "run")), rtol=1e-6)
     error = refused("train", "--init-from", start, "--data", data, "--model", "social", code=2)
-    assert f"model.kind (--model): the weights of {start} are of {kind}, got social" in error
+    assert f"model.kind (--model): the weights of {start} need {kind}, got social.\n" in error
 
 
 def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: Path, tmp_path: Path) -> None:
@@ -231,13 +232,13 @@ def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path)
 
 
 OTHERS = {
-    "--width 16": "model.width (--width): the weights of RUN are of 8, got 16.\n  try: give --width that value",
-    "--preset xlstm-large": "model.width (size large): the weights of RUN are of 8, got 128",
-    "--encoder mlp": "model.encoder (--encoder): the weights of RUN are of xlstm, got mlp",
-    "--patch 2": "model.patch (--patch): the weights of RUN are of 6, got 2.\n  try: give --patch that value",
+    "--width 16": "model.width (--width): the weights of RUN need 8, got 16.\n  try: give --width that value",
+    "--preset xlstm-large": "model.width (preset xlstm-large): the weights of RUN need 8, got 128",
+    "--encoder mlp": "model.encoder (--encoder): the weights of RUN need xlstm, got mlp",
+    "--patch 2": "model.patch (--patch): the weights of RUN need 6, got 2.\n  try: give --patch that value",
     "--no-climatology": "model.climatology (--no-climatology)",
-    "--horizon 6": "data.horizon (--horizon): the weights of RUN are of 12, got 6.\n  try: give --horizon that value",
-    "--pooling mean": "pooling.kind (--pooling): the weights of RUN are of attention, got mean",
+    "--horizon 6": "data.horizon (--horizon): the weights of RUN need 12, got 6.\n  try: give --horizon that value",
+    "--pooling mean": "pooling.kind (--pooling): the weights of RUN need attention, got mean",
 }
 
 
@@ -247,8 +248,8 @@ def test_another_setting_of_the_weights_is_named(words: str, first: Path, other:
 
     done = command("train", "--init-from", first, "--data", other, "--run-dir", tmp_path / "run", *words.split())
     assert (done.exit_code, done.stdout) == (2, "")
-    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert lines[0].startswith(f"error: {OTHERS[words].replace('RUN', str(first)).replace('--no-cl', '--cl')}")
+    errors = done.stderr[done.stderr.index("error: ") :]
+    assert errors.startswith(f"error: {OTHERS[words].replace('RUN', str(first)).replace('--no-cl', '--cl')}")
     assert not (tmp_path / "run").exists()
 
 
@@ -256,7 +257,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     def error(start: Path, *words: str | Path, code: int = 1) -> str:
         return refused("train", "--data", other, "--run-dir", tmp_path / "run", "--init-from", start, *words, code=code)
 
-    assert f"{tmp_path}: this is not a run folder" in error(tmp_path)
+    assert f"{tmp_path}: this is not a run folder (no settings.yaml).\n" in error(tmp_path)
     damaged = Path(shutil.copytree(first, tmp_path / "damaged"))
     (damaged / "best.safetensors").write_bytes(b"none")
     assert "the weights are unreadable" in error(damaged)
@@ -298,9 +299,9 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (-0.3, -0.1, "significantly smaller"),
-        (-0.1, 0.1, "no significant difference"),
-        (0.1, 0.3, "significantly larger"),
+        (-0.3, -0.1, "the MAE of all steps is significantly smaller"),
+        (-0.1, 0.1, "no significant difference (the 95 % interval holds 0)"),
+        (0.1, 0.3, "the MAE of all steps is significantly larger"),
     ],
 )
 def test_the_comparison_says_whether_local_training_pays(low: float, high: float, words: str) -> None:
@@ -308,8 +309,7 @@ def test_the_comparison_says_whether_local_training_pays(low: float, high: float
 
     for ends, pair in (((low, high), ("any", "mine")), ((-high, -low), ("mine", "any"))):
         row = DifferenceAt(None, sum(ends) / 2, *ends)
-        found = fine_tuning_verdict(Difference(*pair, 9, (row,), "any"))
-        assert found.startswith(f"the training of mine from any {words}")
+        assert fine_tuning_verdict(Difference(*pair, 9, (row,), "any")) == f"fine-tuning mine from any: {words}"
 
 
 def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path: Path) -> None:

@@ -183,14 +183,15 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
 
 def test_backfill_adds_the_zone_and_refuses_what_has_two_readings(wall: Path, tmp_path: Path) -> None:
     path = moved(wall, tmp_path / "utc.h5", None)
-    assert f"the times are in UTC, not of {LA}: --local-zone {LA} says" in refused("backfill", path, "--timezone", LA)
+    line = refused("backfill", path, "--timezone", LA)
+    assert f"in UTC, not in {LA}.\n  try: name the clock that people live by with --local-zone {LA}, or" in line
     assert "local zone America/Los_Angeles" in works("backfill", path, "--local-zone", LA).stdout
     assert zones(path) == ("UTC", LA)
     assert "nothing is missing" in works("backfill", path, "--local-zone", LA).stdout
-    assert f"its days are of {LA}, not of Europe/Paris" in refused("backfill", path, "--local-zone", "Europe/Paris")
+    assert f"the days are of {LA}, not of Europe/Paris" in refused("backfill", path, "--local-zone", "Europe/Paris")
     assert "is an unknown zone" in refused("backfill", path, "--local-zone", "Europe/Pariss", code=2)
     line = refused("backfill", wall, "--local-zone", "Europe/Paris")
-    assert f"its times are of {LA}, and a local zone needs times in UTC" in line
+    assert f"the times are of {LA}, and a local zone needs times in UTC" in line
     with edited(path, tmp_path / "unknown.h5") as file:
         file["metadata"].attrs["timezone"] = ""
         del file["metadata"].attrs["local_zone"]

@@ -107,6 +107,9 @@ def used(door: str, run: Path) -> Path:
     return made.settings.data.path if door == "load_run" else found[0]  # type: ignore[attr-defined]
 
 
+OTHER_DATA = r"small\.h5: the file differs from the data of .*/runs/\w+, from 2012-05-03 00:00:00 to 2012-05-0\d "
+
+
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("other", OTHERS, ids=lambda each: each.__name__)
 def test_another_file_of_the_same_name_is_not_taken(door: str, other: Callable[[Path], None], place: Path) -> None:
@@ -124,7 +127,7 @@ def test_the_file_itself_is_another_one_now(
     other(place / "data/small.h5")
     for folder in (place, Path.cwd()):
         monkeypatch.chdir(folder)
-        with pytest.raises(SocialxError, match="trained on") as error:
+        with pytest.raises(SocialxError, match=OTHER_DATA) as error:
             DOORS[door](place / "runs/a")
         assert "data" in str(error.value)
     if door not in ("resume", "predict a frame"):
@@ -202,7 +205,7 @@ def test_a_run_of_the_first_days_knows_the_whole_file(place: Path) -> None:
     api.predict(run)
     api.evaluate(run)
     other_readings(place / "data/small.h5")  # of the first day
-    with pytest.raises(SocialxError, match="trained on"):
+    with pytest.raises(SocialxError, match=OTHER_DATA):
         api.predict(run)
 
 
@@ -214,7 +217,7 @@ def test_a_run_that_does_not_say_where_it_was_trained(place: Path, monkeypatch: 
     other_readings(Path("data/small.h5"))
     assert used("predict", place / "runs/a") == place / "data/small.h5"
     (place / "data/small.h5").rename(place / "moved.h5")
-    with pytest.raises(SocialxError, match="trained on"):
+    with pytest.raises(SocialxError, match=OTHER_DATA):
         api.predict(place / "runs/a")
     shutil.copy(place / "moved.h5", "data/small.h5")
     api.predict(place / "runs/a")

@@ -38,7 +38,7 @@ def test_texts_and_tensors_are_sealed_and_of_weights_the_epoch(tmp_path: Path) -
     assert seal(one) != seal(other)
     one.write_bytes(one.read_bytes().replace(b"mph", b"mps"))
     with (
-        pytest.raises(SocialxError, match=r"one: no table \(it does not have its sha256\)"),
+        pytest.raises(SocialxError, match=r"one: no table \(the sha256 differs from the content\)\."),
         sealed.refuse_unreadable(one, "no table", ""),
     ):
         sealed.read(one)

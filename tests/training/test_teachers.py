@@ -97,11 +97,12 @@ def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: P
     error = refused("train", "--data", data, "--horizon", "6", *options, trained, code=2)
     assert "trained on other windows (horizon 12, not 6)" in error
     (tmp_path / "b").mkdir()
-    assert "not what" in refused("train", "--data", small_file(tmp_path / "b", sensors=6), *options, trained)
+    other = small_file(tmp_path / "b", sensors=6)
+    assert f"{other}: the data do not fit {trained} (" in refused("train", "--data", other, *options, trained)
     assert "not a run folder" in refused("train", "--data", data, *options, tmp_path)
     assert not (tmp_path / "a").exists()
 
 
 def test_teachers_know_one_network(data: Path, trained: Path) -> None:
     error = refused("train", "--data", data, "--extra-data", "b.h5", "--zero-shot", "--teacher", trained, code=2)
-    assert "--teacher.\n  try: its forecasts are of one network" in error
+    assert "--teacher forecasts one network, and --extra-data adds others.\n  try: drop --extra-data\n" in error

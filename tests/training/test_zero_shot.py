@@ -57,18 +57,8 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     found = Settings(model={"zero_shot": True})
     assert not sensor_tables(found)
     assert {"model.sensor_embedding", "pooling.adaptive_adjacency_rank"} <= idle_settings(found)
-    note = works(
-        "train",
-        "--data",
-        data,
-        "--zero-shot",
-        "--set",
-        "pooling.adaptive_adjacency_rank=4",
-        "--max-epochs",
-        "1",
-        "--run-dir",
-        tmp_path / "n",
-    )
+    given = ("--zero-shot", "--set", "pooling.adaptive_adjacency_rank=4", "--max-epochs", "1")
+    note = works("train", "--data", data, *given, "--run-dir", tmp_path / "n")
     assert "no effect on this model: --set pooling.adaptive_adjacency_rank" in " ".join(note.stderr.split())
 
 
@@ -273,6 +263,8 @@ def test_a_file_of_a_longer_step_is_forecast_in_its_own(
 
 def test_nothing_is_written_into_the_package(data: Path) -> None:
     before = {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()}
-    assert "nothing is written there" in refused("calibrate", "zero-shot", "--data", data)
+    assert "the run comes with socialx and is read-only.\n  try: train your own: socialx train --data" in refused(
+        "calibrate", "zero-shot", "--data", data
+    )
     assert "last.pt is missing" in refused("train", "--resume", "zero-shot")
     assert {file.name: file.read_bytes() for file in (TRAINED / "zero-shot").iterdir()} == before

@@ -98,7 +98,7 @@ class Completion:
         return tuple(lack.action for lack in self.parts if lack.action)
 
     def changes(self) -> list[tuple[str, Any]]:
-        """Return every group or dataset name with the content to write."""
+        """Return (group or dataset name, content) for every change: attributes of a group, values of a dataset."""
         return [item for lack in self.parts for item in lack.written.items()]
 
     def refusal(self) -> Message | None:
@@ -183,7 +183,9 @@ def _backup_copy(path: Path) -> Iterator[None]:
 
 
 def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Location], given: Given) -> Completion:
-    """Return the completion plan for a file; given: facts from the caller."""
+    """Return the completion plan for a file. locations: by ``match_key``, from the user. given: time zone, local zone
+    and units from the caller.
+    """
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
     locations, _ = match_case(ids, locations)
@@ -221,7 +223,7 @@ def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[Missin
 
 
 def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
-    """Return the missing value and the imputation flag where the file lacks them."""
+    """Return the missing value and the imputation flag where the file lacks either; an empty list for neither."""
     stated, lacks = file["metadata"].attrs, []
     if MISSING_ATTR not in stated:
         missing = missing_value(file)
@@ -251,16 +253,16 @@ def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given
 def _check_given(
     path: Path, stated: Mapping[str, object], feature: str, unit: str, given: Given
 ) -> dict[str, tuple[str, str]]:
-    """Return action and value for each fact from the caller that the file lacks. Raises SocialxError for a
-    contradiction.
+    """Return (action, value) by option for each fact from the caller that the file lacks.
 
-    stated: the metadata attributes. unit: the feature's unit in the file.
+    stated: the metadata attributes. unit: the feature's unit in the file. given: the caller's facts. Raises
+    SocialxError for a contradiction.
     """
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.values()
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
         clock = f"name the clock that people live by with {Argument('local_zone', timezone)}"
-        raise SocialxError(path, f"the times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
+        raise SocialxError(path, f"the times are in UTC, not in {timezone}", f"{clock}, or {ADVICE}")
     if local_zone is not None and not is_utc(zone or timezone):
         problem = f"the times are of {zone or 'an unknown zone'}, and a local zone needs times in UTC"
         raise SocialxError(path, problem, f"drop {Argument('local_zone')}, or {ADVICE}")
@@ -341,7 +343,8 @@ def _locate(
 ) -> tuple[list[MissingPart], tuple[str, ...]]:
     """Return the missing vd_info entries, and the ids that stay unlocated.
 
-    Sources in order: locations file, vd_info, then the file's own columns, which are read only if needed.
+    Sources in order: ``listed``, the locations file by ``match_key``; ``described``, the file's vd_info by id;
+    ``columns``, which reads the file's latitude and longitude columns, and is called only if needed.
     """
     spelt = {match_key(name): facts for name, facts in described.items()}
     sources: dict[str, Callable[[str], Facts]] = {  # in the order in which they are asked
@@ -383,7 +386,7 @@ def _locate(
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
-    """Return the static facts by sensor id from constant columns; a value that changes over time counts as unknown."""
+    """Return static facts by sensor id from columns that stay constant; a value that changes counts as unknown."""
     wanted = ("latitude", "longitude", *MORE, "direction")
     values = np.full((len(wanted), len(ids)), np.nan)
     present = [name for name in wanted if name in names]

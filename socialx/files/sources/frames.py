@@ -47,6 +47,7 @@ def write_table(path: Path, frame: Frame | Table) -> str | None:
 
 
 def _refuse_other(data: object) -> None:
+    """Raise SettingsError for anything except a pandas frame."""
     import pandas as pd
 
     if not isinstance(data, pd.DataFrame):
@@ -100,9 +101,10 @@ def temporary_folder(task: str) -> Iterator[Path]:
 
 @contextmanager
 def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str) -> Iterator[tuple[Path, str | None]]:
-    """Yield a temporary Parquet file ``name`` for a frame, and the time zone where the times name a zone.
+    """Yield a temporary Parquet file for a frame, and the time zone where the times name a zone, else None.
 
-    Messages inside the block call the file ``called``, and commands ``typed``.
+    task: part of the temporary folder's name. name: the file's name without .parquet. Messages inside the block call
+    the file ``called``, and commands show ``typed``, the variable's name in the user's code.
     """
     with temporary_folder(task) as folder:
         path = folder / f"{name}.parquet"
@@ -113,7 +115,9 @@ def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str)
 
 
 def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Edit:
-    """Return a rewriter that writes ``name`` for the temporary ``file``, and ``kept`` in place of command arguments."""
+    """Return a function that rewrites messages: ``name`` replaces the temporary ``file``. kept: in commands, the text
+    shown for each of these argument values.
+    """
 
     def rename_part(part: Argument | Command) -> str:
         if isinstance(part, Argument):

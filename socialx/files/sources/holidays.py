@@ -38,12 +38,14 @@ def holiday_file(named: str | None) -> Path | None:
 
 
 def _holiday_in_country(country: str, region: str | None, day: int) -> int | None:
+    """Return SUNDAY for a day since 1970 that is a public holiday, else None."""
     date_of_day = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
     return SUNDAY if date_of_day in _country_holidays(country, region, date_of_day.year) else None
 
 
 @lru_cache(maxsize=256)
 def _country_holidays(country: str, region: str | None, year: int) -> frozenset[date]:
+    """Return a year's public holidays; raise SettingsError for an unknown country or region."""
     argument = Argument("data.holidays", "-".join(filter(None, (country, region))))
     try:
         import holidays
@@ -58,6 +60,7 @@ def _country_holidays(country: str, region: str | None, year: int) -> frozenset[
 
 
 def _read_holidays(path: Path) -> dict[int, int]:
+    """Return weekday numbers, 0 = Monday, by day since 1970, from a table with a date and a weekday per row."""
     weekdays: dict[int, int] = {}
     for index, (line, cells) in enumerate(read_rows(path, ADVICE)):
         if index == 0 and not cells[0][:1].isdigit():  # a header

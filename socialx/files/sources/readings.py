@@ -86,7 +86,7 @@ def read(kind: str, request: ConvertOptions) -> Readings:
 
 
 def _format(named: PublishedDataset | Format | None, request: ConvertOptions) -> Format:
-    """Return the named format, else the recognised format."""
+    """Return the format to read with: ``named`` by the user, else recognised; options for tables choose a table."""
     table = FORMATS[CSV]
     if request.transposed:
         return named if isinstance(named, Format) else table
@@ -111,7 +111,7 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     for field, option in options().items():
         is_given = getattr(request, field) not in (None, (), False)
         if is_given and field in read_fields - format.takes - clock_fields:
-            raise SettingsError("", f"{title} says that itself", f"drop {Argument(option.name)}")
+            raise SettingsError("", f"{Argument(option.name)} is superfluous: {title} says that itself", "drop it")
 
 
 def _find_published(
@@ -191,7 +191,7 @@ def order_times(
 
 
 def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
-    """Return the sensor ids in column order, and a note where sensors are only numbered."""
+    """Return the sensor ids in column order, and a note where sensors are only numbered from 0."""
     count, meta = contents.sensors, request.meta_csv
     if contents.ids is not None:
         return contents.ids, ()

@@ -101,7 +101,7 @@ def free_unit(text: str) -> str:
 
 
 def _codes(value: float | str | Sequence[float]) -> tuple[float, ...]:
-    """Parse numbers for a missing observation from comma-separated text; ``none`` and NaN add nothing."""
+    """Return the numbers for a missing observation in "-1,0", a number or a list; ``none`` and NaN give ()."""
     codes: Sequence[Any] = value if isinstance(value, Sequence) else [value]
     numbers = []
     for code in value.split(",") if isinstance(value, str) else codes:

@@ -47,7 +47,8 @@ def average_blocks(
 ) -> Blocks:
     """Yield blocks, from time-ordered blocks, with a row per ``step_s`` seconds after midnight.
 
-    codes: numbers for a missing observation. sums: whether flows are counts.
+    features: the names of the F features. codes: numbers for a missing observation. where: the source, for messages.
+    sums: flows are vehicle counts per row, and are added up; otherwise rates, which are averaged.
     """
     seconds, values, rows_per_step, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
@@ -73,7 +74,9 @@ def average_blocks(
 
 
 def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
-    """Return the rows per sensor and step among the first rows; 0 with fewer than two observations everywhere."""
+    """Return how many source rows a sensor has per step, from the median interval in the first rows, float64 [t,N,F].
+    Returns 0 where no sensor has two observations yet. Raises SettingsError for rows as coarse as the step.
+    """
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
         intervals = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
@@ -91,7 +94,9 @@ def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int
 def _average_rows(
     seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows_per_step: float, sums: bool
 ) -> Block:
-    """Average rows int64 [t], float64 [t,N,F] to a row per step with data."""
+    """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows. rows_per_step: the
+    usual rows of a sensor in a step; sums: as in ``average_blocks``.
+    """
     steps = seconds // step_s
     begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
 

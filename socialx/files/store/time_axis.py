@@ -119,7 +119,7 @@ def is_skipped(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
 
 
 def skipped_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
-    """Return problem and remedy for observed rows at times that a zone skips, such as ``first``."""
+    """Return problem and remedy for observed rows at times that a zone skips; ``first``: such a time as text."""
     many = counted(rows, "row with readings is", "rows with readings are")
     problem = f"{many} at times that daylight saving time skips in {timezone}, such as {first}"
     offset = datetime.fromisoformat(first).replace(tzinfo=known_zone(timezone)).utcoffset() or timedelta()
@@ -143,7 +143,9 @@ def is_utc(name: str | None) -> bool:
 
 
 def same_clock(one: str | None, other: str | None, first: int, last: int) -> bool | None:
-    """Return whether two zones show equal wall times from ``first`` to ``last``; None where a zone is unknown."""
+    """Return whether two zones show equal wall times from ``first`` to ``last``, in seconds since 1970. Returns None
+    where a zone is unknown; equal names count as equal.
+    """
     zones = known_zone(one), known_zone(other)
     if None in zones:
         return True if one is not None and one == other else None
@@ -174,10 +176,10 @@ def _iso(text: str) -> str:
 
 
 def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
-    """Convert a wall time from the user to seconds, read as UTC.
+    """Convert a wall time from the user to seconds since 1970, read as UTC.
 
-    A bare date means 00:00, a dotted date begins with the day, and a zoned time moves into the file's zone. Raises
-    SettingsError for ``argument`` where the time is invalid.
+    argument: the option's name in errors. A bare date means 00:00, a dotted date begins with the day, and a zoned time
+    moves into the file's ``timezone``. Raises SettingsError for an invalid time.
     """
     zone = known_zone(timezone)
     try:

@@ -202,7 +202,7 @@ def _tables(
 
 
 def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Positions:
-    """Return the table; the first row is the header."""
+    """Return a location table, whose first row is the header; ``wanted``: ids as ``casefolded_key`` gives."""
     line, names = rows[0]
     width = len(names)
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
@@ -261,6 +261,7 @@ class _Places:
 
 
 def _degree_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
+    """Yield pairs of columns named like latitude and longitude, with a location per row; rows: cells of the body."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
     axis_columns = [(*parsed, column) for column, name in enumerate(names) if (parsed := parse_axis(name))]
     for axis, _, others, of_plane, column in sorted(axis_columns):
@@ -278,6 +279,7 @@ def _degree_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places
 
 
 def _point_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
+    """Yield the columns whose first filled cell is a point, with a location per row; rows: cells of the body."""
     for column, name in enumerate(names):
         cells = [row[column] for row in rows]
         if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
@@ -298,8 +300,8 @@ def _point_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]
 def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
     """Return whether the first number in points [rows, 2] is the latitude.
 
-    For bare number pairs the column name decides, then the only valid order in degrees; else a comma means latitude
-    first, as people write, and a space longitude first, as in WKT.
+    way: the notation, as in ``point``. For bare number pairs the column name decides, then the only valid order in
+    degrees; else a comma means latitude first, as people write, and a space longitude first, as in WKT.
     """
     if way not in (",", " "):
         return way == "angles"
@@ -388,6 +390,7 @@ def _rank(name: str) -> int:
 
 
 def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, float], table: _Positions) -> Location:
+    """Return the location in a row; ``line`` and ``path`` name the row in errors. Raises for impossible degrees."""
     if not cells[table.sensors]:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
     latitude, longitude = degrees

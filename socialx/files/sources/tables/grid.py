@@ -32,7 +32,7 @@ def table_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
 
 
 def _wide_blocks(table: Table) -> Generator[Block, None, None]:
-    """Yield the rows in tables with a column per sensor that follow one another in time."""
+    """Yield times [t] and observations [t,N] in tables with a column per sensor that follow one another in time."""
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
@@ -44,8 +44,7 @@ def _wide_blocks(table: Table) -> Generator[Block, None, None]:
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
-    """Yield the observations in a table with a row per observation, or in joined tables.
-
+    """Yield (time, sensor number, observations) arrays for a table with a row per observation, or joined tables.
     columns: the quantity columns in the first sheet.
     """
     index = {name: number for number, name in enumerate(table.ids)}
@@ -67,7 +66,9 @@ def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
 
 
 def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """Yield a row per time; equal duplicates count once, and different values for one time and sensor raise."""
+    """Yield a row per time, [t,N] or [t,N,F] for F > 1 ``columns``, with NaN where the table has no row. Rows that
+    repeat a time, sensor and values count once; different values for a time and sensor raise SocialxError.
+    """
     moments, features, again = table.moments, max(1, len(columns)), 0
     count = len(moments) * len(table.ids)
     with _scratch_array((count, features), np.float32) as values, _scratch_array((count,), bool) as taken:
@@ -106,7 +107,9 @@ def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
 def _refuse_two(
     table: Table, other: np.ndarray, seconds: np.ndarray, numbers: np.ndarray, old: np.ndarray, new: np.ndarray
 ) -> None:
-    """Raise for the first row in ``other``, bool [t], whose observation differs from the stored observation."""
+    """Raise for the first row marked in ``other``, bool [t], which repeats a time and sensor with other values.
+    numbers: sensor numbers [t]. old, new: the observations [t,F] stored before and in these rows.
+    """
     if not other.any():
         return
     row = int(other.argmax())
