@@ -281,9 +281,8 @@ class Dataset:
             rows = slice(0, len(self.store.seconds))
             series = self.series
             if len(days) > 1:
-                series = Series(
-                    self._training_source(days), self.lookback, self.horizon, self.device, *self._feature_indices()
-                )
+                source = self._training_source(days)
+                series = Series(source, self.lookback, self.horizon, self.device, *self._feature_indices())
             self._with_climatology[days] = series.with_climatology(self.climatology(days, rows))
         return self._with_climatology[days]
 
@@ -334,16 +333,14 @@ class Dataset:
         length = self.lookback + self.horizon
         if days and self.loading.mode != "on_device":
             self.climatology(days, slice(0, 0))  # once, before worker processes start
-        teacher_forecast = self.teacher_forecast if split == "train" else None
-        make_series = partial(self._host_series, days, teacher_forecast)
+        teacher = self.teacher_forecast if split == "train" else None
+        make_series = partial(self._host_series, days, teacher)
         if self.loading.mode == "sharded":
             return ShardLoader(make_series, length, self.device, order)
         if self.loading.mode == "workers":
             return WorkerLoader(make_series, length, self.device, self.loading, 2 * self._chunk_bytes, order)
         series = self.series_with_climatology(days)
-        return DeviceLoader(
-            series if teacher_forecast is None else series.with_teacher_forecasts(teacher_forecast), order
-        )
+        return DeviceLoader(series if teacher is None else series.with_teacher_forecasts(teacher), order)
 
     def forecast_rows(self, split: str, subset: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """Return first and last forecast row, int64 [W] each, for windows in a split."""

@@ -11,7 +11,7 @@ from typing import Any
 from socialx.core.errors import Argument, Command, from_here
 from socialx.settings.kinds import CUSTOM
 from socialx.settings.layers import SET, command_text
-from socialx.settings.schema import FLAGGED, KEYS, MAY_CHANGE, SCORING, flag_keys, flag_name
+from socialx.settings.schema import FLAGGED, KEYS, MUTABLE, SCORING, flag_keys, flag_name
 
 MODEL = "model.kind"
 
@@ -52,7 +52,7 @@ def write(task: str, part: Argument | Command) -> str:
 
 
 def _option(task: str, name: str, value: Any) -> str:
-    by_other = name in KEYS and (name not in MAY_CHANGE[SCORING] or not flag_keys(task))  # a flag of train
+    by_other = name in KEYS and (name not in MUTABLE[SCORING] or not flag_keys(task))  # a flag of train
     if name in KEYS and name not in (FLAGGED if by_other else flag_keys(task)):
         return f"{SET} {name if value is None else _quoted(f'{name}={from_here(command_text(value))}')}"
     flag = flag_name(name) if name in KEYS else FLAGS.get(task, {}).get(name, "--" + name.replace("_", "-"))

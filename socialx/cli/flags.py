@@ -93,12 +93,10 @@ def _request_parameters(task: str) -> list[inspect.Parameter]:
     return parameters
 
 
-def _parameter(
-    task: str, name: str, kind: Any, default: Any, info: Help, is_argument: bool = False
-) -> inspect.Parameter:
+def _parameter(task: str, name: str, kind: Any, default: Any, info: Help, argument: bool = False) -> inspect.Parameter:
     """Return a Typer parameter."""
     parameter: typer.models.ParameterInfo
-    if is_argument:
+    if argument:
         parameter = typer.Argument(metavar=info.metavar, help=info.help)
     else:
         flag, text = write(task, Argument(name)), info.help + (f" (default: {default})" if default else "")
@@ -212,10 +210,8 @@ def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[s
 
 def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
     field, flag, name = KEYS[key], flag_name(key), _name(key)
-    default = (
-        "" if field.default in (None, ()) or field.default is False else f" (default: {command_text(field.default)})"
-    )
-    text = f"{field.description}{default}"
+    unset = field.default in (None, ()) or field.default is False
+    text = f"{field.description}" + ("" if unset else f" (default: {command_text(field.default)})")
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
         return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))

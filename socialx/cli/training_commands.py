@@ -130,16 +130,8 @@ def profile(
     from socialx.training.profile.rules import check_names, matching_findings
 
     group = group_from_env()
-    alone: dict[str, object]
-    alone = {
-        "output": output,
-        "html": html,
-        "trace": trace,
-        "fail_unless": fail_unless,
-        "fail_on": fail_on,
-        "tuned": tuned,
-    }
-    alone["devices"] = devices if devices > 1 or group.world_size > 1 else None
+    alone: dict[str, object] = {"output": output, "html": html, "trace": trace, "fail_unless": fail_unless}
+    alone |= {"fail_on": fail_on, "tuned": tuned, "devices": devices if max(devices, group.world_size) > 1 else None}
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
         # Refuse outputs and limits that --compare would ignore.

@@ -119,7 +119,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` on success and is removed on failure.
 
     A link stays and the link target is replaced. The folder is made if missing, and cleaned first by
-    ``remove_stale_files``.
+    ``clean_folder``.
     """
     target = Path(os.path.realpath(path))
     temporary = temporary_for(target, os.getpid())
@@ -128,7 +128,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             check_regular(target, "choose another output")  # root could replace /dev/null
         with folder_for(target.parent):
             try:
-                remove_stale_files(target.parent, target.name)
+                clean_folder(target.parent, target.name)
                 yield temporary
                 if target.exists():
                     shutil.copymode(target, temporary)
@@ -154,7 +154,7 @@ def _machine() -> str:
     return hashlib.sha256(socket.gethostname().encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def remove_stale_files(folder: Path, name: str | None = None) -> None:
+def clean_folder(folder: Path, name: str | None = None) -> None:
     """Remove abandoned temporary files for a name, or for all names, from a folder.
 
     Removes files from dead processes on this machine, and any file unchanged for a week: remote processes are invisible

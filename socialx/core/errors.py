@@ -102,25 +102,25 @@ def render(text: str, write: Write = python) -> str:
     return MARK.sub(unmarked, text)
 
 
-Retell = Callable[[str], str]
-_RETELL: ContextVar[Retell | None] = ContextVar("socialx_retell", default=None)
+Edit = Callable[[str], str]
+_EDIT: ContextVar[Edit | None] = ContextVar("socialx_edit", default=None)
 
 
 @contextmanager
-def rewriting_messages(retell: Retell) -> Iterator[None]:
+def rewrite_messages(edit: Edit) -> Iterator[None]:
     """Change the marked texts in all messages that the block makes, such as an internal file name."""
-    outer = _RETELL.get()
-    token = _RETELL.set(retell if outer is None else lambda text: outer(retell(text)))
+    outer = _EDIT.get()
+    token = _EDIT.set(edit if outer is None else lambda text: outer(edit(text)))
     try:
         yield
     finally:
-        _RETELL.reset(token)
+        _EDIT.reset(token)
 
 
 def rewrite(text: object) -> str:
-    """Return the text as changed by each enclosing ``rewriting_messages``, innermost first."""
-    retell = _RETELL.get()
-    return str(text) if retell is None else retell(str(text))
+    """Return the text as changed by each enclosing ``rewrite_messages``, innermost first."""
+    edit = _EDIT.get()
+    return str(text) if edit is None else edit(str(text))
 
 
 class Message:

@@ -254,12 +254,8 @@ def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 def sort_by_series(names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sort names int64 [...,B] stably -> sorted names, permutation, and whether any window moved, bool [...]."""
-    permutation = names.argsort(axis=-1, kind="stable")
-    return (
-        np.take_along_axis(names, permutation, axis=-1),
-        permutation,
-        np.asarray((np.diff(permutation) < 0).any(axis=-1)),
-    )
+    order = names.argsort(axis=-1, kind="stable")
+    return (np.take_along_axis(names, order, axis=-1), order, np.asarray((np.diff(order) < 0).any(axis=-1)))
 
 
 def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back: Tensor | None) -> TrainingBatch:

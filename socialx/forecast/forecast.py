@@ -83,9 +83,8 @@ class Forecast(ResultRepr):
         complete: every lookback row has an observation; partial: some rows; missing: the last observation is older than
         the lookback; never: the sensor is silent so far, and the forecast starts from the mean of the training data.
         """
-        return np.select(
-            [~self.reported, self.readings == 0, self.readings < self.lookback], [NEVER, MISSING, PARTIAL], COMPLETE
-        )
+        cases = [~self.reported, self.readings == 0, self.readings < self.lookback]
+        return np.select(cases, [NEVER, MISSING, PARTIAL], COMPLETE)
 
     def select(self, sensors: str | Sequence[str]) -> Forecast:
         """Return the forecast of some sensors in the given order; a text holds ids with commas between.

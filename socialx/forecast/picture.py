@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, time_ticks, value_limits
-from socialx.drawing.terminal import number, print_line, reported_minutes, step_name
+from socialx.drawing.terminal import lead_times, number, print_line, step_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
     """Print the forecast from the last origin, a row per sensor: observation, forecasts and intervals."""
     out, first = console or Console(), panels[0]
     print_line(out, headline)
-    shown = [minutes for minutes in reported_minutes(first.values.shape[1], step_minutes) if minutes]
+    shown = [minutes for minutes in lead_times(first.values.shape[1], step_minutes) if minutes]
     shown = shown[-(STEPS if first.lower is None else STEPS_WITH_INTERVALS) :]
     table = Table(show_edge=False)
     table.add_column("sensor", no_wrap=True)

@@ -307,9 +307,8 @@ def fit_past_intervals(
 def _intervals_from(errors: SignedErrors, data: Dataset, protocol: ScoringProtocol, weights: str) -> ConformalIntervals:
     (lower, upper), count = errors.compute()
     flow = append_median(errors.free_flow.cpu())
-    return ConformalIntervals(
-        data.sensors.ids, flow, torch.from_numpy(lower), torch.from_numpy(upper), weights, protocol, count
-    )
+    ends = torch.from_numpy(lower), torch.from_numpy(upper)
+    return ConformalIntervals(data.sensors.ids, flow, *ends, weights, protocol, count)
 
 
 @dataclass(frozen=True)

@@ -377,10 +377,8 @@ def _add_states(app: FastAPI, service: Service) -> None:
     headers = {"content-security-policy": POLICY}
     if service.tiles:  # whose servers ask which page shows their tiles
         origin = urlsplit(service.tiles)
-        headers |= {
-            "content-security-policy": f"{POLICY} {origin.scheme}://{origin.netloc}",
-            "referrer-policy": "origin",
-        }
+        headers["content-security-policy"] += f" {origin.scheme}://{origin.netloc}"
+        headers["referrer-policy"] = "origin"
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> Response:

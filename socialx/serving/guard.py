@@ -54,10 +54,8 @@ def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
     """Return web origins as browsers write them.  Raise SettingsError for other texts, and for ``*``."""
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
-            example = Argument("allow_origin", "https://dashboard.example")
-            raise SettingsError(
-                "", f"{Argument('allow_origin', origin)} is not a web origin", f"write for example {example}"
-            )
+            remedy = f"write for example {Argument('allow_origin', 'https://dashboard.example')}"
+            raise SettingsError("", f"{Argument('allow_origin', origin)} is not a web origin", remedy)
     return tuple(origins)
 
 
@@ -156,9 +154,8 @@ class Guard:
         allowed = self.token is None or scope["path"] in OPEN
         if not allowed:
             scheme, _, word = Headers(scope=scope).get("authorization", "").partition(" ")
-            allowed = scheme.lower() == "bearer" and hmac.compare_digest(
-                word.strip().encode(), str(self.token).encode()
-            )
+            given, token = word.strip().encode(), str(self.token).encode()
+            allowed = scheme.lower() == "bearer" and hmac.compare_digest(given, token)
         refusal = JSONResponse({"detail": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
         try:
             await (self.app if allowed else refusal)(scope, receive, send_with_headers)

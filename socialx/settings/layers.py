@@ -26,18 +26,7 @@ from socialx.core.progress import note
 from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
 from socialx.settings.kinds import CUSTOM, MODELS
-from socialx.settings.schema import (
-    BY_NAME,
-    FILES,
-    KEYS,
-    MAY_CHANGE,
-    RESUME,
-    SCORED,
-    SCORING,
-    WEIGHTS,
-    Settings,
-    flag_name,
-)
+from socialx.settings.schema import BY_NAME, FILES, KEYS, MUTABLE, RESUME, SCORED, SCORING, WEIGHTS, Settings, flag_name
 
 PREFIX = "SOCIALX_"
 BEARER = "SOCIALX_TOKEN"  # read by serve; outside the settings
@@ -251,9 +240,8 @@ class ConfigLayers:
         if trained_settings.model.kind not in MODELS:
             reason = f"the model {trained_settings.model.kind} is code from outside socialx"
             raise SettingsError(saved.parent, reason, f"pass {Argument('trainer.init_from')} a socialx model")
-        start = {
-            key: value for key, value in invariants(trained_settings).items() if key.startswith(("model.", "pooling."))
-        }
+        fixed = invariants(trained_settings)
+        start = {key: value for key, value in fixed.items() if key.startswith(("model.", "pooling."))}
         del start["model.zero_shot"]
         loaded = replace(self, start=_with_origin(start, str(saved))).load()
         new, old = flat(loaded.settings), flat(trained_settings)
@@ -290,7 +278,7 @@ class ConfigLayers:
         saved_values = _with_origin(run_values, str(saved))
         merged = _validate({**saved_values, **values})
         merged.refuse_unnamed_model()
-        new, old, free = flat(merged.settings), flat(trained_settings.settings), MAY_CHANGE[purpose]
+        new, old, free = flat(merged.settings), flat(trained_settings.settings), MUTABLE[purpose]
         by_hand = {key for key, value in values.items() if not value.origin.startswith("$")}
         if refused := [key for key in KEYS if key in by_hand and key not in free and new[key] != old[key]]:
             raise SettingsError.together(
@@ -312,7 +300,7 @@ def run_settings(saved: Path, run_values: Mapping[str, Any]) -> Config:
 
 def invariants(settings: Settings) -> dict[str, Any]:
     """Return the settings that stay fixed on resume, by dotted key, as plain data."""
-    free = (*MAY_CHANGE[RESUME], "trainer.run_dir")
+    free = (*MUTABLE[RESUME], "trainer.run_dir")
     return {key: value for key, value in flat(settings).items() if key not in free}
 
 

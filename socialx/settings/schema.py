@@ -322,7 +322,7 @@ _MACHINE = {
     "model": "backend encoder_batch activation_checkpointing",
 }
 _LENGTH = "compile cuda_graph max_epochs patience log_every_n_steps loggers teacher"
-MAY_CHANGE = {
+MUTABLE = {
     RESUME: _keys(
         data="path extra_data", pooling="distances", trainer=f"device threads {_LENGTH}", profile="*", **_MACHINE
     ),

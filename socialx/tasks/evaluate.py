@@ -128,9 +128,7 @@ def _score_models(
     run_metrics_per_model(
         models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, rules, saved
     )
-    scored_models = {
-        name: ModelScores.from_scores(metric.compute(), scored.protocol) for name, metric in scores.items()
-    }
+    scored_models = {name: ModelScores.from_scores(sums.compute(), scored.protocol) for name, sums in scores.items()}
     for run in runs:
         for target in data.targets:
             overall = scored_models[run].overall(target)

@@ -230,7 +230,7 @@ def _adapt_and_check(
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Return weights and protocol of a run as ``adapt_to_file``, checked by ``refuse_other``."""
     protocol, fits, file = experiment.protocol, run.protocol, experiment.data.store.path
-    for message in find_unit_mismatches(file, protocol, fits):
+    for message in unit_doubts(file, protocol, fits):
         note(message)
     if experiment.settings.model.zero_shot:
         state, fits = adapt_to_file(experiment, state, replace(fits, step_minutes=protocol.step_minutes))
@@ -251,9 +251,8 @@ def _build_for_run(
     lengths = {name: getattr(settings.data, name) // finer for name in ("lookback", "horizon")}
     settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, settings)):
-        raise SettingsError(
-            run.named, f"the run has other windows than the first run ({differ})", "score the runs one by one"
-        )
+        problem = f"the run has other windows than the first run ({differ})"
+        raise SettingsError(run.named, problem, "score the runs one by one")
     free = takes_new_sensors(settings) and run.sensors is not None
     experiment = build(
         settings,
@@ -322,7 +321,7 @@ def free_flow_ratio(file: ScoringProtocol, run: ScoringProtocol, target: str) ->
     return float(_rounded_ratios(np.array(file.free_flow.get(target, 0.0)), file, run, target))
 
 
-def find_unit_mismatches(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list[Message]:
+def unit_doubts(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list[Message]:
     """Return a question for each speed whose free flow suggests the other unit.
 
     On the training network the limit is a factor of 1.4, in either direction.

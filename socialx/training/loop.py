@@ -227,9 +227,8 @@ def _train_epoch(
     def read() -> None:
         nonlocal running, unread
         if unread:
-            progress.loss_sum += learner.group.all_reduce(
-                running
-            ).item()  # the one host sync, every log_every_n_steps steps
+            # The only host sync, every log_every_n_steps steps.
+            progress.loss_sum += learner.group.all_reduce(running).item()
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):

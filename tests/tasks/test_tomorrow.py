@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from socialx.drawing.terminal import lead_text, reported_minutes
+from socialx.drawing.terminal import lead_text, lead_times
 from socialx.files.store.time_axis import as_text, wall_seconds
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.forecast.picture import print_forecast
@@ -61,7 +61,7 @@ def test_what_is_no_time_is_refused(run: Path, text: str) -> None:
     ],
 )
 def test_the_reported_steps(horizon: int, step: int, shown: list[str]) -> None:
-    assert [each and lead_text(each) for each in reported_minutes(horizon, step)] == [*shown, None]
+    assert [each and lead_text(each) for each in lead_times(horizon, step)] == [*shown, None]
 
 
 @pytest.mark.parametrize("interval", [None, 0.9])

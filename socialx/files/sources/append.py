@@ -50,15 +50,7 @@ from socialx.files.store.layout import (
 from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import Store, open_store
-from socialx.files.store.time_axis import (
-    JITTER_S,
-    as_text,
-    as_timestamps,
-    common_step,
-    known_zone,
-    lacking_times,
-    odd_rows,
-)
+from socialx.files.store.time_axis import JITTER_S, as_text, as_timestamps, common_step, gap_times, known_zone, odd_rows
 from socialx.files.store.writer import (
     ADVICE,
     WAIT_S,
@@ -354,9 +346,7 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
     for a time before the file's end that the file lacks.
     """
     store = grid.store
-    n_old = int(
-        np.searchsorted(table.seconds, store.seconds[-1], "right")
-    )  # rows that are not behind those of the file
+    n_old = int(np.searchsorted(table.seconds, store.seconds[-1], "right"))  # rows up to the end of the file
     early, later = table.seconds[:n_old], table.seconds[n_old:]
     rows = np.searchsorted(store.seconds, early)
     if (lost := store.seconds[rows] != early).any():
@@ -398,7 +388,7 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
         times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
         problem = f"the rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
         raise SocialxError(where, problem, "give the table the same step")
-    gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
+    gap = gap_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
         begins = as_text(int(seconds[0]))
         problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"

@@ -275,9 +275,8 @@ def _check_given(
         ("units", f"{feature} is", "in", unit, units, f"unit of {feature}:"),
     ):
         if value is not None and old not in ("", value):
-            raise SocialxError(
-                path, f"{subject} {word} {old}, not {word} {value}", f"drop {Argument(name)}, or {ADVICE}"
-            )
+            problem = f"{subject} {word} {old}, not {word} {value}"
+            raise SocialxError(path, problem, f"drop {Argument(name)}, or {ADVICE}")
         if value is not None and not old:
             changes[name] = f"{action} {value}", value
     return changes

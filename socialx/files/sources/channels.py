@@ -121,9 +121,8 @@ class ChannelLayout:
             quantity = QUANTITIES.get(name)
             if quantity is None or quantity in numbers or not (self.names or number):
                 example = f"write for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
-                raise SettingsError(
-                    "", f"{Argument('channel', request.channel)} needs a quantity for each channel", example
-                )
+                problem = f"{Argument('channel', request.channel)} needs a quantity for each channel"
+                raise SettingsError("", problem, example)
             numbers[quantity] = self._number(request, number or name)
         return numbers
 
@@ -138,9 +137,8 @@ class ChannelLayout:
             return self.default
         if choice not in numbering:
             there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
-            raise SettingsError(
-                request.data, f"{Argument('channel', request.channel[:40])} is not there", f"choose {there}"
-            )
+            problem = f"{Argument('channel', request.channel[:40])} is not there"
+            raise SettingsError(request.data, problem, f"choose {there}")
         return numbering[choice]
 
 

@@ -12,16 +12,7 @@ from zoneinfo import available_timezones
 
 import numpy as np
 
-from socialx.core.errors import (
-    Argument,
-    Command,
-    Retell,
-    SettingsError,
-    SocialxError,
-    in_short,
-    render,
-    rewriting_messages,
-)
+from socialx.core.errors import Argument, Command, Edit, SettingsError, SocialxError, in_short, render, rewrite_messages
 from socialx.files.store.layout import Block, Readings
 from socialx.files.store.store import Store
 from socialx.files.store.writer import write
@@ -119,11 +110,11 @@ def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str)
         path = folder / f"{name}.parquet"
         zone = write_table(path, data)
         kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
-        with rewriting_messages(hide_file(path, called, kept)):
+        with rewrite_messages(hide_file(path, called, kept)):
             yield path, zone
 
 
-def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
+def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Edit:
     """Return a function that rewrites messages: ``name`` replaces the temporary ``file``. kept: in commands, the text
     shown for each of these argument values.
     """

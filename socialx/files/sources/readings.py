@@ -138,9 +138,8 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
         raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
-        notes.append(
-            Message(path, f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}", sample=foreign)
-        )
+        sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
+        notes.append(Message(path, sentence, sample=foreign))
     if request.published:
         begin = f"no dates in it: its rows begin at {request.first_time}, as {dataset.name} does as published"
         notes.append(Message(path, begin))

@@ -98,7 +98,7 @@ def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> 
     return places, elapsed[places]
 
 
-def lacking_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
+def gap_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
     """Return the missing times between rows int64 [T], int64 [t], ``step`` seconds apart.
 
     The skipped daylight-saving hour and gaps after odd rows are excluded.

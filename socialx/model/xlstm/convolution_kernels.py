@@ -123,9 +123,8 @@ def conv_forward(
             offset = row[:, None] * C + w
             tl.store(out + offset, y, exists[:, None])
             tl.debug_barrier()
-            y = tl.load(
-                out + offset, exists[:, None], 0.0
-            )  # else the compiler convolves in the layout of a factor, too
+            # Without the load the compiler convolves in the layout of a factor, too.
+            y = tl.load(out + offset, exists[:, None], 0.0)
             k = dot(y, _blocks(table + QUERY_KEY * C + first, C, W).to(y.dtype))
             v = dot(current, _blocks(table + VALUE * C + first, C, W).to(y.dtype))
             tl.store(keys + offset, k.to(y.dtype), exists[:, None])

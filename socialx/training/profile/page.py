@@ -181,9 +181,8 @@ def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
     if not is_known(value):
         return DASH
     power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
-    return number(
-        value / base**power, unit=f"{NBSP}{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}{unit}"
-    )
+    prefix = f"{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}"
+    return number(value / base**power, unit=f"{NBSP}{prefix}{unit}")
 
 
 def _share_text(part: float | None, whole: Any, name: str) -> str:

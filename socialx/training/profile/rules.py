@@ -468,9 +468,8 @@ def _clock_throttled(p: Profile) -> Finding | None:
     if clock is None or cause is None or clock >= 0.85:
         return None
     evidence = f"the GPU's clock is at {clock:.0%} of its highest: {cause}"
-    return _finding(
-        "clock.throttled", 1 - clock, evidence, vain="any setting: power and cooling of the machine decide it"
-    )
+    vain = "any setting: power and cooling of the machine decide it"
+    return _finding("clock.throttled", 1 - clock, evidence, vain=vain)
 
 
 def _fluctuation_periodic(p: Profile) -> Finding | None:
