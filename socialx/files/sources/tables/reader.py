@@ -174,7 +174,7 @@ def _omission_notes(sheets: list[Sheet]) -> list[str]:
 
 
 def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Message | str]:
-    """Return a note that explains how the times are read, where they are converted."""
+    """Return a note on how the times are read, where they are converted; ``first``: the first sheet."""
     if ends := [first.names[column] for column in first.times if ENDS.fullmatch(first.names[column])]:
         return [f"{request.data}: times are those of {ends[0]!r}, the ends of intervals"]
     if first.day:

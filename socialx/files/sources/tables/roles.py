@@ -366,7 +366,7 @@ class _SampledTable:
         return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
     def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
-        """Return whether columns name sensors: they tell rows of a time apart, and cells come again at later times."""
+        """Return whether columns tell rows of a time apart and recur, with a fraction ``covered`` of all pairs."""
         values = self.values(*columns)
         pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
