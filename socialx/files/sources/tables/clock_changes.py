@@ -106,7 +106,7 @@ def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> 
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
-    """Return the rows of wall times int64 [T] with an earlier row's time, except in a zone's repeated hour, bool [T]."""
+    """Return the rows of wall times int64 [T] with an earlier time, except in a zone's repeated hour, bool [T]."""
     again = np.zeros(len(seconds), bool)
     if not goes_back(seconds):
         return again

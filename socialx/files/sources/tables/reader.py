@@ -67,7 +67,7 @@ Look = Callable[[FileHead, ConvertOptions], list[Sheet]]  # the sheets of a file
 
 
 def _recognise_published(head: FileHead) -> str | None:
-    """Return how METR-LA.csv and PEMS-BAY.csv look where the head looks so; otherwise None."""
+    """Return the reason where a head looks like METR-LA.csv or PEMS-BAY.csv; otherwise None."""
     header, row = two_lines(head)
     if len(header) < 2 or not row or header[0] or not all(isinstance(match_key(name), int) for name in header[1:]):
         return None
