@@ -312,8 +312,8 @@ class _SampledTable:
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
     def counts_times(self, column: int) -> bool:
-        """Return whether a column next to dates holds slot numbers of a day: all integers from 0 or 1 to 25 or more.
-        For example, 0 to 95 number the quarter hours. Numbers of at most 25 slots may be hours, and give False.
+        """Return whether a column next to dates holds slot numbers of a day: all integers from 0 or 1 on, at least 26.
+        For example, 0 to 95 number the quarter hours. At most 25 numbers may be hours, and give False.
         """
         if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
