@@ -473,7 +473,7 @@ def _widen(file: h5py.File, grid: _Grid) -> None:
 
 
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
-    """Append values to a file's column ``name``; a column with fixed length is replaced by a growing column."""
+    """Append the values ``added`` to a file's column ``name``; a fixed-length column is replaced by a growing one."""
     column = file[name]
     first = len(column)
     if column.maxshape != (None,):
@@ -486,7 +486,7 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
-    """Check the written rows, and the old rows in every touched chunk, against the plan."""
+    """Return whether the new file has the planned rows, and the old rows in every chunk that was written."""
     old_features, new_features, grid = old[FEATURES], new[FEATURES], change.grid
     same = len(new_features) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
     rows = old_features.chunks[0]

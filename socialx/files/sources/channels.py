@@ -127,7 +127,7 @@ class ChannelLayout:
         return numbers
 
     def _number(self, request: ConvertOptions, choice: str) -> int:
-        """Return the channel number, from 0, for a name or number; the default where the user gave none."""
+        """Return the channel number, from 0, for ``choice``, a name or number; the default where the user gave none."""
         numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
         numbering = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
         if request.channel is None:
@@ -218,7 +218,7 @@ SHAPES = (
 
 
 def _recognise(shape: Shape, head: FileHead) -> str | None:
-    """Return a description of the array; None for any other file."""
+    """Return a description of the array in a file or folder with this shape; None for any other file."""
     with suppress(SocialxError, OSError):
         if head.kind in ("npy", "zip", "folder"):
             array = shape.find(head.path)

@@ -103,8 +103,8 @@ def temporary_folder(task: str) -> Iterator[Path]:
 def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str) -> Iterator[tuple[Path, str | None]]:
     """Yield a temporary Parquet file for a frame, and the time zone where the times name a zone, else None.
 
-    task: part of the temporary folder's name. name: the file's name without .parquet. Messages inside the block call
-    the file ``called``, and commands show ``typed``, the variable's name in the user's code.
+    task: part of the temporary folder's name. name: the file's name without .parquet. called, typed: the text that
+    replaces the file's path in messages and, as an argument, in commands.
     """
     with temporary_folder(task) as folder:
         path = folder / f"{name}.parquet"

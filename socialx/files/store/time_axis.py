@@ -21,7 +21,7 @@ TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
 
 
 def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
-    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to seconds int64 [T], read as UTC; ``first``: preceding rows."""
+    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; ``where`` and ``first``, rows before: for errors."""
     seconds = np.empty(len(timestamps), np.int64)
     for row, timestamp in enumerate(timestamps.tolist()):
         try:
@@ -58,7 +58,7 @@ def odd_rows(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
 
 
 def whole_minutes(seconds: np.ndarray, where: str) -> int:
-    """Return the common step in minutes. Raises SocialxError for other steps, when writing and when reading."""
+    """Return the common step in minutes. Raises SocialxError, about the file ``where``, for other steps."""
     step = common_step(seconds)
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
@@ -68,7 +68,7 @@ def whole_minutes(seconds: np.ndarray, where: str) -> int:
 
 
 def refuse_jitter(seconds: np.ndarray, where: str) -> None:
-    """Raise SocialxError for a free-running clock, whose steps keep changing."""
+    """Raise SocialxError, about ``where``, for a free-running clock, whose steps keep changing."""
     steps = np.diff(seconds)
     step = 60 * round(float(np.median(steps)) / 60) if len(steps) else 0
     rows = odd_rows(seconds, step) if step > 0 else np.empty(0, np.int64)

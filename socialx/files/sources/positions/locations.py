@@ -60,7 +60,7 @@ def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] |
 
 
 def format_position(position: tuple[float, float]) -> str:
-    """Format a location as text: ``near 48.1 N, 11.5 E``."""
+    """Format latitude and longitude in degrees as ``near 48.1 N, 11.5 E``."""
     latitude, longitude = position
     return f"near {abs(latitude):.1f} {'NS'[latitude < 0]}, {abs(longitude):.1f} {'EW'[longitude < 0]}"
 
@@ -314,7 +314,7 @@ def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
 
 
 def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
-    """Return the best candidate. Raises SocialxError for a tie, and for x and y that lie far apart."""
+    """Return the best of the ``choices``. Raises SocialxError for a tie, and for x and y that lie far apart."""
     best = min(choices, key=_Places.order)
     for rival in choices:
         same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)

@@ -96,7 +96,7 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
 
 @contextmanager
 def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
-    """Yield an array of zeros, in memory or, if large, in a temporary file."""
+    """Yield an array of zeros with dtype ``kind``, in memory or, if large, in a temporary file."""
     if np.prod(shape) * np.dtype(kind).itemsize <= MEMORY_BYTES:
         yield np.zeros(shape, kind)
         return

@@ -309,8 +309,8 @@ class _SampledTable:
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
     def counts_times(self, column: int) -> bool:
-        """Return whether a column next to dates numbers the slots of a day without gaps from 0 or 1, more than 25
-        slots. For example, 0 to 95 number quarter hours. At most 25 numbers may be hours, and return False.
+        """Return whether a column next to dates holds slot numbers of a day: all integers from 0 or 1 on, at least 26.
+        For example, 0 to 95 number the quarter hours. At most 25 numbers may be hours, and give False.
         """
         if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
@@ -360,7 +360,7 @@ class _SampledTable:
         return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
     def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
-        """Return whether columns name sensors: they tell rows of a time apart, and cells come again at later times."""
+        """Return whether columns tell rows of a time apart and recur, with a fraction ``covered`` of all pairs."""
         values = self.values(*columns)
         pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
