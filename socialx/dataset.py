@@ -84,7 +84,7 @@ class Columns:
         return values, valid
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page, float32 [N,C]."""
+        """Return the last observation before a page (PAGE_ROWS rows, by index), float32 [N,C]; NaN before any."""
         parts = [store.latest_before(page) for store in self.stores]
         if any(store.is_impossible(part).any() for store, part in zip(self.stores, parts, strict=True)):
             for rows in pages(0, page * PAGE_ROWS):

@@ -40,7 +40,7 @@ def with_own_model(parameters: Mapping[str, Any]) -> Iterator[None]:
 
 
 def write(task: str, part: Argument | Command) -> str:
-    """Write an argument of ``task``, or a command, as typed in a shell."""
+    """Return an argument of ``task`` as a flag, or a command as a line, as typed in a shell."""
     if isinstance(part, Argument):
         return _option(task, part.name, part.value)
     words = [_quoted(value) for value in part.arguments]

@@ -67,7 +67,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
 
 
 def _parse_arg(task: str, arg: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
-    """Return the parameter in a list, empty without a Help."""
+    """Return the Typer parameter of a task argument as a list; empty without a Help. task: for the flag names."""
     match arg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
             option = getattr(task_help, name)
@@ -228,7 +228,7 @@ def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
 
 
 def setting_choices(key: str) -> list[str]:
-    """Return the words that a setting accepts; an empty list for open settings."""
+    """Return the words that a setting accepts, such as on and off; an empty list for a number or free text."""
     annotation = KEYS[key].annotation
     if key in CHOICES:
         return list(CHOICES[key])

@@ -173,7 +173,7 @@ def profile(
 
 
 def _advice(findings: Sequence[Finding]) -> str:
-    """Return the settings that a profile would change, as a settings file with reasons."""
+    """Return the settings that a profile would change as YAML, with each finding as a comment."""
     from socialx.training.profile.rules import joint_patch
 
     patch = joint_patch(findings)

@@ -145,7 +145,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def temporary_for(target: Path, process: int) -> Path:
-    """Return the temporary path for ``target`` in this process: ``.NAME.MACHINE-PROCESS.tmp`` in the same folder."""
+    """Return the temporary path for ``target``, by process id: ``.NAME.MACHINE-PROCESS.tmp`` in the same folder."""
     return target.with_name(f".{target.name}.{_machine()}-{process}.tmp")
 
 
@@ -155,10 +155,10 @@ def _machine() -> str:
 
 
 def clean_folder(folder: Path, name: str | None = None) -> None:
-    """Remove abandoned temporary files for a name, or for all names, from a folder.
+    """Remove abandoned temporary files for a file name, or for all names, from a folder.
 
-    Removes files from dead processes on this machine, and any file unchanged for a week: remote processes are invisible
-    here.
+    Removes files from dead processes on this machine, and, as remote processes are invisible, files unchanged for a
+    week.
     """
     pattern = re.compile(rf"\.{'.+' if name is None else re.escape(name)}{OWNER}")
     for stale in folder.iterdir():

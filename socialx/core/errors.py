@@ -25,7 +25,7 @@ FOUND = 400  # characters of what was found
 
 @dataclass(frozen=True)
 class Argument:
-    """Argument of the current task, or a setting by dotted key; ``value`` None writes the name only."""
+    """Argument of the current task, or a setting by dotted key; a ``value`` of None is spelt as the name alone."""
 
     name: str
     value: Any = None
@@ -90,7 +90,7 @@ def _mark(values: list[Any]) -> str:
 
 
 def render(text: str, write: Write = python) -> str:
-    """Return the text with marks written by ``write``."""
+    """Return the text with each marked Argument or Command replaced by the text that ``write`` returns for it."""
 
     def unmarked(match: re.Match[str]) -> str:
         try:
@@ -131,7 +131,7 @@ class Message:
         self.sample = tuple(map(rewrite, sample))
 
     def sentence(self, write: Write = python) -> str:
-        """Return ``where: what (sample).``; ``write`` says how arguments and commands look."""
+        """Return ``where: problem (sample).``; write: spells an argument or command, as Python or as shell flags."""
         problem = f"{self.problem} ({sample(self.sample)})" if self.sample else self.problem
         parts = (render(self.where, write), shortened(render(problem, write), FOUND))
         text = _shown(": ".join(filter(None, parts)))
@@ -178,7 +178,7 @@ class SocialxError(Exception):
         return error
 
     def lines(self, write: Write = python) -> list[str]:
-        """Return one line per message, for JSON and logs."""
+        """Return one line per message, for JSON and logs; write: spells an argument or command, Python or flags."""
         return [message.line(write) for message in self.messages]
 
     def __str__(self) -> str:
@@ -209,12 +209,12 @@ class FallbackWarning(UserWarning):
 
 
 def fall_back(where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-    """Warn with a ``FallbackWarning``; the command line prints it as ``warning: ``."""
+    """Warn with a ``FallbackWarning``, see ``Message``; the command line prints the text after ``warning: ``."""
     warnings.warn(FallbackWarning(Message(where, problem, remedy, sample)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:
-    """Return the first items for an error line: ``a, b, c, ...``; long items are cut."""
+    """Return the first ``most`` items for an error line: ``a, b, c, ...``; items above ITEM letters are cut."""
     shown = ", ".join(shortened(item, ITEM) for item in items[:most])
     return f"{shown}, ..." if len(items) > most else shown
 

@@ -44,13 +44,13 @@ class AugmentedSource:
         return values, valid
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page, float32 [N,C]; NaN before the first observation."""
+        """Return the last observation before a page (PAGE_ROWS rows, by index), float32 [N,C]; NaN before any."""
         while len(self._latest) <= page:
             self._latest.append(latest_after(*self._page(len(self._latest) - 1), self._latest[-1]))
         return self._latest[page]
 
     def _page(self, page: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return values and valid for all rows in a page."""
+        """Return values and valid [t,N,C] for the rows of a page by index; the last page is kept."""
         if self._last is None or self._last[0] != page:
             self._last = page, self._make_page(page)
         return self._last[1]

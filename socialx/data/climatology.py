@@ -162,7 +162,7 @@ def weighted_mean(module: Any, same: Sequence[Any], other: Sequence[Any], mean: 
 
 
 def slots_in_reach(slots: int) -> int:
-    """Return the number of slots within reach of a slot, itself included, for a day with ``slots`` slots."""
+    """Return the number of slots averaged for a slot, itself included, for a day with ``slots`` slots."""
     return 2 * (REACH_MINUTES * slots * 60 // DAY_S) + 1
 
 

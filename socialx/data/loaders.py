@@ -69,8 +69,7 @@ class WindowOrder:
     def indices(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the window indices int64 and the flags real bool for this rank's batches, both [len,B].
 
-        Each window is real exactly once over all ranks. Repeats of the last window, with real False, pad the last
-        batch.
+        Each window is real exactly once over all ranks. Repeats of the last window (real is False) pad the last batch.
         """
         windows = len(self.starts)
         order = np.arange(windows)

@@ -204,7 +204,7 @@ def look_back(values: np.ndarray, valid: np.ndarray, last: np.ndarray) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class ContextReader:
-    """Lookbacks that end at given times; a row may miss its time by slack_s.
+    """Lookbacks that end at given times; a row within ``slack_s`` seconds of a time has that time.
 
     An absent row counts as missing. inputs, targets: feature indices. rolling: target climatology, for models that read
     the climatology.
@@ -233,7 +233,7 @@ class ContextReader:
         return np.argsort(self.seconds, kind="stable")
 
     def rows_at(self, seconds: np.ndarray) -> np.ndarray:
-        """Return the row at each time, int64, -1 for an absent row."""
+        """Return the row index at each time int64 [...], int64 [...]; -1 for an absent row."""
         order = self._order  # rows may be unsorted
         first_not_before = np.searchsorted(self.seconds, seconds - self.slack_s, sorter=order)
         rows = order[np.minimum(first_not_before, len(order) - 1)]

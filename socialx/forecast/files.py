@@ -51,7 +51,7 @@ def write_forecast(path: Path, forecast: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Describe scored forecasts before the first forecast: names, sizes and forecast origins datetime64[s] [W]."""
+    """Describe the windows that forecasts are scored on: names, sizes and forecast origins datetime64[s] [W]."""
 
     run: str
     dataset: str
@@ -223,7 +223,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
 
 
 def _places(path: Path, kind: str, names: Sequence[str], expected: tuple[str, ...]) -> np.ndarray:
-    """Return the places of names among the expected names, int64.  Raise SocialxError for further names."""
+    """Return the index of each name in ``expected``, int64. Raise SocialxError for other names; kind: a noun."""
     numbers = {name: number for number, name in enumerate(expected)}
     names = [name if name in numbers else name.removeprefix("'") for name in names]  # a formula, as a table has it
     if lost := [name for name in names if name not in numbers]:

@@ -197,7 +197,7 @@ class Forecast(ResultRepr):
         return pd.DataFrame(columns)
 
     def _numbers(self) -> dict[str, np.ndarray]:
-        """Return the arrays [W,P,N,G] by column name."""
+        """Return the arrays [W,P,N,G] by column name: forecast, and lower and upper where present."""
         ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
         return {"forecast": self.values, **ends}
 
@@ -234,7 +234,7 @@ class Forecast(ResultRepr):
             write_forecast(temporary, self)
 
     def panels(self, sensors: str | Sequence[str]) -> list[Panel]:
-        """Return the panels of a table or a picture for some sensors."""
+        """Return the panels of a table or a picture, one per sensor; sensors as in ``select``."""
         from socialx.forecast.picture import Panel
 
         shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)

@@ -126,7 +126,7 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) ->
 
 
 def _draw_observed(axes: Axes, panel: Panel, rows: np.ndarray, **look: Any) -> None:
-    """Draw observations at some rows [R] as a line, and an observation between two gaps as a dot."""
+    """Draw observations at some rows [R] as a line, and an observation between two gaps as a dot; look: line style."""
     seconds, values = panel.seconds[rows] - panel.seconds[0], panel.observed[rows]
     axes.plot(seconds, values, color=GREY, linewidth=1.4, **look)
     gap = np.isnan(np.pad(values, 1, constant_values=np.nan))

@@ -32,7 +32,7 @@ FEW_MISSING = 0.01  # share of observations; a handful of lost rows is fine
 
 
 def print_report(report: Report, kind: str = "", console: Console | None = None) -> None:
-    """Print a file report, a line per question."""
+    """Print a file report, a line per fact, such as rows or gaps; kind: kind of file, a line on top unless empty."""
     table = Table(show_header=False, show_edge=False, box=None, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -105,7 +105,7 @@ def _about_readings(r: Report) -> dict[str, str]:
 
 
 def print_plans(plans: Sequence[Completion], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
-    """Print what backfill would do with each file, a line per action.  rewrite: how the reader asks for a rewrite."""
+    """Print what backfill would do with each file, a line per action. rewrite: spelling of the option in advice."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
     for head in ("is", "rows", "sensors", "to do"):

@@ -118,9 +118,9 @@ def fine_tuning_verdict(difference: Difference) -> str:
 def worse_steps(
     run: Mapping[int | None, Scores], references: Mapping[str, Mapping[int | None, Scores]], protocol: ScoringProtocol
 ) -> str:
-    """Return the reported steps at which a baseline beats a run, with both MAEs, in words.
+    """Return texts for the reported lead times at which a baseline beats a run, with both MAEs; empty if none.
 
-    run, references: minutes ahead -> scores.
+    run, references: minutes ahead (None: over all steps) -> scores.
     """
     where = []
     for minutes in lead_times(protocol.horizon, protocol.step_minutes)[:-1]:
@@ -171,7 +171,7 @@ def print_coverage(
 
 
 def key_text(by: str, key: Any) -> str:
-    """Return the printed key of an error row grouped by one of ``BY``."""
+    """Return the printed key of an error row, such as ``15 min``; by: the grouping, one of ``BY``."""
     return {"horizon": f"{key} min", "hour": f"{key:02}:00" if by == "hour" else ""}.get(by, str(key))
 
 

@@ -258,7 +258,7 @@ class Compressed(GZipMiddleware):
 
 
 def make_service(experiment: Experiment, run: str, places: int) -> Service:
-    """Return a service for a trained run; the model forecasts up to ``loader.batch_size`` windows at a time."""
+    """Return a service for a run; places: most waiting requests. A batch has up to ``loader.batch_size`` windows."""
     experiment.model.eval()
     device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None

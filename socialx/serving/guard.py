@@ -84,7 +84,7 @@ class Histogram:
         self.total += value
 
     def lines(self, name: str, label: str = "") -> Iterator[str]:
-        """Yield the lines in the text format of Prometheus, with cumulative buckets."""
+        """Yield the lines in the text format of Prometheus, with cumulative buckets; label: such as ``path="/"``."""
         for number, bound in enumerate([*self.bounds, "+Inf"]):
             both = ",".join(filter(None, (label, f'le="{bound}"')))
             yield f"{name}_bucket{{{both}}} {sum(self.counts[bucket] for bucket in range(number + 1))}"
@@ -102,7 +102,7 @@ class Metrics:
     batches: Histogram = field(default_factory=lambda: Histogram(SIZES))
 
     def text(self, queue: int, gauges: Mapping[str, float | None]) -> str:
-        """Return all metrics in the text format of Prometheus; gauges with None are left out."""
+        """Return all metrics in the text format of Prometheus; queue: waiting requests; a gauge of None is left out."""
         lines = ["# TYPE socialx_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'socialx_requests_total{{path="{path}",status="{status}"}} {count}')

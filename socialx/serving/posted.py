@@ -85,7 +85,7 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
 
 
 def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Return times and readings of a body whose lists all have the right length; the values are still unchecked."""
+    """Return times and readings of a body whose lists all have the right length; values are unchecked. most: rows."""
     lookback, ids = experiment.data.lookback, set(experiment.data.store.sensors.ids)
     parts = ("times", "readings")
     if not isinstance(content, dict) or set(content) != set(parts):
@@ -108,7 +108,7 @@ def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], 
 
 
 def _validate(kind: TypeAdapter[Any], values: list[Any], strict: bool, where: str) -> list[Any]:
-    """Return values that all have the right type.  Raise SocialxError at the first other value."""
+    """Return values that all have the right type. Raise SocialxError at the first other value; where: its field."""
     try:
         return kind.validate_python(values, strict=strict)
     except ValidationError as error:

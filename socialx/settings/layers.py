@@ -64,7 +64,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Value:
-    """Unvalidated value and its origin for error lines: file, flag or argument."""
+    """Unvalidated value with its origin, the file, flag or argument that error lines name."""
 
     value: Any
     origin: str
@@ -120,11 +120,11 @@ class Config:
 
 @dataclass(frozen=True)
 class ConfigLayers:
-    """Unvalidated settings from all sources.
+    """Unvalidated settings from all sources, from the lowest: start, preset, here, values.
 
-    values: highest value from files, environment, ``--set``, flags and arguments. here: settings file in the current
-    folder, ignored for runs. preset: name in ``PRESETS``, below both. start: values from the run to fine-tune, lowest.
-    files: files read.
+    values: by dotted key, from files, environment, ``--set``, flags and arguments. here: from a settings file in the
+    current folder, ignored for runs. preset: name in ``PRESETS``. start: from the run to fine-tune. files: all files
+    read.
     """
 
     values: Values = field(default_factory=dict)
@@ -144,7 +144,7 @@ class ConfigLayers:
         here: Path | None = None,
         preset: str | None = None,
     ) -> ConfigLayers:
-        """Read the layers of a command line, later over earlier.
+        """Read the layers of a command line; a later source wins: files, env, sets, flags. here, preset: see class.
 
         files: YAML or TOML. env: environment. sets: ``section.key=value``. flags: typed values by dotted key. Raises
         SettingsError for an unreadable file and for ``sets`` lacking ``=``.
@@ -200,7 +200,7 @@ class ConfigLayers:
         return layers.over(values)
 
     def over(self, values: Mapping[str, Any], origin: str = ARGUMENT) -> ConfigLayers:
-        """Return these layers with values on top, by dotted key; ``None`` unsets a setting."""
+        """Return these layers with values by dotted key on top; ``None`` unsets a setting. origin: for messages."""
         return replace(self, values={**self.values, **_with_origin(values, origin)})
 
     def argument(self, key: str) -> Any:
@@ -305,7 +305,7 @@ def invariants(settings: Settings) -> dict[str, Any]:
 
 
 def _refuse_edits(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
-    """Raise SettingsError with one line per setting that was edited since training."""
+    """Raise SettingsError with one line per setting of a run's file (saved) that differs from ``trained``."""
     current = flat(settings)
     edited = [key for key, value in trained.items() if key in current and current[key] != value]
     if not edited:

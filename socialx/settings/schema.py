@@ -38,7 +38,7 @@ def _refuse_duplicates(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _choice(kinds: Collection[str], custom: bool = False) -> AfterValidator:
-    """Return a validator for these kinds, in pydantic's wording; custom: also accept a custom class name."""
+    """Return a validator for these kinds, in pydantic's wording; custom: also accept ``package.module:Class``."""
 
     def check(name: str) -> str:
         if name not in kinds and not (custom and CUSTOM.fullmatch(name)):

@@ -100,7 +100,7 @@ def convert(
 def _as_file(
     task: str, data: Any, options: dict[str, Any]
 ) -> Iterator[tuple[Any, dict[str, Any], tuple[str, str] | None]]:
-    """Yield the data to read, the options, and names for messages and commands.
+    """Yield the data to read, the options, and (names for messages, for commands), None where the data is a file.
 
     A frame or a database query becomes a temporary file.
     """

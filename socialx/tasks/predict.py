@@ -262,7 +262,7 @@ def requested_times(
 
 
 def _late_origin(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
-    """Return a problem and a remedy for an origin after the last row: the latest origin, or a longer horizon."""
+    """Return problem and remedy for an origin ``second`` after the last row: the latest origin, or a longer horizon."""
     store, horizon = experiment.data.store, experiment.data.horizon
     minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
     reaches = as_text(last + 60 * minutes)
@@ -334,7 +334,7 @@ def duration(seconds: int) -> str:
 
 
 def _last_observation(store: Store, second: int) -> int | None:
-    """Return the time of the last row before ``second`` with a valid observation, in seconds."""
+    """Return the time of the last row before ``second`` with an observation by any sensor, in seconds, or None."""
     for rows in reversed(list(pages(0, len(store.seconds)))):
         with_reading = store.read(rows)[1].any(axis=1) & (store.seconds[rows] < second)
         if with_reading.any():

@@ -76,14 +76,14 @@ def as_file(
 
 
 def _exists(path: Path) -> bool:
-    """Return whether the path exists; the opener reports an invalid path."""
+    """Return whether the path exists; False for a path that the system refuses, which the opener reports."""
     with suppress(OSError):
         return container(path).exists()
     return False
 
 
 def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed: bool) -> None:
-    """Raise SettingsError for table options where the data is another kind."""
+    """Raise SettingsError for table options (name -> value): the data is a frame (framed), absent, or ours."""
     name = next((option for option in ("missing", "resample") if option in options), next(iter(options)))
     problem, remedy = f"{path} is a socialx file", str(Command("backfill", path, **options))
     if name in ("missing", "resample"):

@@ -36,7 +36,7 @@ from socialx.training.run_folder import EpochRow, RunFolder
 
 
 def epoch_examples(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Example]:
-    """Return the batches of one epoch; for recorded steps on a series on the device, row numbers alone."""
+    """Return the batches of epoch ``number``; for recorded steps on a series on the device, only row numbers."""
     if learner.records and isinstance(loader, DeviceLoader):
         return loader.selections(number, first_batch)
     return loader.epoch(number, first_batch)
@@ -327,9 +327,7 @@ def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> Non
 
 
 def load_progress(learner: Learner, run: RunFolder) -> TrainState:
-    """Load last.pt into the learner, and return the progress.  Raises SocialxError where the file is from another
-    model.
-    """
+    """Load last.pt into the learner, and return the progress. Raises SocialxError for a file from another model."""
     device = learner.precision.device
     try:
         content = run.read_state(device)

@@ -98,9 +98,7 @@ def conv_forward(
     ROWS: constexpr,
     W: constexpr,
 ):
-    """Compute the SiLU after the causal convolution over x [T,S,C], rows with X numbers.
-
-    A program: ROWS // T sequences.
+    """Compute the SiLU after the causal convolution over x [T,S,C], rows of X; a program: ROWS // T sequences.
 
     For an mLSTM the SiLU goes to out as queries, with keys (from out) and values (from x), [T,S,C] each, and gates
     (from both) [T,S,2H] float32, with bias [2H]. For an sLSTM bias, keys, values and gates are ``None``, and a row in

@@ -106,7 +106,7 @@ def page(report: RunReport) -> str:
 
 
 def _lead(report: RunReport, short: Mapping[str, str]) -> str:
-    """Return the verdict about the best run."""
+    """Return the verdict about the best run; short: run name -> name on the page, here and below."""
     best, runs = report.explanation.run, report.runs
     verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best}: ")), None)
     several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
@@ -274,7 +274,7 @@ def error_map(explanation: Explanation) -> dict[str, Any]:
 
 
 def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | None], int, float | None, str]:
-    """Return the location per sensor on the map, the height, map units per km, and a note about absent sensors.
+    """Return locations on the map [sensors], the map height, map units per km, and a note about absent sensors.
 
     Without any location the sensors stand in rows, and map units per km are None.
     """
@@ -300,8 +300,7 @@ def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | Non
 def model_card(report: RunReport, licence: str, tied: bool) -> str:
     """Return the model card for the single run in a report, in Markdown with metadata for hubs at the head.
 
-    licence: for the weights, by a hub's identifier such as ``mit``. tied: whether the run forecasts a single sensor
-    network.
+    licence: for the weights, by a hub's identifier such as ``mit``. tied: whether the run forecasts one sensor network.
     """
     (run,) = report.runs
     evaluation, protocol, name = report.evaluation, report.evaluation.protocol, Path(run.name).resolve().name

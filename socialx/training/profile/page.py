@@ -64,8 +64,7 @@ class ProfileView:
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
         """Return rows for the phases in a step, then for the time without a kernel by cause.
 
-        A row has a number and a colour (0 for a cause across phases), name, share, milliseconds, and the width in the
-        bar in percent.
+        A row: number, colour (0 for a cause across phases), name, share, milliseconds, and percent of the bar's width.
         """
         rows = []
         for rank, (phase, name, share, ms) in enumerate(phase_rows(self.profile), 1):
