@@ -96,12 +96,7 @@ def test_a_folder_is_swept_of_temporaries_of_all_names(tmp_path: Path, gone: int
         tmp_path / ".hidden",
     ]
     old = tmp_path / ".stamp.json.00000000-77.tmp"
-    for path in (
-        *kept,
-        old,
-        temporary_for(tmp_path / "best.pt", gone),
-        temporary_for(tmp_path / "a.b.c", gone),
-    ):
+    for path in (*kept, old, temporary_for(tmp_path / "best.pt", gone), temporary_for(tmp_path / "a.b.c", gone)):
         path.write_text("half")
     os.utime(old, (0, time.time() - 8 * 86_400))
     clean_folder(tmp_path)
