@@ -165,7 +165,7 @@ def profile(
 
         print_profile(result)
         if tuned is not None:
-            note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
+            note(f"wrote {tuned}; --compare {tuned}, in place of --tuned and of other outputs, measures the gain")
         elif any(finding.patch for finding in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
     if failed := missed_limits(result, required) + matching_findings(result, fatal):

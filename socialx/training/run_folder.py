@@ -51,7 +51,7 @@ from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt
 TRAINED = Path(socialx.__file__).parent / "trained"  # bundled runs
-NAME_A_RUN = "name a folder that train wrote"
+NAME_A_RUN = "name a folder that train wrote, or a shipped run: zero-shot, metr-la"
 NAMES = (
     *("format.txt", "settings.yaml", "settings_sources.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),

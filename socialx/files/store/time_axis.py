@@ -63,7 +63,7 @@ def whole_minutes(seconds: np.ndarray, where: str) -> int:
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
         problem = f"the rows are {step} s apart, not whole minutes" if step else "all rows have one time"
-        raise SocialxError(where, problem, "convert a file with such rows")
+        raise SocialxError(where, problem, "convert a file with rows in whole minutes, each at its own time")
     return minutes
 
 
