@@ -203,6 +203,7 @@ class Dataset:
         return ClimatologyTable(*(part[:, rows.start : rows.stop + self.horizon] for part in self._climatology[days]))
 
     def _make_climatology(self, days: tuple[int | None, ...]) -> ClimatologyTable:
+        """Return the climatology [V,T+P,N,G] over all rows and a horizon; days: V climatology windows."""
         source, step = self.target_source, 60 * self.store.step_minutes
         length = len(source.seconds)
         if len(days) > 1:  # training only

@@ -52,6 +52,7 @@ def write(task: str, part: Argument | Command) -> str:
 
 
 def _option(task: str, name: str, value: Any) -> str:
+    """Return ``--flag value``, ``--set key=value`` for a setting without a flag, or ``--flag`` for None or True."""
     by_other = name in KEYS and (name not in MUTABLE[SCORING] or not flag_keys(task))  # a flag of train
     if name in KEYS and name not in (FLAGGED if by_other else flag_keys(task)):
         return f"{SET} {name if value is None else _quoted(f'{name}={from_here(command_text(value))}')}"

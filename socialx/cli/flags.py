@@ -209,6 +209,7 @@ def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[s
 
 
 def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
+    """Return the Typer parameter for a setting by dotted key; hidden: left out of the help."""
     field, flag, name = KEYS[key], flag_name(key), _name(key)
     unset = field.default in (None, ()) or field.default is False
     text = f"{field.description}" + ("" if unset else f" (default: {command_text(field.default)})")

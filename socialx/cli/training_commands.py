@@ -190,6 +190,7 @@ def _write(path: Path | None, content: str) -> None:
 
 
 def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: bool) -> None:
+    """Print the comparison with settings file ``other``; exit 3 if it is more than ``most`` percent slower."""
     from dataclasses import asdict
 
     import socialx

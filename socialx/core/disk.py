@@ -157,8 +157,7 @@ def _machine() -> str:
 def clean_folder(folder: Path, name: str | None = None) -> None:
     """Remove abandoned temporary files for a file name, or for all names, from a folder.
 
-    Removes files from dead processes on this machine, and, as remote processes are invisible, files unchanged for a
-    week.
+    Removes files from dead processes on this machine, and files unchanged for a week: remote processes are invisible.
     """
     pattern = re.compile(rf"\.{'.+' if name is None else re.escape(name)}{OWNER}")
     for stale in folder.iterdir():

@@ -56,6 +56,7 @@ class AugmentedSource:
         return self._last[1]
 
     def _make_page(self, page: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return values and valid [t,N,C] for the rows of a page, changed by draws that depend on seed and page."""
         rows = slice(page * PAGE_ROWS, min((page + 1) * PAGE_ROWS, len(self.seconds)))
         values, valid = self.source.read(rows)
         rng, plain, is_valid = np.random.default_rng([self.seed, page]), values, valid.copy()

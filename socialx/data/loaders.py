@@ -216,6 +216,7 @@ class ShardLoader(Loader):
                 waiting.cancel()
 
     def _read(self, shard: int) -> _DeviceCopy:
+        """Read the windows of a shard, by index in the epoch order, and start the copy to the device."""
         began = time.perf_counter()
         starts = self.starts[shard * self._shard : (shard + 1) * self._shard]
         start, end = int(starts[0]), int(starts[-1]) + self._length
@@ -360,6 +361,7 @@ class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
             return error
 
     def _page(self, page: int) -> Series:
+        """Return the series for windows that start in a page (PAGE_ROWS rows, by index); recent pages are kept."""
         if page not in self._pages:
             self._pages[page] = self._make_series(slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS + self._length - 1))
         self._pages.move_to_end(page)

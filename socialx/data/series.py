@@ -50,14 +50,13 @@ class Series:
     ) -> None:
         """Read a series.
 
-        inputs, targets: column indices that a model reads and forecasts.  lookback, horizon: time steps in a window.
+        inputs, targets: column indices that a model reads and forecasts. lookback, horizon: time steps in a window.
+        rows: rows to keep, ``None`` for all; the first must start a page (PAGE_ROWS rows). pinned: allocate pinned
+        memory for asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them,
+        [V,T+P,N,G]; a window starting at file row r reads climatology r mod V. ``None``: the model reads only
+        observations.
 
-        rows: rows to keep, ``None`` for all; the first must start a page. pinned: allocate pinned memory for
-        asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them, [V,T+P,N,G];
-        a window starting at file row r reads climatology r mod V. ``None``: the model reads only observations.
-
-        Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 bytes per climatology
-        value.
+        Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per climatology value.
         """
         self.lookback, self.horizon, self.device = lookback, horizon, device
         span = rows or slice(0, len(source.seconds))

@@ -31,7 +31,7 @@ class Panel:
     """A sensor in a table or picture.
 
     seconds int64 [R], observed [R]: NaN where missing. issued int64 [W]: forecast origins. times int64 [W,P], values
-    [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: ends of intervals, or
+    [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: interval ends, or
     None.
     """
 
@@ -97,6 +97,7 @@ def plot_forecast(
 
 
 def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) -> None:
+    """Draw one panel: observations, forecasts and intervals; leftmost: whether to label the upright axis."""
     start, origin = int(panel.seconds[0]), int(panel.issued[-1])
     end = int(max(panel.seconds[-1], panel.times.max()))
     single = len(panel.issued) == 1

@@ -50,10 +50,8 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     """Return the lookback in a body; ``kind`` is the content type, JSON or CSV.
 
     The reader compares sizes before parsing, and counts rows before reading numbers: a million mistakes cost as much
-    time as a single mistake.  A sensor without an observation in the body continues from the last observation in the
-    data file.
-
-    Raises SocialxError at the first mistake.
+    time as a single mistake. A sensor without an observation in the body continues from the last observation in the
+    data file. Raises SocialxError at the first mistake.
     """
     data = experiment.data
     if len(data.stores) > 1:

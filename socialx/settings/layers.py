@@ -123,8 +123,7 @@ class ConfigLayers:
     """Unvalidated settings from all sources, from the lowest: start, preset, here, values.
 
     values: by dotted key, from files, environment, ``--set``, flags and arguments. here: from a settings file in the
-    current folder, ignored for runs. preset: name in ``PRESETS``. start: from the run to fine-tune. files: all files
-    read.
+    current folder, ignored for runs. preset: name in ``PRESETS``. start: from the run to fine-tune. files: those read.
     """
 
     values: Values = field(default_factory=dict)

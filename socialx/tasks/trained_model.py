@@ -276,10 +276,9 @@ def load_trained(
 ) -> tuple[Experiment, Trained]:
     """Load a run with trained weights on the device, and describe its training.
 
-    first: the experiment of another run with the same windows.  split: whether to cut the file into splits; otherwise
-    sensors are matched by id.  same_missing: refuse another missing-value rule, which is otherwise noted.  Raises
-    SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit the
-    settings.
+    first: the experiment of another run with the same windows. split: whether to cut the file into splits; otherwise
+    sensors are matched by id. same_missing: refuse another missing-value rule, which is otherwise noted. Raises
+    SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit.
     """
     run = open_run(run) if isinstance(run, Path) else run
     experiment, weights, climatology = _build_for_run(run, layers, first, split)

@@ -290,6 +290,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
 def _end_epoch(
     learner: Learner, progress: TrainState, mae: float, windows: int, seconds: float, utilisation: float | None
 ) -> EpochRow:
+    """Return the metrics of the finished epoch, and start the next; mae: validation, seconds: of training."""
     row = EpochRow(
         epoch=progress.epoch + 1,
         steps=learner.steps,

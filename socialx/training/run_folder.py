@@ -535,8 +535,7 @@ def lock_folder(path: Path, old: TrainedRun | None, overwrite: bool, writes: boo
 def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, bool]:
     """Return the run that a restarted torchrun job was training, and whether the folder belongs to the job.
 
-    The run is None before the first saved state, and for the run of another job.  Raises
-    SettingsError without a folder name.
+    The run is None before the first saved state, and for another job. Raises SettingsError without a folder name.
     """
     if path is None:
         unknown = "training restarted after a process had ended, and needs the name of the run folder"

@@ -216,7 +216,7 @@ def mlstm(
 
 @mlstm.register_fake
 def _mlstm_outputs(u: Tensor, z: Tensor | None, table: Tensor, heads: int, *_: Any) -> tuple[Tensor, ...]:
-    """Return empty outputs of ``mlstm``: torch.compile needs the shapes and types only."""
+    """Return empty outputs of ``mlstm`` for torch.compile, which needs only shapes and types."""
     steps, sequences = u.shape[:2]
     h = u.new_empty(steps if z is None else 1, sequences, table.shape[1])
     projected = (u.new_empty(steps, sequences, table.shape[1]) for _ in range(3))
@@ -317,7 +317,7 @@ def slstm(
 
 @slstm.register_fake
 def _slstm_outputs(x: Tensor, heads: int, last: bool, *_: Any) -> tuple[Tensor, ...]:
-    """Return empty outputs of ``slstm``: torch.compile needs the shapes and types only."""
+    """Return empty outputs of ``slstm`` for torch.compile, which needs only shapes and types."""
     steps, sequences, embed = x.shape
     width = embed // heads
     reads = x.new_empty(heads, steps, sequences, 3 * width)

@@ -97,8 +97,8 @@ class Trace:
 def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None) -> Trace:
     """Return a Trace for the ``traceEvents`` in a Chrome trace over ``steps`` steps.
 
-    sms: multiprocessors on the device, or None. Without WINDOW the window is the whole trace; without marks the span is
-    the window.
+    sms: multiprocessors on the device, or None. Without WINDOW the window is the whole trace, without marks the span
+    too.
     """
     seen = [Event.parse(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
     window = max((e for e in seen if e.name == WINDOW), default=None, key=lambda e: e.begin)

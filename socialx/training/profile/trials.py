@@ -52,8 +52,7 @@ def try_settings(
     """Return trials for ``trainer.threads`` on a CPU and for ``loader.batch_size``, while the learner trains on.
 
     example: a batch on the device. windows: in the training split, an upper limit for a batch. Compiled or recorded
-    steps get an empty list, because each shape would be compiled again. The most decisive trials come first, until the
-    time is over.
+    steps get an empty list, because each shape would be compiled again. Decisive trials come first, while time is left.
     """
     present, turns, trials = torch.get_num_threads(), _Turns(learner, example, advance), list[Trial]()
     if turns.step_s(Way(present)) > BUDGET_S / 4:
@@ -154,7 +153,7 @@ class _Turns:
 def _threads(turns: _Turns, present: int) -> tuple[list[int], int]:
     """Return other numbers of threads to try (1 and the number of cores), and the best number.
 
-    The quickest block decides. A number above the cores is excluded, because such threads wait for each other by
+    The quickest block decides. More threads than cores are left out, because such threads wait for each other by
     chance.
     """
     cores = usable_cores()
