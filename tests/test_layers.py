@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from socialx.core.errors import SettingsError
 from socialx.settings.conflicts import idle_settings
-from socialx.settings.file import read_settings
+from socialx.settings.file import as_yaml, read_settings
 from socialx.settings.layers import Config, ConfigLayers, as_tree, differences, load_settings, to_yaml
 from socialx.settings.schema import KEYS, RESUME, SCORING, Settings, flag_name
 from tests.commands import refused, small_file, works
