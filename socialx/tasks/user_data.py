@@ -31,8 +31,7 @@ from socialx.tasks.trained_model import load_run_settings, refuse_other_file
 from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
-# Argument of convert -> argument of predict.
-TABLE = {"meta": "meta_csv", **{name: name for name in ("units", "timezone", "missing", "resample")}}
+TABLE = ("meta_csv", "units", "timezone", "missing", "resample")  # arguments of convert that predict has too
 MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 
 
@@ -102,7 +101,7 @@ def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed:
         problem, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop the option"
     elif path is None:
         problem, remedy = "the data is not named", f"add {Argument('data', 'FILE.csv')}"
-    raise SettingsError("", f"{Argument(TABLE.get(name, name), options[name])} is for tables, and {problem}", remedy)
+    raise SettingsError("", f"{Argument(name, options[name])} is for tables, and {problem}", remedy)
 
 
 @contextmanager
@@ -151,7 +150,4 @@ def _write_for_predict(text: str, others: Collection[str], with_options: Callabl
         more = {part.name: part.value for part in parts if isinstance(part, Argument) and part.name in others}
         return str(with_options(more)) if more and len(more) == len(parts) else match[0]
 
-    def write_part(part: Argument | Command) -> str:
-        return str(Argument(TABLE.get(part.name, part.name), part.value) if isinstance(part, Argument) else part)
-
-    return render(MARKS.sub(write_command, text), write_part)
+    return MARKS.sub(write_command, text)
