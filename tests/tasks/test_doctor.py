@@ -20,9 +20,7 @@ from socialx.tasks.doctor import DoctorLine, DoctorResult
 from tests.commands import SMALL, edited, process, works
 from tests.commands import socialx as command
 
-NAMES = [
-    *("machine", "packages", "settings", "device", "precision", "memory and disk", "data", "one step", "worker"),
-]
+NAMES = [*("machine", "packages", "settings", "device", "precision", "memory and disk", "data", "one step", "worker")]
 PRESETS: dict[str, Any] = {
     "model": {"width": 8, "blocks": 1, "slstm_at": ()},
     "pooling": {"neighbours": 3},

@@ -183,7 +183,7 @@ def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(
     shared: Path, folder: Path, tmp_path: Path
 ) -> None:
     error = refused("predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
-    assert "avg_speed in an unknown unit, not mph" in " ".join(error.split())
+    assert "the unit of the speeds is unknown" in " ".join(error.split())
     assert "--units" in error
     result = socialx(
         "predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')

@@ -50,15 +50,7 @@ from socialx.files.store.layout import (
 from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import Store, open_store
-from socialx.files.store.time_axis import (
-    JITTER_S,
-    as_text,
-    as_timestamps,
-    common_step,
-    known_zone,
-    lacking_times,
-    odd_rows,
-)
+from socialx.files.store.time_axis import JITTER_S, as_text, as_timestamps, common_step, gap_times, known_zone, odd_rows
 from socialx.files.store.writer import (
     ADVICE,
     WAIT_S,
@@ -108,7 +100,7 @@ class _Grid:
     """The file before the append: ``rows`` stored rows, a store for each measured feature, and the new sensors.
 
     names: all feature names. lanes: the lane names of each sensor, None where sensors are single detectors. codes:
-    numbers for a missing observation besides the missing value.
+    numbers for a missing observation besides the missing value. new: the sensors that the tables add.
     """
 
     stores: list[Store]
@@ -134,7 +126,7 @@ class _Grid:
         return (*self.store.sensors.ids, *self.new.ids)
 
     def readings(self, rows: np.ndarray) -> np.ndarray:
-        """Return the stored numbers in ``rows`` int64 [t] as float32 [t,N,F], with NaN for new sensors."""
+        """Return the stored numbers in the rising ``rows``, int64 [t], as float32 [t,N,F], NaN for new sensors."""
         values = np.full((len(rows), len(self.ids), len(self.stores)), np.nan, np.float32)
         if len(rows):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -162,7 +154,8 @@ class _Table:
 class _Change:
     """The planned write: observations float32 [w,N,F] for the rows ``target_rows`` int64 [w] in the extended file.
 
-    seconds: times of the added rows, int64 [a]. gap: added times that every table lacks, int64 [g].
+    grid: the file before. seconds: times of all added rows, int64 [a]. gap: the added times that the file and every
+    table lack, int64 [g], filled with missing observations.
     """
 
     grid: _Grid
@@ -209,7 +202,7 @@ def append(path: Path, request: ConvertOptions) -> AppendResult:
 
 
 def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
-    """Open a file with extendable rows. Missing-value codes come from the file and from the request."""
+    """Open a file with extendable rows. Missing-value codes come from the file and from the user's ``missing``."""
     store = open_store(path)
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
@@ -244,9 +237,8 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
 
 
 def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
-    """Read the new tables with the table reader, asking for the file's quantities.
-
-    Sensors keep the file's spelling; a note lists ids in another letter case.
+    """Read the new tables with the table reader, asking for the file's features. Ids take the file's spelling, with a
+    note for ids in another letter case. Raises SocialxError for an absent feature.
     """
     store, features = grid.store, grid.features
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
@@ -294,7 +286,9 @@ def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Ta
 
 
 def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Readings:
-    """Return the tables as readings of the file's network, with times in the file's zone."""
+    """Return the tables as readings of the file's data set, with times in the file's zone. Raises SocialxError where
+    the zones of file and tables are unknown or contradict each other.
+    """
     where, zone = request.data, request.timezone
     wall = bool(contents.timezone) and store.timezone != contents.timezone
     if wall and known_zone(store.timezone) is None:
@@ -352,9 +346,7 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
     for a time before the file's end that the file lacks.
     """
     store = grid.store
-    n_old = int(
-        np.searchsorted(table.seconds, store.seconds[-1], "right")
-    )  # rows that are not behind those of the file
+    n_old = int(np.searchsorted(table.seconds, store.seconds[-1], "right"))  # rows up to the end of the file
     early, later = table.seconds[:n_old], table.seconds[n_old:]
     rows = np.searchsorted(store.seconds, early)
     if (lost := store.seconds[rows] != early).any():
@@ -384,7 +376,9 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
 
 
 def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
-    """Return the missing times after the file's end, int64 [g]. Raises SocialxError for another time step."""
+    """Return the times, a step apart, between the file's last row and the new rows ``seconds`` that have no row, int64
+    [g]. where: the tables, for errors. Raises SocialxError for another step, and for a gap longer than the file.
+    """
     if not len(seconds):
         return seconds
     last, step = int(store.seconds[-1]), 60 * store.step_minutes
@@ -394,7 +388,7 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
         times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
         problem = f"the rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
         raise SocialxError(where, problem, "give the table the same step")
-    gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
+    gap = gap_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
         begins = as_text(int(seconds[0]))
         problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"
@@ -456,7 +450,7 @@ def _extend(change: _Change, file: h5py.File) -> None:
 
 
 def _widen(file: h5py.File, grid: _Grid) -> None:
-    """Add columns with missing observations and static attributes for new sensors."""
+    """Add columns for new sensors: missing observations and static attributes, also in vd_info."""
     sensors, old, wider_name = grid.new, file[FEATURES], f"{FEATURES}_wider"
     shape = (len(old), len(grid.ids), len(grid.names))
     column = np.full((len(sensors.ids), len(grid.names)), np.nan, np.float32)
@@ -479,7 +473,7 @@ def _widen(file: h5py.File, grid: _Grid) -> None:
 
 
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
-    """Append values to a column; a column with fixed length is replaced by a growing column."""
+    """Append the values ``added`` to a file's column ``name``; a fixed-length column is replaced by a growing one."""
     column = file[name]
     first = len(column)
     if column.maxshape != (None,):
@@ -492,7 +486,7 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
-    """Check the written rows, and the old rows in every touched chunk, against the plan."""
+    """Return whether the new file has the planned rows, and the old rows in every chunk that was written."""
     old_features, new_features, grid = old[FEATURES], new[FEATURES], change.grid
     same = len(new_features) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
     rows = old_features.chunks[0]

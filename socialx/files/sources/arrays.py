@@ -60,7 +60,7 @@ class Array:
         return self.shape[2] if len(self.shape) > 2 else 1
 
     def pieces(self) -> Generator[np.ndarray, None, None]:
-        """Yield consecutive rows [t, ...], at least a row and about 8 MiB each."""
+        """Yield consecutive rows [t, ...], at least one row and about 8 MiB at once."""
         total, rows = self.shape[0], max(PIECE_BYTES // self.row_bytes, 1)
         if self.fortran:
             with self._columns() as stored:
@@ -82,7 +82,7 @@ class Array:
 
     @contextmanager
     def _columns(self) -> Iterator[np.ndarray]:
-        """Yield all numbers of a column-major array; a zip member is unpacked to disk first."""
+        """Yield the whole array, stored column by column, as a memory map; a zip member is unpacked to disk first."""
         if self.member is None:
             yield np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
             return
@@ -96,7 +96,7 @@ class Array:
 
 
 def open_array(path: Path, member: str | None = None) -> Array:
-    """Open an .npy file, or ``member`` in an .npz or zip. Raises SocialxError for anything but plain numbers."""
+    """Open an .npy file, or the array ``member`` in an .npz or zip. Raises SocialxError for anything but numbers."""
     if not first_bytes(path, ADVICE).startswith(ZIP if member else NPY):
         raise SocialxError(path, f"the file is not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
     array, size = _read_header(path, member and f"{member.removesuffix('.npy')}.npy")
@@ -196,12 +196,13 @@ def float32(values: np.ndarray) -> np.ndarray:
 
 
 def _refusal(path: Path, member: str | None, problem: str, advice: str) -> SocialxError:
+    """Return the error about a file, or its zip member; ``problem`` is a verb phrase, ``advice`` the remedy."""
     return SocialxError(path, f"{f'{member!a} in it' if member else 'the file'} {problem}", advice)
 
 
 @contextmanager
 def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
-    """Yield the bytes and the size of a file or zip member."""
+    """Yield an open file or zip member, and its size in bytes; damage becomes SocialxError."""
     try:
         if member is None:
             with path.open("rb") as file:
@@ -222,7 +223,7 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
 
 
 def _read_header(path: Path, member: str | None) -> tuple[Array, int]:
-    """Return the array that the header declares, and the file size in bytes."""
+    """Return the array that the header of a file, or of a zip ``member``, declares, and the size in bytes."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     with _stream(path, member) as (file, size):
         try:

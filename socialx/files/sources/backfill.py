@@ -98,7 +98,7 @@ class Completion:
         return tuple(lack.action for lack in self.parts if lack.action)
 
     def changes(self) -> list[tuple[str, Any]]:
-        """Return every group or dataset name with the content to write."""
+        """Return (group or dataset name, content) for every change: attributes of a group, values of a dataset."""
         return [item for lack in self.parts for item in lack.written.items()]
 
     def refusal(self) -> Message | None:
@@ -183,7 +183,9 @@ def _backup_copy(path: Path) -> Iterator[None]:
 
 
 def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Location], given: Given) -> Completion:
-    """Return the completion plan for a file; given: facts from the caller."""
+    """Return the completion plan for a file. locations: by ``match_key``, from the user. given: time zone, local zone
+    and units from the caller.
+    """
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
     locations, _ = match_case(ids, locations)
@@ -207,7 +209,7 @@ def _crs(file: h5py.File) -> list[MissingPart]:
 
 
 def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[MissingPart]:
-    """Return the missing or wrong epoch seconds, int64 [T]."""
+    """Return the missing or wrong epoch seconds, int64 [T], of the file's ``timestamps``; [] where all are right."""
     seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
     seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
     new = {SECONDS: seconds, "metadata": {"epoch_basis": "naive-utc"}}
@@ -221,7 +223,7 @@ def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[Missin
 
 
 def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
-    """Return the missing value and the imputation flag where the file lacks them."""
+    """Return the missing value and the imputation flag where the file lacks either; an empty list for neither."""
     stated, lacks = file["metadata"].attrs, []
     if MISSING_ATTR not in stated:
         missing = missing_value(file)
@@ -234,7 +236,7 @@ def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
 
 
 def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given) -> list[MissingPart]:
-    """Return units that the file kind implies, and facts from the caller."""
+    """Return units that the file kind implies, and the facts ``given`` by the caller that the file lacks."""
     units = lacking_units(file, names)
     lacks = [MissingPart(f"units of {', '.join(units)}", {})] if units else []
     measured = [name for name in names if name not in STATIC_UNITS]
@@ -251,10 +253,10 @@ def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given
 def _check_given(
     path: Path, stated: Mapping[str, object], feature: str, unit: str, given: Given
 ) -> dict[str, tuple[str, str]]:
-    """Return action and value for each fact from the caller that the file lacks. Raises SocialxError for a
-    contradiction.
+    """Return (action, value) by option for each fact from the caller that the file lacks.
 
-    stated: the metadata attributes. unit: the feature's unit in the file.
+    stated: the metadata attributes. unit: the feature's unit in the file. given: the caller's facts. Raises
+    SocialxError for a contradiction.
     """
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.values()
@@ -273,9 +275,8 @@ def _check_given(
         ("units", f"{feature} is", "in", unit, units, f"unit of {feature}:"),
     ):
         if value is not None and old not in ("", value):
-            raise SocialxError(
-                path, f"{subject} {word} {old}, not {word} {value}", f"drop {Argument(name)}, or {ADVICE}"
-            )
+            problem = f"{subject} {word} {old}, not {word} {value}"
+            raise SocialxError(path, problem, f"drop {Argument(name)}, or {ADVICE}")
         if value is not None and not old:
             changes[name] = f"{action} {value}", value
     return changes
@@ -330,7 +331,7 @@ def _location_facts(location: Location | None) -> Facts:
 
 
 def _position(facts: Facts) -> tuple[float, float]:
-    """Return latitude and longitude, NaN where unknown."""
+    """Return latitude and longitude in degrees from a sensor's attributes ``facts``, NaN where unknown."""
     return facts.get("position_lat", np.nan), facts.get("position_lon", np.nan)
 
 
@@ -342,7 +343,8 @@ def _locate(
 ) -> tuple[list[MissingPart], tuple[str, ...]]:
     """Return the missing vd_info entries, and the ids that stay unlocated.
 
-    Sources in order: locations file, vd_info, then the file's own columns, which are read only if needed.
+    Sources in order: ``listed``, the locations file by ``match_key``; ``described``, the file's vd_info by id;
+    ``columns``, which reads the file's latitude and longitude columns, and is called only if needed.
     """
     spelt = {match_key(name): facts for name, facts in described.items()}
     sources: dict[str, Callable[[str], Facts]] = {  # in the order in which they are asked
@@ -384,7 +386,7 @@ def _locate(
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
-    """Return the static facts by sensor id from constant columns; a value that changes over time counts as unknown."""
+    """Return static facts by sensor id from columns that stay constant; ``variant`` tells the code of directions."""
     wanted = ("latitude", "longitude", *MORE, "direction")
     values = np.full((len(wanted), len(ids)), np.nan)
     present = [name for name in wanted if name in names]
@@ -413,7 +415,7 @@ def _patch(plan: Completion, file: h5py.File) -> None:
 
 
 def _is_patched(plan: Completion, old: h5py.File, new: h5py.File) -> bool:
-    """Check that the copy has byte-identical features and every planned change."""
+    """Return whether the ``new`` file has the features of the ``old`` byte by byte, and every planned change."""
     same = _stored_digest(old[FEATURES]) == _stored_digest(new[FEATURES])
     for name, values in plan.changes():
         if isinstance(values, dict):

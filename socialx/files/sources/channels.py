@@ -41,11 +41,11 @@ SCALE = {"mean", "std"}
 class Shape:
     """A published array format [T,N] or [T,N,C].
 
-    find: locate the array in a file or folder; raises SocialxError where absent. matches: whether the array, given the
-    array names in the file, has this shape. clock: whether channel 1 is the time of day: always, perhaps or never. day:
-    channel 2 is the day of the week. names: the channel names by channel count. first: read the first unnamed channel
-    by default. scaled: values are z-scores with stored mean and std. masked: published scores treat 0 as missing for
-    every quantity. split: an accompanying file that stays unread.
+    find: locate the array in a file or folder; raises SocialxError where absent. matches: whether the array has this
+    shape, given all array names in the file. clock: whether channel 1 is the time of day: always, perhaps or never.
+    day: channel 2 is the day of the week. names: the channel names by channel count. first: read the first unnamed
+    channel by default. scaled: values are z-scores with stored mean and std. masked: published scores treat 0 as
+    missing for every quantity. split: the name of a file with train and test rows, which stays unread.
     """
 
     name: str
@@ -74,12 +74,14 @@ class Shape:
 
 
 class ChannelLayout:
-    """The channel roles in an array: the time channel (None if absent), the number of data channels, and channel names.
-
-    default: the channel to read, None where the user must choose.
-    """
+    """The roles of the channels in an array, which ``shape.find`` locates at the user's ``path``."""
 
     def __init__(self, shape: Shape, path: Path) -> None:
+        """Open the array's header, and decide on its channels.
+
+        time: the channel with the time of day, 1 or None. count: the number of data channels. names: their names, ()
+        where unknown. default: the channel to read, speed if named, else 0; None where the user must choose.
+        """
         self.shape, self.array = shape, shape.find(path)
         self.time = 1 if shape.clock == ALWAYS else None if shape.clock == NEVER else time_channel(self.array)
         self.count = 1 if shape.scaled or self.time is not None else self.array.channels
@@ -88,12 +90,12 @@ class ChannelLayout:
         self.default = named if self.names or shape.first or self.count == 1 else None
 
     def needs(self) -> tuple[str, ...]:
-        """Return the options that a user must give besides the clock."""
+        """Return the options that a user must give besides the first time: step_s, channel, both or none."""
         step = ("step_s",) if self.shape.clock == PERHAPS and self.time is None else ()
         return step if self.default is not None else (*step, "channel")
 
     def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message]:
-        """Return the channel numbers by quantity, the units, and a note."""
+        """Return the channel number by quantity, the unit by quantity where known, and a note on the choice."""
         choice = (request.channel or "").strip().lower()
         if "," in choice or "=" in choice:
             several = self._listed_channels(request)
@@ -119,14 +121,13 @@ class ChannelLayout:
             quantity = QUANTITIES.get(name)
             if quantity is None or quantity in numbers or not (self.names or number):
                 example = f"write for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
-                raise SettingsError(
-                    "", f"{Argument('channel', request.channel)} needs a quantity for each channel", example
-                )
+                problem = f"{Argument('channel', request.channel)} needs a quantity for each channel"
+                raise SettingsError("", problem, example)
             numbers[quantity] = self._number(request, number or name)
         return numbers
 
     def _number(self, request: ConvertOptions, choice: str) -> int:
-        """Return the channel number, from 0, for a name or number; the default where the user gave none."""
+        """Return the channel number, from 0, for ``choice``, a name or number; the default where the user gave none."""
         numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
         numbering = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
         if request.channel is None:
@@ -136,9 +137,8 @@ class ChannelLayout:
             return self.default
         if choice not in numbering:
             there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
-            raise SettingsError(
-                request.data, f"{Argument('channel', request.channel[:40])} is not there", f"choose {there}"
-            )
+            problem = f"{Argument('channel', request.channel[:40])} is not there"
+            raise SettingsError(request.data, problem, f"choose {there}")
         return numbering[choice]
 
 
@@ -155,7 +155,7 @@ def _find_in_folder(path: Path, *names: str) -> Path:
 
 
 def _find_data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
-    """Return a finder for the array ``data`` in an .npz, or in the folder that holds an .npz called ``name``."""
+    """Return a function that opens the array ``data`` in an .npz, or in the file ``name`` inside a folder."""
     return lambda path: series(open_array(_find_in_folder(path, name) if name else path, DATA), *dimensions)
 
 
@@ -218,7 +218,7 @@ SHAPES = (
 
 
 def _recognise(shape: Shape, head: FileHead) -> str | None:
-    """Return a description of the array; None for any other file."""
+    """Return a description of the array in a file or folder with this shape; None for any other file."""
     with suppress(SocialxError, OSError):
         if head.kind in ("npy", "zip", "folder"):
             array = shape.find(head.path)
@@ -230,6 +230,7 @@ def _recognise(shape: Shape, head: FileHead) -> str | None:
 
 
 def _read(shape: Shape, request: ConvertOptions) -> Contents:
+    """Read the chosen channels, with times from the time channel or counted from the user's first time."""
     layout = ChannelLayout(shape, request.data)
     array, time = layout.array, layout.time
     if time is not None and array.channels < 2:
@@ -257,7 +258,7 @@ def _read(shape: Shape, request: ConvertOptions) -> Contents:
 
 
 def _scale(path: Path) -> tuple[float, float]:
-    """Return mean and std for z-scores."""
+    """Return the mean and std behind z-scores, each a number in the .npz; raise SocialxError for anything else."""
     mean, std = (read_small(path, name).ravel() for name in ("mean", "std"))
     if len(mean) != 1 or len(std) != 1 or not np.isfinite([mean, std]).all() or std <= 0:
         problem = f"mean {mean[:3]} and std {std[:3]} are not a number and one above 0"
@@ -268,7 +269,7 @@ def _scale(path: Path) -> tuple[float, float]:
 def _blocks(
     array: Array, channels: list[int], clock: ChannelClock, mean: float, std: float
 ) -> Generator[Block, None, None]:
-    """Yield rows [t,N] for a single channel, [t,N,F] for several; z-scores that come from 0 become exactly 0."""
+    """Yield rows [t,N] for a single channel, [t,N,F] for several, times ``std`` plus ``mean``; about 0 becomes 0."""
     with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
         for rows in array.pieces():
             cells = rows.reshape(*rows.shape[:2], -1)
@@ -282,7 +283,7 @@ def _blocks(
 
 
 def is_time_of_day(column: np.ndarray) -> bool:
-    """Return whether rows [t,N] look like day fractions: whole minutes, equal across sensors, mostly a step apart."""
+    """Return whether rows [t,N] look like fractions of a day: whole minutes, equal in a row, mostly a step apart."""
     minutes, right = _minutes(column)
     steps = np.diff(minutes) % DAY_MINUTES
     return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)

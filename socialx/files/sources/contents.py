@@ -28,7 +28,7 @@ START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The content of a source; None or NaN where the source leaves a fact open."""
+    """The content of a source as read, before locations and user options are joined; None or NaN means unstated."""
 
     ids: tuple[str, ...] | None  # in column order; None where sensors are only numbered
     sensors: int
@@ -49,7 +49,9 @@ class Contents:
     missing: float | None = nan  # the missing value; None: every number is observed; NaN: 0 for speed only
 
     def missing_number(self) -> float | None:
-        """Return the number for a missing observation; None where every number is an observation."""
+        """Return the number for a missing observation; None where every number is an observation. Where ``missing`` is
+        NaN, the answer is 0 for speed and None for other features.
+        """
         if self.missing is not None and isnan(self.missing):
             return 0.0 if self.feature == SPEED else None
         return self.missing
@@ -64,14 +66,12 @@ class Format:
     recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None; never raises for another kind
     read: Callable[[ConvertOptions], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
-    takes: frozenset[str] = frozenset(
-        {"ids", "first_time", "step_s", "channel"}
-    )  # what of a Request it does not ignore
+    takes: frozenset[str] = frozenset({"ids", "first_time", "step_s", "channel"})  # what of a Request it reads
     needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
 
 
 class Clock:
-    """Wall times for rows that lack dates."""
+    """Wall times for consecutive rows that lack dates, counted from the user's first time."""
 
     row = 0  # number of rows with assigned times
 
@@ -96,9 +96,10 @@ class Clock:
         return self._start + self._step * rows
 
     def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
-        """Place the next rows at the first moment with the given second of the day, int [t] -> int64 [t].
+        """Return times int64 [t] for the next rows, from seconds of the day, int [t].
 
-        So a missing hour is skipped, and a repeated time of day belongs to the next day.
+        Each row gets the first moment after the row before with that clock time: a missing hour is skipped, and a
+        repeated clock time belongs to the next day.
         """
         steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
         steps %= DAY_S
@@ -112,7 +113,7 @@ class Clock:
 
 
 def start_seconds(request: ConvertOptions) -> int:
-    """Return the start time in seconds since 1970, read as UTC. Raises SettingsError for a malformed time."""
+    """Return the user's first time in seconds since 1970, read as UTC. Raises SettingsError for a malformed time."""
     start = Argument("first_time", request.first_time)
     if not START.fullmatch(request.first_time or ""):
         raise SettingsError("", f"{start} is not YYYY-MM-DD HH:MM:SS", EXAMPLE)

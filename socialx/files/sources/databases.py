@@ -46,7 +46,7 @@ class Database:
         return f"{self.shown} ({shortened(' '.join(query.split()), QUERY)})"
 
     def refusal(self, error: BaseException) -> SocialxError:
-        """Return the driver's error with passwords masked."""
+        """Return a SocialxError with the driver's message, in which *** replaces passwords."""
         text = re.sub("|".join(map(re.escape, self.secrets)) or "$.", "***", in_short(error, 1000))
         return SocialxError(self.shown, f"the database says: {shortened(text, 200)}", "correct the query or the URL")
 
@@ -86,7 +86,7 @@ def database(url: str) -> Database:
 
 
 def query_table(base: Database, query: str | None) -> pa.Table:
-    """Run a single read-only SELECT and return the rows. Raises for other statements and empty results."""
+    """Run a single read-only SELECT on the database ``base``. Raises for other statements, and for no rows."""
     query = _refuse_without_query(base) if query is None else query.strip().rstrip("; \n")
     bare = QUOTED.sub(" ", query).rstrip("; \n")
     if ";" in bare or not SELECT.match(bare):
@@ -102,6 +102,7 @@ def query_table(base: Database, query: str | None) -> pa.Table:
 
 
 def _query_sqlite(base: Database, path: Path, query: str) -> pa.Table:
+    """Return the rows of a query on the SQLite file ``path``, opened read-only; mixed types become texts."""
     import pyarrow as pa
 
     if not path.is_file():
@@ -125,6 +126,7 @@ def _query_sqlite(base: Database, path: Path, query: str) -> pa.Table:
 
 
 def _query_postgres(base: Database, query: str) -> pa.Table:
+    """Return the rows of a read-only query on PostgreSQL; raise SocialxError where the driver is not installed."""
     import pyarrow as pa
 
     try:
@@ -145,7 +147,7 @@ def _query_postgres(base: Database, query: str) -> pa.Table:
 
 
 def suggest_query(base: Database) -> tuple[str, str]:
-    """Return a list of the SQLite tables as text, and a query for all rows of the likely table."""
+    """Return the SQLite tables as text, "" for PostgreSQL, and a query for all rows of the likely one."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
         for table, column in zip(*(part.to_pylist() for part in _query_sqlite(base, base.path, TABLES)), strict=True):

@@ -1,6 +1,6 @@
 """The pandas HDFStores by DCRNN (METR-LA, PEMS-BAY) and LargeST, in pandas' fixed format, read with h5py alone.
 
-Nothing is unpickled: pandas' own reader would run code inside the file.
+Nothing is unpickled: pandas' own reader would run code inside the file. A frame is an HDF5 group; T rows, N sensors.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ class Frame:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read the only frame, or DCRNN's; DCRNN's key or LargeST's file name tells the quantity.
+    """Read speed or flow from the file's frame; ``_find_key`` chooses among several frames.
 
-    A frame never says its unit: any frame may be called df.
+    The key ``df`` or ``speed``, which DCRNN uses, means speed, and ``_his_`` in the file name, which LargeST uses,
+    means flow. Any other frame is taken for speed, with a note. The unit of a speed stays open, as HDFStores lack
+    units.
     """
     frame = _open(request.data)
     contents = Contents(frame.ids, len(frame.ids), _blocks(frame), times=frame.times)
@@ -65,7 +67,7 @@ def _read(request: ConvertOptions) -> Contents:
 
 
 def _recognise(head: FileHead) -> str | None:
-    """Recognise also format='table' and incomplete frames, which the reader refuses with a reason."""
+    """Return the form and keys of pandas frames, readable or not; None for a file without frames."""
     if head.kind != "hdf5":
         return None
     with suppress(SocialxError), open_hdf5(head.path, ADVICE) as file:
@@ -76,11 +78,12 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _groups(file: h5py.File, part: str) -> list[str]:
-    """Return the keys of groups that contain ``part``."""
+    """Return the names of root groups that contain a member ``part``: axis0 in fixed format, else table."""
     return [key for key, group in file.items() if isinstance(group, h5py.Group) and part in group]
 
 
 def _open(path: Path) -> Frame:
+    """Read ids, times and block columns of the chosen frame; the observations stay in the file."""
     with open_hdf5(path, ADVICE) as file:
         key = _find_key(path, file)
         ids = _ids(path, file[key], "axis0")
@@ -91,6 +94,7 @@ def _open(path: Path) -> Frame:
 
 
 def _find_key(path: Path, file: h5py.File) -> str:
+    """Return the key of the only frame, else of the only frame called df or speed. Raises for none and several."""
     frames = _groups(file, "axis0")
     preferred = [key for key in frames if key in SPEED_KEYS]
     if len(preferred) == 1 or len(frames) == 1:
@@ -107,6 +111,7 @@ def _find_key(path: Path, file: h5py.File) -> str:
 
 
 def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.Dataset:
+    """Return a frame's dataset ``name``; raise SocialxError unless it has this number of dimensions."""
     dataset = frame.get(name)
     if not isinstance(dataset, h5py.Dataset) or dataset.ndim != dimensions:
         state = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
@@ -116,7 +121,7 @@ def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.
 
 
 def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
-    """Return column labels as text; labels with mixed types are pickled by pandas and stay unread."""
+    """Return the labels in a frame's dataset ``name`` as text; raise for mixed types, which pandas pickles."""
     labels = _dataset(path, frame, name, 1)
     if labels.dtype.kind == "S":
         return tuple(label.decode("utf-8", "replace") for label in labels[:])
@@ -148,7 +153,11 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
 
 
 def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:
-    """Map each values dataset to the columns of its items; pandas keeps a block per dtype, in any order."""
+    """Map the name of each values dataset to the sensor columns of its items, int64.
+
+    pandas keeps a values dataset per dtype, in any order. rows: the expected number T. Raises SocialxError where
+    datasets and ids disagree, and unless each sensor occurs once.
+    """
     column = {text: index for index, text in enumerate(ids)}
     columns = {}
     for items in sorted(name for name in map(str, frame) if re.fullmatch(r"block[0-9]+_items", name)):
@@ -164,6 +173,7 @@ def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: in
 
 
 def _blocks(frame: Frame) -> Generator[Block, None, None]:
+    """Yield times int64 [t] and observations float32 [t,N], about 8 MiB at once, in sensor order."""
     path, sensors, count = frame.path, len(frame.ids), len(frame.times)
     rows = max(BLOCK_BYTES // (8 * sensors), 1)
     with open_hdf5(path, ADVICE) as file, work(f"reading {path.name}", count, "rows") as bar:

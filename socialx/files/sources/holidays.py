@@ -21,7 +21,7 @@ ADVICE = "name a table with a date and a weekday in each row, such as 2012-05-28
 
 
 def load_holidays(named: str) -> Holidays:
-    """Return the holidays of a country such as US, a region such as US-CA, or a CSV file.
+    """Return the holidays for ``named``: a country such as US, a region such as US-CA, or a CSV file.
 
     Public holidays count as Sundays and are computed per year on demand. A file line has a date and an optional
     weekday, Sunday by default. Raises SettingsError for an unknown country, and SocialxError for a malformed file.
@@ -38,12 +38,14 @@ def holiday_file(named: str | None) -> Path | None:
 
 
 def _holiday_in_country(country: str, region: str | None, day: int) -> int | None:
+    """Return SUNDAY where ``day``, since 1970, is a public holiday of the country or region, else None."""
     date_of_day = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
     return SUNDAY if date_of_day in _country_holidays(country, region, date_of_day.year) else None
 
 
 @lru_cache(maxsize=256)
 def _country_holidays(country: str, region: str | None, year: int) -> frozenset[date]:
+    """Return a year's public holidays; raise SettingsError for an unknown country or region."""
     argument = Argument("data.holidays", "-".join(filter(None, (country, region))))
     try:
         import holidays
@@ -58,6 +60,7 @@ def _country_holidays(country: str, region: str | None, year: int) -> frozenset[
 
 
 def _read_holidays(path: Path) -> dict[int, int]:
+    """Return weekday numbers, 0 = Monday, by day since 1970, from a table with a date and a weekday per row."""
     weekdays: dict[int, int] = {}
     for index, (line, cells) in enumerate(read_rows(path, ADVICE)):
         if index == 0 and not cells[0][:1].isdigit():  # a header
@@ -84,5 +87,5 @@ def _day(moment: date) -> int:
 
 
 def as_dates(days: Mapping[int, int]) -> dict[str, str]:
-    """Return weekday names by ISO date: ``2012-05-28`` -> ``Sunday``."""
+    """Return weekday names by ISO date, ``2012-05-28`` -> ``Sunday``, for weekday numbers by day since 1970."""
     return {str(np.datetime64(day, "D")): WEEKDAYS[like] for day, like in sorted(days.items())}

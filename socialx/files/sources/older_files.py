@@ -115,7 +115,7 @@ def is_taiwan(file: h5py.File) -> bool:
 
 
 def _blocks(features: h5py.Dataset, column: int) -> Iterator[np.ndarray]:
-    """Yield row blocks [t,N] for a feature, unpacking each chunk once."""
+    """Yield row blocks [t,N] of the feature at index ``column``, unpacking each chunk once."""
     rows = max(BLOCK_ROWS, features.chunks[0] if features.chunks else 0)
     for first in range(0, len(features), rows):
         yield features[first : first + rows, :, column]
@@ -130,8 +130,8 @@ def has_locations(features: h5py.Dataset, names: Sequence[str]) -> bool:
 def are_zeros_replaced(features: h5py.Dataset, names: Sequence[str], kilometres: bool) -> bool | None:
     """Return whether an older METR-LA file had its zeros replaced; None where the file cannot tell.
 
-    A file that lacks zeros may be a slice that kept zeros. In km/h such a slice has empty location columns. In mph such
-    a slice is at most as long as METR-LA's longest zero-free run.
+    kilometres: speeds are in km/h. A file that lacks zeros may also be a slice of a file that kept zeros. In km/h such
+    a slice has empty location columns; in mph, such a slice is at most as long as METR-LA's longest run without zeros.
     """
     if not all(bool((block > 0).all()) for block in _blocks(features, 0)) or not has_locations(features, names):
         return False

@@ -85,7 +85,7 @@ def package_formats() -> tuple[Format, ...]:
 
 
 def _module_formats(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
-    """Return ``FORMATS`` from an entry point's module; an empty tuple and the reason where the module is unusable."""
+    """Return the formats of an entry point and "", or () and the reason where its module is unusable."""
     try:
         formats = tuple(point.load().FORMATS)
     except BROKEN as error:
@@ -191,6 +191,7 @@ def recognise(head: FileHead) -> tuple[Format, str]:
 
 
 def _recognise_format(head: FileHead) -> tuple[Format, str]:
+    """Return the first format that recognises the head, and the reason; raise the best explanation for none."""
     _refuse_recipe(head.path)
     refuse_transposed(head)
     for format in every_format():
@@ -219,7 +220,7 @@ def _recognise_format(head: FileHead) -> tuple[Format, str]:
 
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:
-    """Return the convert command: ``given`` arguments, and examples for required arguments."""
+    """Return the convert command with the arguments ``given``, by name, and examples for other required arguments."""
     clock = ("first_time",) if "first_time" in format.takes and format.name != CSV else ()
     fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
     pairs = options().items()

@@ -17,7 +17,7 @@ from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
 from socialx.files.store.quantities import SPEED
-from socialx.files.store.time_axis import as_timestamps, common_step, lacking_times, odd_rows
+from socialx.files.store.time_axis import as_timestamps, common_step, gap_times, odd_rows
 
 Blocks = Generator[Block, None, None]
 SHARE = 0.5  # of the readings of a step, below which the step has none
@@ -47,7 +47,8 @@ def average_blocks(
 ) -> Blocks:
     """Yield blocks, from time-ordered blocks, with a row per ``step_s`` seconds after midnight.
 
-    codes: numbers for a missing observation. sums: whether flows are counts.
+    features: the names of the F features. codes: numbers for a missing observation. where: the source, for messages.
+    sums: flows are vehicle counts per row, and are added up; otherwise rates, which are averaged.
     """
     seconds, values, rows_per_step, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
@@ -73,7 +74,9 @@ def average_blocks(
 
 
 def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
-    """Return the rows per sensor and step among the first rows; 0 with fewer than two observations everywhere."""
+    """Return how many source rows a sensor has per step, from the median interval in the first rows, float64 [t,N,F].
+    Returns 0 where no sensor has two observations yet. Raises SettingsError for rows as coarse as the step.
+    """
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
         intervals = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
@@ -91,7 +94,9 @@ def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int
 def _average_rows(
     seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows_per_step: float, sums: bool
 ) -> Block:
-    """Average rows int64 [t], float64 [t,N,F] to a row per step with data."""
+    """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows. rows_per_step: the
+    usual rows of a sensor in a step; sums: as in ``average_blocks``.
+    """
     steps = seconds // step_s
     begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
 
@@ -130,7 +135,7 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
         remedy = f"drop {freq}, or average finer rows with {Argument('resample', f'{step // 60}min')}"
         raise SettingsError(where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy)
-    lacking = lacking_times(seconds, step, readings.timezone)
+    lacking = gap_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
     first, last = as_timestamps(lacking[[0, -1]]).astype(str)

@@ -40,8 +40,9 @@ Rows = list[list[object]]
 def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False) -> list[Iterable[Row]]:
     """Return the filled rows and headers of every table in a file; a workbook has a table per sheet.
 
-    JSON points become WKT cells; ``notes`` lists skipped objects. advice: the expected file, for errors. long: lift the
-    size limit for text. Raises SocialxError for a file that is too large or has other content.
+    JSON points become WKT cells; ``notes`` receives a line about skipped objects. advice: the remedy in errors: which
+    file to name. long: lift the size limit for text. Raises SocialxError for a file that is too large or has other
+    content.
     """
     head = read_head(path, advice)
     check_first_line(head, advice)
@@ -64,12 +65,12 @@ def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False
 
 
 def read_rows(path: Path, advice: str, *, long: bool = False) -> Iterator[Row]:
-    """Return the rows of the first table, as in ``read_tables``."""
+    """Return the rows of the first table; ``advice`` and ``long`` as in ``read_tables``."""
     return iter(read_tables(path, advice, [], long=long)[0])
 
 
 def _parquet(path: Path, advice: str) -> Rows:
-    """Return column names, then the cells of each row, possibly points or bytes."""
+    """Return column names, then each row's cells, perhaps points or bytes; ``advice``: the remedy in errors."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -84,7 +85,9 @@ def _parquet(path: Path, advice: str) -> Rows:
 
 
 def _read_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
-    """Yield the filled rows; decimal commas become points unless commas separate cells."""
+    """Yield the filled rows of at most ``most`` bytes, each after its line name; ``advice``: the remedy in errors.
+    Decimal commas become points unless commas separate cells.
+    """
     lines = [line for _, line in head.lines]
     first = next((line for line in lines if len(line.split()) > 1 or {*line} & {*SEPARATORS}), "")  # of several cells
     mark = max(SEPARATORS, key=first.count) if {*first} & {*SEPARATORS} else " "
@@ -98,7 +101,7 @@ def _read_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
 
 
 def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, None]:
-    """Yield unpacked text lines. Raises SocialxError beyond ``most`` bytes."""
+    """Yield unpacked text lines. Raises SocialxError, with ``advice`` as remedy, beyond ``most`` bytes."""
     path, size = head.path, 0
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
@@ -115,7 +118,7 @@ def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, Non
 
 
 def _read_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
-    """Return a header and a row per object, or per GeoJSON feature with properties and geometry."""
+    """Return a header and a row per object, or per GeoJSON feature; arguments as in ``read_tables``."""
     system = SYSTEM.search("\n".join(line for _, line in head.lines))
     if system and not DEGREES_OF.search(system[1]):
         problem = f"the coordinates are not degrees of WGS 84, but of {system[1][:80]}"
@@ -179,6 +182,7 @@ def read_workbook(path: Path) -> dict[str, Rows]:
 
 
 def _read_sheet(path: Path, sheet: object) -> Rows:
+    """Return a sheet's rows, equally long, with NaN for empty cells; long merged cells repeat their value."""
     rows: Rows = []
     width = 0
     sheet.reset_dimensions()  # type: ignore[attr-defined]  # which the file may state wrongly
@@ -210,7 +214,7 @@ def _read_sheet(path: Path, sheet: object) -> Rows:
 
 
 def _merged_cells(sheet: object) -> list[tuple[int, int, int]]:
-    """Return column, first row and last row of cells merged over several rows, such as dates."""
+    """Return (column from 0, first row, last row) of cells merged over several rows, such as dates."""
     from openpyxl.utils import column_index_from_string  # type: ignore[import-untyped]
 
     ranges, before = set(), b""

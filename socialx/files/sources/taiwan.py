@@ -47,6 +47,7 @@ ADVICE = "download the file again, or remove it"
 
 
 def _recognise(head: FileHead) -> str | None:
+    """Return a description where one of the first LOOKED files is a VDLive snapshot; None for other files."""
     for path in _list_files(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
         with suppress(SocialxError):
             if LIVE.match("\n".join(line[:BEGIN] for _, line in head_in(head, path).lines)):
@@ -55,7 +56,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _list_files(head: FileHead, most: int | None = None) -> list[Path]:
-    """Return the JSON and XML files in a folder tree or zip, sorted; any other file itself."""
+    """Return the JSON and XML files among the first ``most`` in a folder tree or zip, sorted; else the file itself."""
     if head.kind not in ("folder", "zip"):
         return [head.path]
     files = (Path(folder, name) for folder, _, names in os.walk(head.path) for name in names if name[0] != ".")
@@ -111,10 +112,8 @@ def _read(request: ConvertOptions) -> Contents:
 
 
 def _select_near(frame: Any, request: ConvertOptions, notes: list[Message | str]) -> tuple[Any, int]:
-    """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line about dropped
-    rows.
-
-    A dropped detector is stuck or has a wrong clock. The index of ``frame`` begins with the snapshot.
+    """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line on dropped rows.
+    frame: rows by COLUMNS; its index begins with the snapshot. A dropped detector is stuck or has a wrong clock.
     """
     seconds = frame[1].astype("datetime64[s]").astype(np.int64)
     snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
@@ -153,7 +152,7 @@ def _mapping(element: ET.Element) -> dict[str, Any]:
 
 
 def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
-    """Return a ``COLUMNS`` row per lane; lane volume is the sum over vehicle kinds."""
+    """Return a row per lane with values in COLUMNS order; a lane's volume is the sum over vehicle kinds."""
     rows = list[tuple[str | float, ...]]()
     for vd in _entries(path, text):
         vdid, time = (sys.intern(str(vd.get(name) or "").strip()) for name in COLUMNS[:2])

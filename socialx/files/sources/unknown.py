@@ -179,7 +179,7 @@ def refuse_table(head: FileHead) -> NoReturn:
 
 
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
-    """Raise SocialxError for dates without separators, such as 170101, or seconds from an unknown start."""
+    """Raise SocialxError for a cell in ``row`` such as the date 170101, or seconds from an unknown start."""
     pairs = list(zip(header, row, strict=False))
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
@@ -196,7 +196,7 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
 
 
 def refuse_undated(where: object, cells: list[str]) -> None:
-    """Raise SocialxError where a cell is a time of day; the first row's times lack a date."""
+    """Raise SocialxError, which names ``where``, if a cell is a clock time without a date."""
     if clock := next(filter(ONLY_CLOCK.fullmatch, cells), None):
         raise SocialxError(where, f"there is a time of day without a date ({clock})", DATED)
 

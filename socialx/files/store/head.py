@@ -126,7 +126,7 @@ def open_io(path: Path) -> IO[bytes]:
 
 
 def first_bytes(path: Path, advice: str) -> bytes:
-    """Return the first bytes. Raises SocialxError as ``read_head`` does, and for a folder."""
+    """Return the first 256 bytes. Raises SocialxError as ``read_head`` does, and for a folder."""
     with _open_checked(path, advice) as (_, first):
         return first
 
@@ -141,7 +141,7 @@ def check_first_line(head: FileHead, advice: str) -> None:
 
 
 def check_text(path: Path, first: bytes) -> None:
-    """Raise SocialxError for packed or UTF-16 content where only plain text is read."""
+    """Raise SocialxError where the ``first`` bytes are packed or UTF-16, and only plain text is read."""
     for magic, (kind, remedy) in PACKED.items():
         if first.startswith(magic):
             raise SocialxError(path, f"the file is {kind}", remedy)
@@ -149,7 +149,7 @@ def check_text(path: Path, first: bytes) -> None:
 
 @contextmanager
 def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
-    """Yield a user file and its first bytes."""
+    """Yield a user file and its first 256 bytes; ``advice``: the remedy in an error about an empty or absent file."""
     try:
         check_regular(container(path))
         file = open_io(path)
@@ -174,7 +174,7 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
 
 @contextmanager
 def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-    """Yield the bytes of a text, unpacked from gzip or a one-member zip. file: ``path`` if already open."""
+    """Yield the bytes of a text, unpacked from gzip or a one-member zip; ``file``: ``path`` if already open."""
     if file is None:
         with open_io(path) as file, unpack(path, file) as stream:
             yield stream

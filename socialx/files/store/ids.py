@@ -21,7 +21,7 @@ def casefolded_key(sensor_id: str) -> str:
 
 
 def case_variants(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, int | str]:
-    """Return ids that equal a key except for letter case, with the key; both must be unambiguous."""
+    """Return ids that equal a key except for letter case, with the key; an id or key with a rival is left out."""
     ids, spelt = list(ids), {casefolded_key(str(key)): key for key in keys}
     theirs, mine = Counter(casefolded_key(str(key)) for key in keys), Counter(map(casefolded_key, ids))
     alone = [vdid for vdid in ids if mine[casefolded_key(vdid)] == theirs[casefolded_key(vdid)] == 1]
@@ -29,7 +29,7 @@ def case_variants(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, 
 
 
 def find_repeated(ids: Iterable[str]) -> list[str]:
-    """Return ids with a second spelling in the list, or with a possible duplicate column."""
+    """Return ids that occur twice, in any spelling, or that look like copies by pandas, such as ``S1.1``."""
     ids = list(ids)
     names = {text: text for text in ids} | {copy: copy.rpartition(".")[0] for copy in renamed_copies(ids)}
     counts = Counter(match_key(names[text]) for text in ids)

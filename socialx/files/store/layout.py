@@ -88,7 +88,7 @@ class Readings:
 
 
 def is_reading(values: np.ndarray, missing: float | None) -> np.ndarray:
-    """Return the mask of observed values, bool in equal shape: finite, and unlike the missing value."""
+    """Return the mask of observed values, bool in equal shape: finite, and unlike ``missing`` unless None."""
     valid = np.isfinite(values)
     valid &= values != np.float32(np.nan if missing is None else missing)
     return valid

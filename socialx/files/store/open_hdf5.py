@@ -101,7 +101,7 @@ def _words(error: BaseException) -> str:
 
 
 def _raised_by_h5py(error: BaseException) -> bool:
-    """Return whether the innermost frame belongs to h5py."""
+    """Return whether the innermost frame in the traceback belongs to h5py."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -130,6 +130,7 @@ def _soft_link_name(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
 
 
 def _link_error(path: Path, file: h5py.File, name: str) -> SocialxError:
+    """Return the error for a link called ``name``, with the link's target where known."""
     try:
         link = file.get(name, getlink=True)
     except (TypeError, KeyError):  # of a type that a program made up, or of a name that is no text
@@ -141,7 +142,7 @@ def _link_error(path: Path, file: h5py.File, name: str) -> SocialxError:
 
 
 def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
-    """Raise SocialxError for a dataset with values elsewhere, or a declared size beyond the file's capacity."""
+    """Raise SocialxError for values in other files, and a declared size beyond the file; ``advice``: the remedy."""
     if dataset.is_virtual or dataset.external:
         others = [source.file_name for source in dataset.virtual_sources()] if dataset.is_virtual else []
         names = ", ".join(dict.fromkeys(others or [name for name, *_ in dataset.external or []]))

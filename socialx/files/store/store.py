@@ -105,10 +105,13 @@ class Store(ResultRepr):
 
     @cached_property
     def _scan(self) -> tuple[str, np.ndarray]:
+        """The checksum and the latest observations before each page, from one walk over all rows."""
         return self._walk(slice(0, len(self.rows)))
 
     def _walk(self, span: slice) -> tuple[str, np.ndarray]:
-        """Return the checksum of these rows, and the latest observation before each page [pages,N]."""
+        """Return the checksum of these rows, and the latest observation before each page, float32 [pages,N]. A page is
+        a block of PAGE_ROWS rows; NaN stands for a sensor without an earlier observation.
+        """
         digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in self.sensors.ids).encode())
         digest.update(np.ascontiguousarray(self.timestamps[span], "S19").data)
         latest = np.full(len(self.sensors.ids), np.nan, np.float32)
@@ -128,7 +131,9 @@ class Store(ResultRepr):
         return self._scan[0]
 
     def subset_checksum(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
-        """Return the checksum for sensors and a time span, None = unbounded; "" where some are absent."""
+        """Return the checksum of the sensors ``ids`` from time ``first`` to ``last``, texts, None = unbounded. Returns
+        "" where the file lacks a sensor, or a row in this span.
+        """
         begin = 0 if first is None else int(np.searchsorted(self.timestamps, first.encode()))
         end = len(self.rows) if last is None else int(np.searchsorted(self.timestamps, last.encode(), "right"))
         if begin >= end or not set(ids) <= set(self.sensors.ids):
@@ -142,7 +147,7 @@ class Store(ResultRepr):
         return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
 
     def is_impossible(self, values: np.ndarray) -> np.ndarray:
-        """Return the mask of numbers, in the file's unit, outside the possible range, bool in equal shape."""
+        """Return the mask of numbers, in the store's ``unit``, outside the possible range, bool in equal shape."""
         wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.ceiling, LARGEST))
         return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
 
@@ -172,7 +177,9 @@ class Store(ResultRepr):
         raise SocialxError(where or self.path, f"{problem} ({sample(named)})", helps)
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the latest observation before a page, float32 [N]; NaN where a sensor has none yet."""
+        """Return each sensor's latest observation before a page, float32 [N]; NaN where none came yet. page: the
+        number, from 0, of a block of PAGE_ROWS rows, counted from the store's first row.
+        """
         return self._scan[1][page]
 
     def select_rows(self, rows: slice) -> Store:
@@ -200,6 +207,7 @@ class Store(ResultRepr):
         return replace(self, sensors=self.sensors.select(columns), columns=columns)
 
     def _read(self, rows: slice) -> np.ndarray:
+        """Return the numbers in these rows, float32 [t,N] in ``unit``; raise where the file was replaced."""
         chosen = self.rows[rows]
         with open_hdf5(self.path, AGAIN) as file:
             if file_signature(self.path) != self.version:

@@ -108,7 +108,7 @@ def write(path: Path, readings: Readings) -> Summary:
 
 
 def _columns(readings: Readings) -> dict[str, np.ndarray]:
-    """Return the constant column [N] by feature name in file order; measured features start as zeros."""
+    """Return a column [N] by feature name in file order: constant for static features, zeros for measured ones."""
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
     if bad:  # an id becomes fixed-width text and the name of an HDF5 group
@@ -177,7 +177,7 @@ def _write_features(
 def create_features(
     file: h5py.File, name: str, shape: tuple[int, int, int], chunk_rows: int, cache: int = 0
 ) -> h5py.Dataset:
-    """Create an extendable dataset [T,N,F], with a chunk per ``chunk_rows`` rows and feature."""
+    """Create an extendable dataset [T,N,F], with a chunk per ``chunk_rows`` rows and feature; ``cache``: bytes."""
     _, sensors, features = shape
     growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
     return file.create_dataset(name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **PACKED)
@@ -190,7 +190,7 @@ def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset
 
 
 def _prefetch(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Yield blocks, parsing ahead during compression: pandas parses outside the GIL, which saves a sixth."""
+    """Yield the blocks, and parse the next block while the caller compresses one, which saves a sixth of the time."""
     context = copy_context()  # whose callback hears the notes of the reader
 
     def next_block() -> Block | None:
@@ -204,7 +204,7 @@ def _prefetch(blocks: Iterator[Block]) -> Iterator[Block]:
 
 
 def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
-    """Raise SocialxError where block times go back behind ``before``, int64 [T], or speeds are infinite."""
+    """Raise SocialxError unless the block's times rise after ``before``, int64 [T], and values are finite or NaN."""
     where, first = readings.source_data, len(before)
     seconds = np.concatenate([before[-1:], block.seconds])
     if (back := np.diff(seconds) <= 0).any():
@@ -223,6 +223,7 @@ def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
 
 
 def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], seconds: np.ndarray) -> None:
+    """Write the attributes, and the datasets on sensors, features and times; ``columns``: constant columns by name."""
     sensors = readings.sensors
     units = {name: STATIC_UNITS.get(name, readings.units) for name in columns} | dict(readings.others)
     step = common_step(seconds)

@@ -18,7 +18,7 @@ from socialx.files.sources.tables.text_cells import NO_READING
 from socialx.files.store.ids import case_variants, casefolded_key, find_repeated, match_key
 from socialx.files.store.layout import DIRECTIONS, Sensors
 
-ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
+ADVICE = "name a table with the columns sensor_id, latitude and longitude"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
 NOWHERE = NO_READING | {"POINT EMPTY"}
 TIMES = 10  # most rows per sensor in a locations table with lane rows
@@ -60,7 +60,7 @@ def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] |
 
 
 def format_position(position: tuple[float, float]) -> str:
-    """Format a location as text: ``near 48.1 N, 11.5 E``."""
+    """Format latitude and longitude in degrees as ``near 48.1 N, 11.5 E``."""
     latitude, longitude = position
     return f"near {abs(latitude):.1f} {'NS'[latitude < 0]}, {abs(longitude):.1f} {'EW'[longitude < 0]}"
 
@@ -83,7 +83,7 @@ def join(
     if unknown and not allow_missing:
         few = droppable and len(unknown) < len(ids) and len(unknown) <= DROPPED and max(map(len, unknown)) <= ITEM
         drop = Argument("drop", unknown if len(unknown) > 1 else unknown[0])
-        leaves_out = f", leave out what is no sensor: {drop}" if few else ""
+        leaves_out = f", drop what is no sensor: {drop}" if few else ""
         raise SocialxError(
             path,
             f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
@@ -202,7 +202,7 @@ def _tables(
 
 
 def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Positions:
-    """Return the table; the first row is the header."""
+    """Return a location table, whose first row is the header; ``wanted``: ids as ``casefolded_key`` gives."""
     line, names = rows[0]
     width = len(names)
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
@@ -261,6 +261,7 @@ class _Places:
 
 
 def _degree_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
+    """Yield pairs of columns named like latitude and longitude, with a location per row; rows: cells of the body."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
     axis_columns = [(*parsed, column) for column, name in enumerate(names) if (parsed := parse_axis(name))]
     for axis, _, others, of_plane, column in sorted(axis_columns):
@@ -278,6 +279,7 @@ def _degree_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places
 
 
 def _point_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
+    """Yield the columns whose first filled cell is a point, with a location per row; rows: cells of the body."""
     for column, name in enumerate(names):
         cells = [row[column] for row in rows]
         if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
@@ -298,8 +300,8 @@ def _point_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]
 def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
     """Return whether the first number in points [rows, 2] is the latitude.
 
-    For bare number pairs the column name decides, then the only valid order in degrees; else a comma means latitude
-    first, as people write, and a space longitude first, as in WKT.
+    way: the notation, as in ``point``. For bare number pairs the column name decides, then the only valid order in
+    degrees; else a comma means latitude first, as people write, and a space longitude first, as in WKT.
     """
     if way not in (",", " "):
         return way == "angles"
@@ -312,7 +314,7 @@ def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
 
 
 def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
-    """Return the best candidate. Raises SocialxError for a tie, and for x and y that lie far apart."""
+    """Return the best of the ``choices``. Raises SocialxError for a tie, and for x and y that lie far apart."""
     best = min(choices, key=_Places.order)
     for rival in choices:
         same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)
@@ -388,6 +390,7 @@ def _rank(name: str) -> int:
 
 
 def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, float], table: _Positions) -> Location:
+    """Return the location in a row; ``line`` and ``path`` name the row in errors. Raises for impossible degrees."""
     if not cells[table.sensors]:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
     latitude, longitude = degrees

@@ -35,8 +35,9 @@ def find_neighbours(
 ) -> geo.Neighbours:
     """Return the neighbours of every sensor, computed once in float64.
 
-    count: number of nearest sensors, None for all. max_distance_km: the largest distance, None for any. distances: road
-    distances in place of straight lines. Raises SocialxError where a location is missing and ``require_locations``.
+    count: number of nearest sensors, None for all. max_distance_km: the largest distance, None for any. distances: a
+    file of road distances, used in place of straight lines. Raises SocialxError where a location is missing and
+    ``require_locations``; otherwise such a sensor has no neighbours, with a warning.
     """
     path, ids, sensors = store.path, store.sensors.ids, store.sensors
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
@@ -91,7 +92,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
 
 
 def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
-    """Convert metres float64 [pairs] to km. Raises SocialxError for another unit."""
+    """Convert metres float64 [pairs] to km. Raises SocialxError, about ``subject``, for another unit."""
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
         raise SocialxError(
             path,
@@ -102,6 +103,7 @@ def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
 
 
 def _is_number(cell: str) -> bool:
+    """Return whether a cell is a number for Python, without _ between digits."""
     try:
         float(cell)
     except ValueError:

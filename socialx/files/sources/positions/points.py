@@ -46,7 +46,9 @@ def split_words(name: str) -> list[str]:
 
 
 def parse_axis(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
-    """Return axis, spelling rank and other words of a degree column name, and whether planar names match."""
+    """Return (axis, spelling rank, other words, planar) for a name such as ``start_lat``; None for any other. Rank 0 is
+    the best spelling. planar: the word, such as x, may name plane coordinates.
+    """
     words = split_words(name)
     matches = [
         (axis, listed.index(spelling), index)

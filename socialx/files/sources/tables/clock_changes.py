@@ -34,8 +34,9 @@ def goes_back(seconds: np.ndarray) -> bool:
 def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Message]:
     """Convert wall times int64 [T] in the zone ``name`` that go back to UTC, int64 [T], with a note for the user.
 
-    The clock may go back only where the zone does, with rows one step apart in UTC. Raises SocialxError for other times
-    that go back, for a time skipped by the zone, and for an ambiguous hour.
+    The clock may go back only where the zone puts it back, with rows one step apart in UTC. Raises SocialxError for
+    times that go back elsewhere, for a time skipped by the zone, and for a repeated hour of which the file has one
+    pass, where neighbouring rows do not tell the pass.
     """
     zone, step, texts = _zone(name), common_step(wall), [as_text(second) for second in wall.tolist()]
     first, second = (wall - _offsets(wall, zone, fold) for fold in (0, 1))
@@ -71,12 +72,12 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
 
 
 def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
-    """Convert times in UTC, int64 [T], to wall times in the zone ``name``, int64 [T]."""
+    """Convert UTC times int64 [T], in seconds, to wall times in the zone ``name``, int64 [T]."""
     return utc + shifts(_zone(name), utc)
 
 
 def free_step(seconds: np.ndarray) -> int:
-    """Return the common step of a free-running clock, int64 [T], in seconds: whole minutes, at least one."""
+    """Return the most common step of times int64 [T], from a free-running clock, in seconds: whole minutes."""
     return max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
 
 
@@ -105,7 +106,7 @@ def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> 
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
-    """Return the rows with an earlier time, except in the repeated hour: int64 [T] -> bool [T]."""
+    """Return the rows of wall times int64 [T] with an earlier time, except in a zone's repeated hour, bool [T]."""
     again = np.zeros(len(seconds), bool)
     if not goes_back(seconds):
         return again
@@ -128,11 +129,14 @@ def on_axis(
     where: Path,
     refused: tuple[int, SocialxError] | None = None,
 ) -> Generator[Block, None, None]:
-    """Yield the blocks on the time axis.
+    """Yield the blocks with the times ``final``, and without repeated rows.
 
-    raw: all row times, int64 [T].  again: the rows with an earlier time, bool [T], which are dropped with a note.
-    final: the remaining times, int64.  refused: a remaining row to refuse, and the error.  Raises SocialxError also for
-    duplicate rows with different observations, and for a source that changed since the first pass.
+    raw: all row times as read, int64 [T]. again: the rows that repeat an earlier time, bool [T], which are dropped with
+    a note. final: the times of the other rows, perhaps rounded or in another zone, int64. refused: the first row to
+    refuse, counted without repeated rows, and its error; None: every row is right. where: the file, for messages.
+
+    Raises SocialxError also for repeated rows with other observations, and for a source that changed since the first
+    pass.
     """
     row, written, first = 0, 0, dict[int, bytes]()
     several = {*raw[again].tolist()}
@@ -162,7 +166,7 @@ def on_axis(
 def note_skipped(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
-    """Yield the blocks, then note the rows with observations at times skipped by the zone."""
+    """Yield the blocks; then note rows with readings, unlike ``missing``, at wall times that the zone skips."""
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
@@ -183,7 +187,9 @@ def is_put_back(seconds: np.ndarray) -> bool:
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
-    """Return the first row in int64 [T] that goes back like the repeated hour, and the error; otherwise ``None``."""
+    """Return the first of wall times int64 [T] that goes back like the hour a zone repeats, and the error; otherwise
+    ``None``. The error names ``where``, a file or sheet, and the ``remedy``. The row counts from 0.
+    """
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
             pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])
@@ -193,14 +199,14 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
 
 
 def _may_come_twice(wall: np.ndarray) -> bool:
-    """Return whether the last of three times int64 may be in a repeated hour: back, or a step later."""
+    """Return whether the last of three wall times is ambiguous in some zone, and goes back or looks repeated."""
     near = _put_back_near(int(wall[-1]) // DAY_S)
     twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
     return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
 
 
 def _looks_repeated(wall: np.ndarray) -> bool:
-    """Return whether some zone puts the clock back between the last two of three int64, one step apart in UTC."""
+    """Return whether some zone puts the clock back between the last two of three wall times, one step apart in UTC."""
     if len(wall) < 3:
         return False
     step, back = (int(change) for change in np.diff(wall))
@@ -218,11 +224,12 @@ def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
 
 
 def _is_put_back(zone: ZoneInfo, pair: np.ndarray, shift: int) -> bool:
-    """Return whether both wall times, int64 [2], repeat in the zone after ``shift`` seconds."""
+    """Return whether two wall times, int64 [2], both occur twice in the zone, ``shift`` seconds apart."""
     return bool((_offsets(pair, zone, 0) - _offsets(pair, zone, 1) == shift).all())
 
 
 def _zone(name: str) -> ZoneInfo:
+    """Return the zone called ``name``; raise SettingsError where the machine lacks it."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -231,14 +238,14 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _offsets(wall: np.ndarray, zone: ZoneInfo, fold: int) -> np.ndarray:
-    """Return wall time minus UTC in seconds, int64 [T], for wall times in seconds, int64 [T]."""
+    """Return wall time minus UTC in seconds, int64 [T]; ``fold`` as above, 0 or 1, chooses between two moments."""
     moments = (datetime.fromtimestamp(second, UTC).replace(tzinfo=zone, fold=fold) for second in wall.tolist())
     shifts = ((moment.utcoffset() or timedelta()).total_seconds() for moment in moments)
     return np.fromiter(shifts, np.int64, len(wall))
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first row and the end of each run of rows, bool [T], repeated by the same clock change."""
+    """Return (first row, end) for each run of rows ``twice``, bool [T], in one repeated hour of ``wall`` [T]."""
     far = np.diff(wall, prepend=wall[:1]) > DAY_S
     edges = [*np.flatnonzero(np.diff(twice, prepend=False) | far).tolist(), len(wall)]
     return [(begin, end) for begin, end in pairwise(edges) if twice[begin]]

@@ -150,7 +150,7 @@ def may_be_sensors(name: str) -> bool:
 
 @lru_cache(maxsize=NAMES)
 def parse_unit(text: str) -> tuple[str, str] | None:
-    """Return the quantity and the unit in a text, with or without brackets; otherwise ``None``."""
+    """Return the quantity and the unit in a text such as ``[km/h]``, with or without brackets; otherwise ``None``."""
     text = text.strip().strip("[]()").strip()
     if unit := SPEED_UNITS.get(text.lower().replace(" ", "")):
         return SPEED, unit
@@ -174,7 +174,7 @@ def without_unit(name: str) -> str:
 
 @lru_cache(maxsize=NAMES)
 def column_quantity(name: str, unit: str = "") -> str | None:
-    """Return the quantity measured by a column, from the unit or the name."""
+    """Return the quantity measured by a column, from the unit, else from the name; ``None`` where neither says one."""
     if measured := parse_unit(unit or split_unit(name)[1]):
         return measured[0]
     if OTHER.fullmatch(name):
@@ -194,7 +194,7 @@ class Lanes:
     names: tuple[str, ...]
 
     def description(self, names: Sequence[str]) -> str:
-        """Return the lanes for the first sensor with several lanes."""
+        """Return ``S1: 1, 2, 3`` for the first sensor with several lanes; ``names``: the M names of sensor and lane."""
         count = np.bincount(self.sensor)
         first = int((count > 1).argmax()) if (count > 1).any() else 0
         mine = [
@@ -204,7 +204,7 @@ class Lanes:
 
 
 def lanes_in_rows(names: Sequence[str]) -> Lanes:
-    """Return the sensors in names made from a sensor and a lane."""
+    """Return the sensors behind M names, each made from a sensor, BETWEEN and a lane."""
     parts = [name.partition(BETWEEN) for name in names]
     return _group_lanes([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
 
@@ -212,8 +212,8 @@ def lanes_in_rows(names: Sequence[str]) -> Lanes:
 def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> Lanes | None:
     """Return the sensors behind columns such as ``S1_L1`` and ``S1_L2``; ``None`` for a column per sensor.
 
-    located: keys for located sensors, which are never lanes.  ``S1.1`` is a lane where S1 is located; ``S1_L1`` also
-    without locations, if a sensor has several lanes.
+    located: the match keys of sensors with a location; such a sensor is never a lane. ``S1.1`` is a lane only where S1
+    is located; ``S1_L1`` also without locations, if a sensor has several lanes.
     """
     located_names, keys = {str(key).casefold() for key in located}, {match_key(name) for name in names}
     sensors, lanes = [], []
@@ -233,12 +233,12 @@ def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> La
 
 
 def lane_sensors(names: Sequence[str]) -> list[str]:
-    """Return the sensor part of each name with a lane."""
+    """Return the sensor part of each name that ends like a lane: ``S1`` for ``S1_L2``; other names are left out."""
     return [match[1] for name in names if (match := LANE.fullmatch(name))]
 
 
 def _group_lanes(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
-    """Group lanes by sensor; the trailing number in a lane name becomes the lane name."""
+    """Group lanes by sensor, from a sensor and a lane name per lane; a trailing number shortens ``L2`` to ``2``."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
     labels: dict[str, set[str]] = {name: set() for name in numbers}
     for sensor, lane in zip(sensors, lanes, strict=True):
@@ -277,7 +277,7 @@ def combine_blocks(
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
-    """Raise where the first rows [t,M] show that one lane is the sum over the other lanes."""
+    """Raise where the first flows [t,M] show that a lane is the sum over the sensor's other lanes."""
     for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
         sensor_flows = flows[:, lanes.sensor == number].astype(np.float64)
         complete = sensor_flows[np.isfinite(sensor_flows).all(axis=1) & (sensor_flows != 0).all(axis=1)]
@@ -294,10 +294,11 @@ def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
 def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
     """Combine lane observations [t,M,F] to sensors, float32 [t,N,F]; NaN is a missing observation.
 
-    Negative numbers are missing.  The sensor flow is the sum over lanes, and missing where a lane is missing.  The
-    speed is the mean over reporting lanes, weighted by flow, or the plain mean where flows are unknown or all 0.  Other
-    features are plain means over reporting lanes.  PeMS stations use the same rules (Chen, Petty, Skabardonis, Varaiya
-    and Jia, Transportation Research Record 1748, 2001).
+    sensor: the sensor number per lane, int64 [M]. features: the F names. codes: numbers for a missing observation,
+    which negative numbers are too. The sensor flow is the sum over lanes, and missing where a lane is missing. The
+    speed is the mean over reporting lanes, weighted by flow (vehicle counts), or the plain mean where flows are unknown
+    or all 0. Other features are plain means over reporting lanes. PeMS stations use the same rules (Chen, Petty,
+    Skabardonis, Varaiya and Jia, Transportation Research Record 1748, 2001).
     """
     order = np.argsort(sensor, kind="stable")
     begins = np.flatnonzero(np.diff(sensor[order], prepend=-1))

@@ -32,7 +32,7 @@ def table_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
 
 
 def _wide_blocks(table: Table) -> Generator[Block, None, None]:
-    """Yield the rows in tables with a column per sensor that follow one another in time."""
+    """Yield times [t] and observations [t,N] in tables with a column per sensor that follow one another in time."""
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
@@ -44,8 +44,7 @@ def _wide_blocks(table: Table) -> Generator[Block, None, None]:
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
-    """Yield the observations in a table with a row per observation, or in joined tables.
-
+    """Yield (time, sensor number, observations) arrays for a table with a row per observation, or joined tables.
     columns: the quantity columns in the first sheet.
     """
     index = {name: number for number, name in enumerate(table.ids)}
@@ -67,7 +66,9 @@ def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
 
 
 def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """Yield a row per time; equal duplicates count once, and different values for one time and sensor raise."""
+    """Yield a row per time, [t,N] or [t,N,F] for F > 1 ``columns``, with NaN where the table has no row. Rows that
+    repeat a time, sensor and values count once; different values for a time and sensor raise SocialxError.
+    """
     moments, features, again = table.moments, max(1, len(columns)), 0
     count = len(moments) * len(table.ids)
     with _scratch_array((count, features), np.float32) as values, _scratch_array((count,), bool) as taken:
@@ -87,17 +88,15 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
             noun = "observations" if table.joined else "rows"
             note(f"{table.sheets[0].path}: {again:,} {noun} repeat an earlier one and count once")
         shape = (len(moments), len(table.ids), features)
-        grid, step = (
-            values.reshape(shape[: 3 if features > 1 else 2]),
-            max(1, BLOCK_BYTES // (4 * count // len(moments))),
-        )
+        grid = values.reshape(shape[: 3 if features > 1 else 2])
+        step = max(1, BLOCK_BYTES // (4 * count // len(moments)))
         for begin in range(0, len(moments), step):
             yield Block(moments[begin : begin + step], np.array(grid[begin : begin + step]))
 
 
 @contextmanager
 def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
-    """Yield an array of zeros, in memory or, if large, in a temporary file."""
+    """Yield an array of zeros with dtype ``kind``, in memory or, if large, in a temporary file."""
     if np.prod(shape) * np.dtype(kind).itemsize <= MEMORY_BYTES:
         yield np.zeros(shape, kind)
         return
@@ -108,7 +107,9 @@ def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
 def _refuse_two(
     table: Table, other: np.ndarray, seconds: np.ndarray, numbers: np.ndarray, old: np.ndarray, new: np.ndarray
 ) -> None:
-    """Raise for the first row in ``other``, bool [t], whose observation differs from the stored observation."""
+    """Raise for the first row marked in ``other``, bool [t], which repeats a time and sensor with other values.
+    numbers: sensor numbers [t]. old, new: the observations [t,F] stored before and in these rows.
+    """
     if not other.any():
         return
     row = int(other.argmax())
@@ -117,9 +118,8 @@ def _refuse_two(
     pair = f"({old[row, column]:g}, {new[row, column]:g})"
     if (step := table.times.step) is not None:
         many = counted(int(other.sum()), "row comes", "rows come")
-        problem = (
-            f"{many} to the time of another row when rounded to {step // 60} min, first of {vdid} at {when} {pair}"
-        )
+        rounded = f"to the time of another row when rounded to {step // 60} min"
+        problem = f"{many} {rounded}, first of {vdid} at {when} {pair}"
         either = f"{Argument('resample', f'{2 * step // 60}min')} averages the rows of longer steps"
         raise SocialxError(table.sheets[0].path, problem, f"{either}, in place of {Argument('round_times', True)}")
     raise SocialxError(table.sheets[0].path, f"{vdid} has two observations at {when} {pair}", "remove one of them")

@@ -1,6 +1,7 @@
 """Read JSON objects as rows: an object per line, or the objects nested in arrays and objects.
 
-Keys with an object in a cell are told apart and left out.
+An object or array inside a cell is left out; the cell then holds NESTED. A row name, such as ``line 7`` or ``object
+3``, and the path or text ``where`` serve error messages only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
-    """Parse a JSON text with objects as pairs; raise SocialxError for invalid JSON."""
+    """Parse a JSON text; objects become ``_Pairs``, and numbers texts with the sign ``decimal``, "." or ",". Raises
+    SocialxError for invalid JSON; only the error uses ``where``, the file, and ``row_name``, such as ``line 7``.
+    """
 
     def as_text(number: str) -> JsonNumber:
         return JsonNumber(number.replace(".", decimal))
@@ -49,7 +52,7 @@ def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
 
 
 def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
-    """Return the cells in an object by key; NESTED replaces an object or an array."""
+    """Return the cells of an object's ``pairs`` as texts by key: NESTED for an object or array, "" for null."""
     cells: dict[str, str] = {}
     for key, value in pairs:
         if key in cells:
@@ -64,7 +67,7 @@ def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield the filled lines in a text with line numbers."""
+    """Yield the filled lines in a text, stripped, with line numbers from 1."""
     try:
         with unpack(path) as stream:
             lines = io.TextIOWrapper(stream, encoding, errors="replace")
@@ -78,9 +81,8 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tuple[str, dict[str, str]], None, None]:
-    """Yield the objects in a JSON text, each with a row name for messages and the cells by key.
-
-    Numbers take the decimal sign from the texts.  Raises SocialxError for anything except a table.
+    """Yield the objects in a JSON text, each with a row name for messages and the cells by key. decimal: the sign that
+    replaces the point in JSON numbers. Raises SocialxError for anything except a table.
     """
 
     def table_rows(document: Any) -> Iterator[_Pairs]:
@@ -90,7 +92,7 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 
 
 def objects_in(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects in numbered filled lines, with or without times, each with a row name for messages."""
+    """Yield the JSON objects in (line number, text) pairs, with or without times, each after its row name."""
     return _objects(path, lines, ".", partial(_station_rows, path), lambda _, pairs: _as_dict(pairs))
 
 
@@ -101,7 +103,9 @@ def _objects(
     table_rows: Callable[[Any], Iterable[_Pairs]],
     cells: Callable[[str, _Pairs], dict[str, Any]],
 ) -> Generator[tuple[str, dict[str, Any]], None, None]:
-    """Yield the cells in the object in each line, or of the objects from ``table_rows``, each with a row name."""
+    """Yield the object in each line, or the objects in a whole document, each with a row name. table_rows: finds the
+    row objects in a document. cells: converts a row name and an object to the cells by key.
+    """
     for row_name, document in _values(path, lines, decimal):
         try:
             for number, pairs in enumerate([document] if row_name else [*table_rows(document)], 1):
@@ -146,9 +150,10 @@ def _are_objects(value: object) -> bool:
 
 
 def _station_rows(path: Path, document: Any) -> list[_Pairs]:
-    """Return the objects in an array, in the only array inside an object, or in one object or array per station.
+    """Return the row objects in a document: an array, the only array inside an object, or an object per station.
 
-    An object without inner objects is the row.
+    Each station's key becomes the cell ``id`` in the object, or objects, behind the key. An object without inner
+    objects is the only row. Raises SocialxError, which names ``path``, for other JSON.
     """
     if not isinstance(document, _Pairs):
         if not _are_objects(document):
@@ -171,7 +176,9 @@ def _station_rows(path: Path, document: Any) -> list[_Pairs]:
 
 
 def _inner_table(document: Any) -> Any:
-    """Return the only table inside nested objects; other outer keys are left out."""
+    """Return the table inside nested objects: each object with a single table is replaced by the table, inwards. An
+    object without a table, or with several, is returned; an object whose arrays are columns gives the rows.
+    """
     while isinstance(document, _Pairs):
         if rows := _column_rows(document):
             return rows
@@ -184,7 +191,7 @@ def _inner_table(document: Any) -> Any:
 
 
 def _rows(path: Path, document: object, above: dict[str, object]) -> Iterator[_Pairs]:
-    """Yield the rows in nested arrays and objects, each after the cells in the enclosing objects."""
+    """Yield the rows in nested arrays and objects, each begun with ``above``, the cells in enclosing objects by key."""
     if not isinstance(document, _Pairs):
         if not isinstance(document, list):
             raise SocialxError(path, f"the JSON is not an array of objects ({str(document)[:40]!a})", LINES)
@@ -207,6 +214,7 @@ def _rows(path: Path, document: object, above: dict[str, object]) -> Iterator[_P
 
 
 def _is_table(value: object) -> bool:
+    """Return whether a value is an array of objects, an object keyed by sensor or time, or an object of columns."""
     if not isinstance(value, list) or not value:
         return False
     if isinstance(value, _Pairs):
@@ -215,19 +223,22 @@ def _is_table(value: object) -> bool:
 
 
 def _is_keyed(pairs: _Pairs) -> bool:
-    """Return whether an object holds a table or a row per sensor, or observations per time."""
+    """Return whether an object has a sensor or a time as each key, and a row, a table or an observation behind it."""
     inside = all(isinstance(value, _Pairs) or _is_table(value) for _, value in pairs)
     return inside or all(DATE.match(key) for key, _ in pairs)
 
 
 def _has_time(value: object) -> bool:
+    """Return whether a value is a time or a date, or an array or object has a time in the first item or any cell."""
     if isinstance(value, _Pairs):
         return any(DATE.match(key) or _has_time(cell) for key, cell in value)
     return bool(value and _has_time(value[0]) if isinstance(value, list) else TIME.match(str(value)))
 
 
 def _column_rows(pairs: _Pairs) -> list[_Pairs]:
-    """Return the rows in an object with arrays as columns, or with column names for its rows; else an empty list."""
+    """Return the rows in an object with an array per column, or with an array of rows and an array of column names.
+    Returns an empty list for other objects, for arrays that differ in length, and for columns without times.
+    """
     columns: list[tuple[str, Any]] = [(key, value) for key, value in pairs if type(value) is list and value]
     for rows in [rows for _, rows in columns if all(type(row) is list for row in rows)][:1]:
         others = [(key, value) for key, value in columns if value is not rows]

@@ -140,7 +140,9 @@ class PublishedSheet(Sheet):
                     yield rows, marked
 
     def _selected_rows(self, piece: Piece, texts: Mapping[str, Texts]) -> Piece:
-        """Return the selected rows with times and sensors, spelt as in the accompanying file."""
+        """Return the selected city's rows, with times and listed sensors; ``texts``: the text columns by name. Raises
+        SocialxError for a wrong text in ``alike``, for an empty id, and for an id that the accompanying file lacks.
+        """
         table, times, sensors = self.table, texts[self.table.time], texts[self.table.sensor]
         if alike := texts.get(table.alike):
             remedy = f"use a file of one {table.alike}"
@@ -158,7 +160,7 @@ class PublishedSheet(Sheet):
         return replace(piece, texts=[times, sensors])
 
     def _with_times(self, rows: Piece) -> Piece:
-        """Return the rows with the clock time joined to the day."""
+        """Return the rows with whole times; day seconds in the first number column become clock times."""
         table, (times, sensors) = self.table, rows.texts
         if table.seconds:
             seconds = rows.numbers[:, 0]
@@ -186,14 +188,16 @@ class PublishedSheet(Sheet):
     def _check(
         self, rows: Piece, name: str, cells: Texts | np.ndarray, right: np.ndarray, problem: str, remedy: str = ""
     ) -> None:
-        """Raise for the first row where ``right``, bool [t], is false."""
+        """Raise for the first row where ``right``, bool [t], is false. name, cells: the column's name and cells.
+        problem: why the cell is wrong, as in "not 0, 1 or empty".
+        """
         if not right.all():
             row = int(right.argmin())
             cell = f"{cells[row]:g}" if isinstance(cells, np.ndarray) else ascii(cells.words[cells.codes[row]][:40])
             raise SocialxError(self.path, f"{rows.row_name(row)} has the {name} {cell}, {problem}", remedy or CORRECT)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Yield pieces with times, sensors and these observation columns."""
+        """Yield pieces with times, sensors and the observations ``numbers``, NaN where a mark drops the row."""
         with closing(self.marked_rows(numbers)) as pieces:
             for rows, marked in pieces:
                 gone = marked[:, None] & self.table.drops
@@ -201,7 +205,7 @@ class PublishedSheet(Sheet):
 
 
 def _rows_where(texts: Texts, right: Callable[[str], bool]) -> np.ndarray:
-    """Return the rows whose text is right, bool [t]."""
+    """Return the mask of rows for which ``right`` accepts the text, bool [t]; each distinct text is asked once."""
     return np.array([right(word) for word in texts.words], bool)[texts.codes]
 
 
@@ -220,7 +224,7 @@ class Totals:
 
 
 def _totals(sheets: Sequence[PublishedSheet]) -> defaultdict[str, Totals]:
-    """Return the totals by quantity."""
+    """Return the totals by quantity over all rows; the key is "" for columns without a quantity."""
     totals = defaultdict[str, Totals](Totals)
     for sheet in sheets:
         with closing(sheet.marked_rows(sheet.values)) as pieces:
@@ -236,6 +240,7 @@ def _totals(sheets: Sequence[PublishedSheet]) -> defaultdict[str, Totals]:
 
 
 def _recognise(table: KnownTable, head: FileHead) -> str | None:
+    """Return a description of a file, folder or zip with the columns of ``table``; None for any other."""
     sheets = list[PublishedSheet]()
     with suppress(SocialxError, OSError):
         path = table.file(head.path)
@@ -250,8 +255,9 @@ def _recognise(table: KnownTable, head: FileHead) -> str | None:
 
 
 def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
-    """Return "channel" for several quantities without a unique speed, and "city" where the first and last row differ.
+    """Return the options that a user must give: "channel" and "city", either or none.
 
+    A channel is needed for several quantities without a unique speed; a city where the first and last row differ in it.
     Cities in a packed file stay unknown.
     """
     head = read_head(table.file(path))
@@ -270,7 +276,7 @@ def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
 
 
 def _read(table: KnownTable, request: ConvertOptions) -> Contents:
-    """Read the sensors with observations; a first pass over all rows finds these sensors."""
+    """Read the sensors with observations, found by a first pass over all rows, in a table with known columns."""
     refuse_zone(request, table.zone)
     where, sheets, notes = request.data, _files(table, request), list[Message | str]()
     if table.city:
@@ -301,7 +307,7 @@ def _read(table: KnownTable, request: ConvertOptions) -> Contents:
 
 
 def refuse_zone(request: ConvertOptions, zone: str) -> None:
-    """Raise where the user gives a zone other than the published zone."""
+    """Raise where the user gives a zone other than the published ``zone``; "" allows any."""
     if zone and request.timezone not in (None, zone):
         raise SettingsError(
             "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {zone}", "drop it"
@@ -345,14 +351,13 @@ def _choose_city(sheets: Sequence[PublishedSheet], request: ConvertOptions) -> s
 
 
 def _storable(vdid: str) -> str:
-    """Return an id without signs that are forbidden in ids."""
+    """Return an id with _ in place of spaces and /, which are forbidden in stored ids."""
     return vdid.replace(" ", "_").replace("/", "_")
 
 
 def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where: Path, meaning: str) -> Contents:
-    """Return the contents without silent sensors, with a note; raise where all sensors are silent.
-
-    where: the path given by the user.  meaning: the meaning behind the note on marked observations.
+    """Return the contents without silent sensors, with a note; raise where all sensors are silent. where: the path
+    given by the user. meaning: what marked observations are, as in "imputed by PeMS"; for a note.
     """
     features, ids = (contents.feature, *contents.others), contents.ids or ()
     read_frames = {feature: name for name, feature in QUANTITIES.items()}
@@ -373,7 +378,7 @@ def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where:
 
 
 def _select_sensors(contents: Contents, vdids: Sequence[str]) -> Contents:
-    """Return the contents for these sensors, in this order."""
+    """Return the contents for the sensors ``vdids``, in this order."""
     column_by_id = {vdid: column for column, vdid in enumerate(contents.ids or ())}
     columns = [column_by_id[vdid] for vdid in vdids]
 
@@ -396,7 +401,7 @@ LANE_COLUMNS = 5  # samples, flow, occupancy, speed, observed
 
 
 def _station_columns(head: FileHead) -> tuple[str, ...]:
-    """Return the PeMS station columns, followed by five columns per lane."""
+    """Return the PeMS station columns and five columns per lane; () where line 1 is no PeMS station row."""
     first = head.lines[0][1].strip() if head.lines else ""
     behind = len(split_cells(first, ",")) - len(STATION_COLUMNS)
     right = STATION.fullmatch(first) and behind > 0 and behind % LANE_COLUMNS == 0
@@ -404,7 +409,7 @@ def _station_columns(head: FileHead) -> tuple[str, ...]:
 
 
 def _dyna_path(path: Path) -> Path:
-    """Return the .dyna file named by the user, by the .geo file or by the folder."""
+    """Return the .dyna file for a path to it, to the .geo file or to the folder. Raises for none and for several."""
     paths = sorted(path.glob(f"*{DYNA}")) if path.is_dir() else [path]
     if len(paths) > 1:
         names = sample([file.name for file in paths])

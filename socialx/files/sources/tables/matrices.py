@@ -95,7 +95,7 @@ def _are_numbers(header: list[str], row: list[str]) -> bool:
 
 
 def _could_be_ids(header: list[str], row: list[str]) -> bool:
-    """Return whether line 1 holds distinct integers, unlike the first row in a distance matrix."""
+    """Return whether line 1 holds distinct integers, and line 2 as many numbers; ``header``, ``row``: their cells."""
     keys = set(map(match_key, header))
     integers = len(keys) == len(header) == len(row) and all(map(_is_id, header))
     return integers and row[0] not in NO_READING and all(cell in NO_READING or NUMBER.fullmatch(cell) for cell in row)
@@ -111,6 +111,7 @@ def _is_square(head: FileHead, width: int) -> bool:
 
 
 def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
+    """Read rows of numbers, counted from the user's first time; ``has_ids``: line 1 holds sensor ids."""
     head, clock = request.head, Clock(request)
     header, row = two_lines(head)
     if not header:

@@ -1,6 +1,7 @@
 """Turn columns into rows: clock times next to a date, and lane quantities next to a sensor.
 
-t rows, K labels, V observation columns.
+t rows, K labels, V observation columns. Columns are zero-based numbers; ``names`` are all column names in the table.
+Where names fit no pattern, functions return None.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ DIRECTION = re.compile(r"(?:.*[ _-])?(?:r|dir|direction|richtung|sens|sentido)[ 
 class Melt:
     """The plan to turn a row into K rows, each with a label and V observations.
 
-    labels: the K texts, such as 00:15 or a lane name.  groups: the V columns per label.  label: the new label column
-    number, after all other columns; ``values`` follow.  names: the ``values`` names.
+    labels: the K texts, such as 00:15 or a lane name. groups: for each label, the V table columns with its
+    observations. label: the number of the new label column, which follows all table columns; the V new observation
+    columns follow the label column. names: the names of the V new columns.
     """
 
     labels: tuple[str, ...]
@@ -50,15 +52,15 @@ class Melt:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The numbers of the new observation columns."""
+        """The zero-based numbers of the V new columns, which hold the observations: label + 1 to label + V."""
         return tuple(range(self.label + 1, self.label + 1 + len(self.groups[0])))
 
     def columns(self, numbers: tuple[int, ...]) -> list[int]:
-        """Return the table columns behind these new columns, label by label."""
+        """Return the table columns behind the new observation columns ``numbers``, label after label."""
         return [group[number - self.label - 1] for group in self.groups for number in numbers]
 
     def texts(self, texts: dict[int, Texts], rows: int) -> dict[int, Texts]:
-        """Repeat text columns for each label, and add the label column."""
+        """Repeat each text column, by number, K times per row, and add the label column; ``rows``: rows per column."""
         labels = Texts([*self.labels], np.tile(np.arange(len(self.labels)), rows))
         return {number: column.repeat(len(self.labels)) for number, column in texts.items()} | {self.label: labels}
 
@@ -68,9 +70,8 @@ class Melt:
 
 
 def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
-    """Return columns such as V00 to V95, 01 to 24, or 00:15 as clock times; otherwise ``None``.
-
-    Names numbered from 0 are interval begins; names numbered from 1 are interval ends.
+    """Return a melt of columns such as V00 to V95, 01 to 24, or 00:15 with clock times as labels; otherwise ``None``.
+    columns: the columns that may hold observations. Numbers from 0 mean interval begins; numbers from 1, interval ends.
     """
     clocks = {column: match for column in columns if (match := CLOCK.fullmatch(names[column]))}
     if len(clocks) > 2:
@@ -96,14 +97,14 @@ def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
 
 
 def say_times(names: list[str], melt: Melt) -> bool:
-    """Return whether the column names state clock times, as 00:15 and H01 do."""
+    """Return whether all melted columns have names that state clock times, as 00:15 and H01 do."""
     melted = [names[column] for group in melt.groups for column in group]
     matches = [NUMBERED.fullmatch(name) for name in melted]
     return all(map(CLOCK.fullmatch, melted)) or all(match and HOURS.fullmatch(match[1]) for match in matches)
 
 
 def part_of_day(names: list[str], columns: list[int]) -> list[str]:
-    """Return many column names such as H00 to H22 or 00:00 to 22:00 that make an incomplete day."""
+    """Return the most names with one pattern, such as H00 to H22, among ``columns``; [] for fewer than 20."""
     stems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in (names[column] for column in columns):
         if CLOCK.fullmatch(name):
@@ -115,7 +116,7 @@ def part_of_day(names: list[str], columns: list[int]) -> list[str]:
 
 
 def hours_twice(names: list[str], melt: Melt) -> list[str]:
-    """Return the columns for the extra hour in a 25-hour day."""
+    """Return the names of the columns for the extra hour in a 25-hour day, such as 02B; [] for a 24-hour day."""
     melted = [names[column] for group in melt.groups for column in group]
     more = melted[COUNTS[LONGER.index(len(melted))] :] if len(melted) in LONGER else []
     again = {hour: name for name in names for hour in melted if name.startswith(hour) and name not in melted}
@@ -123,19 +124,19 @@ def hours_twice(names: list[str], melt: Melt) -> list[str]:
 
 
 def is_label(name: str) -> bool:
-    """Return whether a column name is a time."""
+    """Return whether a column name is a date with a clock time, or a number since 1970."""
     return bool(MOMENT.fullmatch(name) or EPOCH.fullmatch(name))
 
 
 def times_in_names(names: list[str]) -> Melt | None:
-    """Return the columns named by times in a table with a row per sensor; ``None`` for fewer than two."""
+    """Return a melt of the columns named by times, in a table with a row per sensor; ``None`` for fewer than two."""
     columns = [column for column, name in enumerate(names) if is_label(name)]
     labels = tuple(names[column] for column in columns)
     return Melt(labels, tuple((column,) for column in columns), len(names), ("value",)) if len(columns) > 1 else None
 
 
 def lanes_behind(names: list[str], columns: list[int]) -> Melt | None:
-    """Return columns such as flow1, speed1, flow2, speed2 as lanes; otherwise ``None``."""
+    """Return a melt of flow1, speed1, flow2, speed2 with lanes as labels; ``None`` unless all ``columns`` fit."""
     lanes: dict[str, dict[str, int]] = defaultdict(dict)
     for column in columns:
         match = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[column])
@@ -151,9 +152,8 @@ def lanes_behind(names: list[str], columns: list[int]) -> Melt | None:
 
 
 def sensors_in_names(names: list[str], values: list[int]) -> Melt | None:
-    """Return columns such as S1_speed and S1_flow, or S1_L1_vol, as quantities of sensors or lanes; otherwise ``None``.
-
-    A single quantity without lanes means a column per sensor.
+    """Return a melt of S1_speed and S1_flow, or S1_L1_vol, with sensors or lanes as labels; ``None`` unless all fit.
+    values: the observation columns. Returns ``None`` also for a single quantity without lanes: a column per sensor.
     """
     columns: dict[str, dict[str, int]] = defaultdict(dict)
     lanes = False

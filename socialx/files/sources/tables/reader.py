@@ -1,7 +1,7 @@
 """Read tables with times: METR-LA and PEMS-BAY as published, and tables from any city, office or database.
 
-T times, N sensors, t rows per piece.  sheets.py detects how a table is written; this module turns the rows into
-observations, with a column per sensor or a row per observation.
+T times, N sensors, t rows per piece. A sheet is one table, in a text or workbook: sheets.py finds out how its cells are
+written. This module turns rows into observations; ``aside`` are files set aside because they hold locations.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ Look = Callable[[FileHead, ConvertOptions], list[Sheet]]  # the sheets of a file
 
 
 def _recognise_published(head: FileHead) -> str | None:
+    """Return the reason where a head looks like METR-LA.csv or PEMS-BAY.csv; otherwise None."""
     header, row = two_lines(head)
     if len(header) < 2 or not row or header[0] or not all(isinstance(match_key(name), int) for name in header[1:]):
         return None
@@ -59,6 +60,7 @@ def _recognise_published(head: FileHead) -> str | None:
 
 
 def _recognise(head: FileHead) -> str | None:
+    """Return a description of the first table with times in a file, folder or zip; None for no such table."""
     heads = [head]
     if head.kind in ("folder", "zip"):
         heads = []
@@ -97,7 +99,7 @@ def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
-    """Read the observations in tables; ``look_at`` returns the sheets with times in a file."""
+    """Read the observations in tables; ``look_at`` returns the sheets with times in a file, given its head."""
     sheets, aside = _sheets(request, look_at)
     first = sheets[0]
     features, channel_notes = _choose_features(sheets, request)
@@ -144,7 +146,7 @@ def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
 
 
 def _omission_notes(sheets: list[Sheet]) -> list[str]:
-    """Return a line for each kind of omitted content; the line names the first table concerned."""
+    """Return a line for each kind of omitted content, with the first table concerned and how many more."""
     sheets_by_omission: dict[str, list[Sheet]] = {}
     for sheet in sheets:
         for omission in sheet.omissions():
@@ -157,7 +159,7 @@ def _omission_notes(sheets: list[Sheet]) -> list[str]:
 
 
 def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Message | str]:
-    """Return a note that explains how the times are read, where they are converted."""
+    """Return a note on how the times are read, where they are converted; ``first``: the first sheet."""
     if ends := [first.names[column] for column in first.times if ENDS.fullmatch(first.names[column])]:
         return [f"{request.data}: times are those of {ends[0]!r}, the ends of intervals"]
     if first.day:
@@ -174,7 +176,9 @@ def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Mes
 
 
 def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
-    """Return the sheets in all files, which share their columns, and the files set aside as locations."""
+    """Return the sheets in all files, which share their columns, and the location files set aside. Raises SocialxError
+    for a file without a table, for other columns, and for the question of a sheet.
+    """
     heads = [request.head, *map(read_head, request.more)]
     paths = [(path, head) for head in heads for path in table_files(head)]
     sheets: list[Sheet] = []
@@ -225,7 +229,7 @@ def _located_column(sheet: Sheet, request: ConvertOptions) -> str | None:
 
 
 def _refuse(head: FileHead, request: ConvertOptions) -> NoReturn:
-    """Raise for a file without times."""
+    """Raise the error that best explains why the file has no table with times."""
     if request.transposed:
         names, _ = two_lines(head)
         if 1 < sum(map(is_label, names)) < len(names):
@@ -251,7 +255,7 @@ def are_locations(path: Path) -> bool:
 
 
 def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """Return the column for each feature to read (``None`` for a column per sensor), and notes on the features."""
+    """Return the column by feature to read (``None`` for a column per sensor), and notes on assumed features."""
     sheet = sheets[0]
     if not sheet.sensors and not sheet.one:
         return _wide_feature(sheets, request)
@@ -320,9 +324,8 @@ def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -
 
 
 def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str | None, where: str) -> None:
-    """Raise for a table whose ``quantity`` differs from the quantity requested by the user or stored in the file.
-
-    where: the subject in the error sentence, such as "its columns are".
+    """Raise where a table's ``quantity`` differs from the quantity asked by the user or stored in the file to extend.
+    where: the subject of the error sentence with its verb, such as "the columns are".
     """
     if quantity is None or request.quantity in (None, quantity):
         return
@@ -335,7 +338,9 @@ def _refuse_other_quantity(sheet: Sheet, request: ConvertOptions, quantity: str 
 
 
 def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[str]]:
-    """Return the quantity stated by a file name (or by a folder name, for several files), with a note."""
+    """Return the quantity in the file name, else in the folder name of several files, with a note about ``subject``.
+    Returns None without a note where no name says a quantity; raises SocialxError where files say several.
+    """
     paths = {}
     for sheet in sheets:
         folder = sheet.path.parent.name if len(sheets) > 1 else ""
@@ -350,7 +355,9 @@ def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[
 
 
 def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
-    """Return the column requested by name or quantity; ``asked`` ``None`` means the ``quantity`` column."""
+    """Return the column with the name or quantity ``asked``; ``None`` means the column of ``quantity``, or the only
+    one. Raises SocialxError for no such column and for several.
+    """
     names = [sheet.names[column] for column in sheet.values]
     wanted = (asked or quantity).strip()
     columns = [column for column in sheet.values if wanted in (sheet.names[column], without_unit(sheet.names[column]))]

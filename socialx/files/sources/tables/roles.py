@@ -1,7 +1,8 @@
 """Detect what each table column holds: time, sensor, lane, observations, or left out.
 
-The user's options come first, then the evidence in the rows, then the column names.  Two possible answers raise a
-question to the user.
+The user's options come first, then the evidence in the rows, then the column names. Two possible answers raise a
+question: the texts (problem, remedy) of an error to the user. Columns are zero-based numbers. ``values`` are
+observation columns, and ``texts`` columns without numbers.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ SCALES = 20  # ratio of two medians, from which on columns differ in quantity
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The table column roles, numbered from 0.
+    """The table column roles, by column number.
 
-    times: the time column, or the date and clock columns.  sensors: the columns that name the sensor in each row, for a
-    row per observation.  lanes: the lane column.  values: the observation columns.  one: the table holds one sensor and
-    each column is a quantity; otherwise, with ``sensors`` empty, each column is a sensor.  left: columns left out.
-    decimal: the decimal sign.  unclear: the question and the remedy, where two answers are possible.  melt: columns
-    that become rows.  shares: all observations are fractions.
+    times: the time column, or the date and clock columns. sensors: the columns that name the sensor in each row, for a
+    row per observation. lanes: the lane column. values: the observation columns. one: the table holds one sensor and
+    each column is a quantity; otherwise, with ``sensors`` empty, each column is a sensor. left: columns left out.
+    decimal: the decimal sign. unclear: the question (problem, remedy), where two answers are possible. melt: columns
+    that become rows. shares: all observations lie within 0 and 1.
     """
 
     times: tuple[int, ...]
@@ -92,9 +93,10 @@ class ColumnRoles:
 def find_roles(
     names: list[str], rows: Rows, separator: str, request: ConvertOptions, more: Callable[[], Rows] | None = None
 ) -> ColumnRoles | None:
-    """Return the column roles, or ``None`` where every column lacks times or ``names`` is data.
+    """Return the column roles, or ``None`` where every column lacks times or ``names`` are cells of a row.
 
-    more: returns a larger sample that includes ``rows``.
+    rows: the first rows, cells as text. separator: the sign between cells. more: returns a larger sample that includes
+    ``rows``; called only where the first rows leave the sensor column open.
     """
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
     if request.transposed:
@@ -118,7 +120,7 @@ def find_roles(
 
 
 def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """Return the roles for a table, with hours and clock times.  wide: all columns except the times."""
+    """Return the roles; a column of hours joins the times. wide: all columns except times and dropped columns."""
     unclear = None
     if not table.request.time_column and (hour := table.hour()) is not None:
         rest = [column for column in table.rest if column != hour]
@@ -133,7 +135,7 @@ def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
 
 
 def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """Return the roles for a table with a row per time, or per time and sensor.  wide: all columns except the times."""
+    """Return the roles for a table with a row per time, or per time and sensor. wide: as in ``_table_roles``."""
     rest, texts, roles = table.rest, table.texts, ColumnRoles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
     lanes = next((column for column in table.lanes if column not in sensors), None)
@@ -166,7 +168,8 @@ def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
 def _transposed_roles(names: list[str], columns: Rows, separator: str, request: ConvertOptions) -> ColumnRoles | None:
     """Return the roles for a table with a row per sensor and a column per time; ``None`` for other tables.
 
-    The sensor column is the column with a sensor name, or the first column without times.
+    columns: filled cells by column. The sensor column is the user's, else the first with a sensor name, else the first
+    without times.
     """
     melt = times_in_names(names)
     others = [column for column, name in enumerate(names) if not is_label(name) and name not in request.drop]
@@ -180,9 +183,8 @@ def _transposed_roles(names: list[str], columns: Rows, separator: str, request: 
 
 
 def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
-    """Return the roles for a table with a row per sensor and day, and a column per clock time.
-
-    Returns ``None`` for columns numbered like a 25-hour day where sensors stay unnamed: such columns are sensors.
+    """Return the roles for a table with a row per sensor and day, and a column per clock time, which ``melt`` turns to
+    rows. Returns ``None`` for columns numbered like a 25-hour day where sensors stay unnamed: such columns are sensors.
     """
     melted = {column for group in melt.groups for column in group}
     shares = table.shares(tuple(melted))
@@ -210,31 +212,28 @@ def _day_roles(table: _SampledTable, melt: Melt) -> ColumnRoles | None:
 
 
 def _select(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: ConvertOptions) -> list[int]:
-    """Return the columns outside the times, except empty and dropped columns and time parts."""
+    """Return the columns outside ``times``, except empty and dropped columns and time parts such as weekday."""
     asked = {*request.sensor_column, *request.channels}
     kept = []
     for column, name in enumerate(names):
         dropped = bool({name, without_unit(name)} & {*request.drop})
         empty = not name and not columns[column]
-        if (
-            column not in times
-            and not dropped
-            and not empty
-            and (name in asked or not _is_calendar(name, columns[column]))
-        ):
+        if column in times or dropped or empty:
+            continue
+        if name in asked or not _is_calendar(name, columns[column]):
             kept.append(column)
     return kept
 
 
 def _is_calendar(name: str, cells: list[str]) -> bool:
-    """Return whether a column is a time part, or another time."""
+    """Return whether a column is a time part, such as month, or all its ``cells`` are dates or times."""
     more = re.compile(rf"{DATE}(?:[ T].*)?")
     return bool(CALENDAR.fullmatch(name)) or (bool(cells) and all(map(more.fullmatch, cells)))
 
 
 @dataclass(frozen=True)
 class _SampledTable:
-    """The first rows in a table.  rest: candidates for sensors or observations; texts: the columns without numbers."""
+    """The first rows in a table. rest: candidates for sensors or observations; texts: those without numbers."""
 
     names: list[str]
     rows: Rows
@@ -261,14 +260,14 @@ class _SampledTable:
         return {}
 
     def cells(self, *columns: int | None) -> list[tuple[str, ...]]:
-        """Return the cells in each row in the time columns and in these columns."""
+        """Return, for each row, the cells in the time columns and then in ``columns``; None adds no column."""
         every = (*self.times, *(column for column in columns if column is not None))
         if every not in self._cells_by_columns:
             self._cells_by_columns[every] = [tuple(cells[column] for column in every) for cells in self.rows]
         return self._cells_by_columns[every]
 
     def repeats(self, *columns: int | None) -> bool:
-        """Return whether these columns fail to distinguish a third of the rows: more than a repeated hour explains."""
+        """Return whether a third of the rows or more repeat another row in time and in these columns."""
         return 3 * len({*self.cells(*columns)}) <= 2 * len(self.rows)
 
     def is_dated(self) -> bool:
@@ -285,7 +284,7 @@ class _SampledTable:
         return {int(cells[column]) for cells in self.rows}
 
     def hour(self) -> int | None:
-        """Return the only hour column next to dates, under any name; otherwise ``None``."""
+        """Return the column of hours, 0 to 23 or 1 to 24, next to repeated dates; ``None`` for none and for several."""
         if not self.is_dated() or not self.repeats():
             return None
         called = [column for column, name in enumerate(self.names) if HOUR.fullmatch(name) and column not in self.times]
@@ -298,7 +297,7 @@ class _SampledTable:
         return hours[0] if len(hours) == 1 and not may_be_sensors(self.names[hours[0]]) else None
 
     def hour_or_sensor(self, hour: int) -> tuple[str, str] | None:
-        """Return the question and remedy where the column ``hour`` may hold sensor numbers; otherwise ``None``."""
+        """Return a question where the integers in the column ``hour`` may be sensor numbers; otherwise ``None``."""
         sensors, unclear = self.sensors()
         has_names = bool(self.request.sensor_column) or any(may_be_sensors(name) for name in self._names(sensors))
         sure = HOUR.fullmatch(self.names[hour]) or (sensors and (has_names or 0 in self.numbers(hour)))
@@ -310,17 +309,16 @@ class _SampledTable:
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
     def counts_times(self, column: int) -> bool:
-        """Return whether a column next to dates counts clock times from 0 or 1, more than the hours."""
+        """Return whether a column next to dates holds slot numbers of a day: all integers from 0 or 1 on, at least 26.
+        For example, 0 to 95 number the quarter hours. At most 25 numbers may be hours, and give False.
+        """
         if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
-        numbers = self.numbers(column)
-        return len(numbers) > MOST_HOURS and sorted(numbers) in (
-            [*range(max(numbers) + 1)],
-            [*range(1, max(numbers) + 1)],
-        )
+        numbers = sorted(self.numbers(column))
+        return len(numbers) > MOST_HOURS and numbers in ([*range(start, numbers[-1] + 1)] for start in (0, 1))
 
     def slot_or_sensor(self) -> tuple[str, str] | None:
-        """Return the question and remedy where a column counts clock times on each date; otherwise ``None``."""
+        """Return a question where a column may number the intervals of a day, or sensors; otherwise ``None``."""
         last = self.times[-1]
         if len(self.times) > 1 and self.holds_integers(last) and max(self.numbers(last)) >= MOST_HOURS:
             name = self.names[last]
@@ -334,7 +332,7 @@ class _SampledTable:
         return None
 
     def units(self) -> tuple[str, str] | None:
-        """Return the question and remedy where a column names several units; otherwise ``None``."""
+        """Return a question where a text column names several units; otherwise ``None``."""
         for column in self.texts:
             units = {cells[column] for cells in self.rows}
             if len(units) > 1 and all(map(parse_unit, units)):
@@ -349,7 +347,7 @@ class _SampledTable:
         return f"write times such as 00:05 into {name!r} if it counts them"
 
     def values(self, *columns: int) -> int:
-        """Count the distinct cells, or pairs of cells, in columns."""
+        """Return how many distinct cells, or combinations of cells, the columns hold in the first rows."""
         return len({tuple(cells[column] for column in columns) for cells in self.rows})
 
     @cached_property
@@ -357,12 +355,12 @@ class _SampledTable:
         return len({tuple(cells) for cells in self.rows})
 
     def tells_apart(self, *columns: int) -> bool:
-        """Return whether columns distinguish nearly all rows with the same time."""
+        """Return whether time, lanes and these columns distinguish at least 90 % of the distinct rows."""
         lanes = [column for column in self.lanes if column not in columns]
         return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
     def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
-        """Return whether columns name sensors: values distinguish rows of a time and repeat at later times."""
+        """Return whether columns tell rows of a time apart and recur, with a fraction ``covered`` of all pairs."""
         values = self.values(*columns)
         pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
@@ -387,7 +385,7 @@ class _SampledTable:
         return counts and (bool(others) or self.values(*self.times) > 1)  # a sensor would come again
 
     def read(self, values: list[int]) -> list[int]:
-        """Return the observation columns, without columns named as auxiliary (unless all columns are)."""
+        """Return the observation columns without totals, weather and flags; all ``values`` where nothing remains."""
         asked = self.request.channels
         kept = [at for at in values if self.names[at] in asked or not NO_SENSOR.fullmatch(self.names[at])]
         return kept or values
@@ -413,10 +411,9 @@ class _SampledTable:
         """Return the columns that name the sensor in each row (none for a column per sensor), and a question or
         ``None``.
 
-        The values in a sensor column distinguish the rows at each time and repeat at other times.  Several such columns
-        raise a question, unless all name the same sensors.
-
-        readings_beside: the observations are outside these columns; otherwise the only column holds observations.
+        Cells in a sensor column distinguish the rows at each time and come again at other times. Several such columns
+        raise a question, unless all name the same sensors. readings_beside: observations lie outside ``rest``;
+        otherwise the only column in ``rest`` holds observations.
         """
         if asked := self.request.sensor_column:
             given = tuple(self.names.index(name) for name in asked if name in self.names)
@@ -447,20 +444,20 @@ class _SampledTable:
         return (first,), None
 
     def _sensor_named(self, free: list[int]) -> tuple[list[int], bool]:
-        """Return the columns with a sensor name, and whether the rows confirm a name."""
+        """Return the columns in ``free`` with a sensor name, only confirmed ones if any, and whether rows confirm."""
         named = [column for column in free if may_be_sensors(self.names[column]) and not self.is_row_number(column)]
         sure = [column for column in named if self.name_sensors(column, covered=0) or len(self.rows) < PROVED]
         return sure or named, bool(sure)
 
     def _word_columns(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Return the word or integer columns, without point columns."""
+        """Return the columns of words or integers among ``free``, without points such as (48.1, 11.5)."""
         integers = [column for column in free if column not in self.texts and self.holds_integers(column)]
         integers = integers if len(self.rest) > 1 or readings_beside else []
         words = [column for column in (*self.texts, *integers) if column in free]
         return [column for column in words if not any(POINT.fullmatch(cells[column]) for cells in self.rows)]
 
     def _candidates(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Return the columns that name sensors according to the rows."""
+        """Return the columns among ``free`` that name sensors according to the rows; arguments as in ``sensors``."""
         return list(filter(self.name_sensors, self._word_columns(free, readings_beside=readings_beside)))
 
     def _names(self, columns: list[int] | tuple[int, ...]) -> list[str]:
@@ -471,24 +468,20 @@ class _SampledTable:
         return not apart, not SENSORS.fullmatch(self.names[column]), self.values(column), column
 
     def _third_key(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
-        """Return the question and remedy where a column such as a direction splits the rows for a sensor."""
+        """Return a question where a column, such as direction, splits the rows of a time and sensor; else ``None``."""
         lanes = [column for column in self.lanes if column not in sensors]
         if not sensors or not self.repeats(*sensors, *lanes):
             return None
         first = " and ".join(self._names(sensors))
         for column in self.rest:
-            kind = column in self.texts or self.holds_integers(column)
-            if (
-                kind
-                and column not in (*sensors, *lanes)
-                and len({*self.cells(*sensors, *lanes, column)}) == len(self.rows)
-            ):
+            kind = column not in (*sensors, *lanes) and (column in self.texts or self.holds_integers(column))
+            if kind and len({*self.cells(*sensors, *lanes, column)}) == len(self.rows):
                 problem = f"column {self.names[column]!r} tells rows of one time and {first} apart"
                 return problem, self._key_remedy((*sensors, column))
         return None
 
     def _key_pair(self, words: list[int]) -> tuple[str, str] | None:
-        """Return the question and remedy where only two columns together name the sensors."""
+        """Return a question where only two of the columns ``words`` together name the sensors; otherwise ``None``."""
         for pair in combinations(words, 2):
             if self.name_sensors(*pair):
                 one, other = self._names(pair)
@@ -496,6 +489,7 @@ class _SampledTable:
         return None
 
     def _key_remedy(self, columns: tuple[int, ...]) -> str:
+        """Return the remedy for rows that only these columns together distinguish: hour, slot, quantity or sensor."""
         last = columns[-1]
         if self.is_dated() and self.holds_integers(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
@@ -536,7 +530,7 @@ class _SampledTable:
         return values if len(measured) > 1 or not unknown else None
 
     def mixed_columns(self, values: list[int]) -> tuple[str, str] | None:
-        """Return the question and remedy where columns per sensor differ in quantity or statistic; else ``None``."""
+        """Return a question where columns per sensor differ in quantity or statistic; otherwise ``None``."""
         names, stated = [self.names[column] for column in values], self.quantities(values)
         statistics = {name: match[1].lower() for name in names if (match := STATISTIC.fullmatch(without_unit(name)))}
         bare = [name for name in names if any(name in SEPARATED.split(more) for more in statistics if more != name)]
@@ -553,13 +547,11 @@ class _SampledTable:
         other = next((name for name, quantity in zip(names, stated, strict=True) if not quantity), None)
         problem = f"the columns are not all of one quantity ({sample(names, 6)})"
         named = f"{Argument('sensor_column', other)} if that names the sensor of each row" if other else ASK
-        return (
-            problem,
-            f"{named}; {Argument('channel', odd)} reads that column alone, {Argument('drop', odd)} leaves it out",
-        )
+        choices = f"{Argument('channel', odd)} reads that column alone, {Argument('drop', odd)} leaves it out"
+        return problem, f"{named}; {choices}"
 
     def _other_scale(self, values: list[int]) -> tuple[str, str] | None:
-        """Return the question and remedy where a column is constant, or differs in scale; otherwise ``None``."""
+        """Return a question where a column is a constant id, or medians differ 20-fold; otherwise ``None``."""
         if len(self.rows) < PROVED or len(values) > MANY or len(values) < 2:
             return None
         medians = {}
@@ -597,7 +589,7 @@ class _SampledTable:
         return between and len(self.rows) >= PROVED
 
     def words(self, texts: list[int]) -> tuple[str, str] | None:
-        """Return the question and remedy where a word column stands among few observation columns."""
+        """Return a question where a column of words stands among few observation columns; otherwise ``None``."""
         for column in texts if len(texts) < len(self.rest) and not self.request.channel else ():
             first = next(cells[column] for cells in self.rows if cells[column] not in NO_READING)
             if is_footer(first):

@@ -96,7 +96,7 @@ class Sheet(ColumnRoles):
         return f"{self.path}, sheet {self.sheet}" if self.sheet else self.path
 
     def ids(self) -> tuple[str, ...]:
-        """Return the sensor names behind the observation columns."""
+        """Return the sensor names in the order of ``values``: the only sensor, or the column names without units."""
         return (self.sensor,) if self.sensor else tuple(without_unit(self.names[column]) for column in self.values)
 
     def omissions(self) -> list[str]:
@@ -110,7 +110,7 @@ class Sheet(ColumnRoles):
         return [f"{label}: {sample(names)}" for label, names in parts.items() if names]
 
     def unit_texts(self, column: int) -> list[str]:
-        """Return the column units, from the name and from the unit line."""
+        """Return the unit as written in the column's name and in the line of units; an empty list for neither."""
         return list(filter(None, (split_unit(self.names[column])[1], self.units[column] if self.units else "")))
 
     def unit(self, column: int) -> str:
@@ -145,7 +145,7 @@ class Sheet(ColumnRoles):
         return f"{how}{decimal}, {rows}, times in {times}"
 
     def reordered_like(self, other: Sheet) -> Sheet:
-        """Return the sheet with the columns matched by name to another sheet."""
+        """Return the sheet with roles for the columns that play these roles, by name, in the sheet ``other``."""
         columns = {name: number for number, name in enumerate(self.names)}
         times, values = (tuple(columns[other.names[column]] for column in part) for part in (other.times, other.values))
         sensors = tuple(columns[other.names[column]] for column in other.sensors)
@@ -153,7 +153,7 @@ class Sheet(ColumnRoles):
         return replace(self, times=times, values=values, sensors=sensors, lanes=lanes)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Yield pieces with these text columns and observation columns."""
+        """Yield pieces with the text columns ``texts`` and the observation columns ``numbers``, after the melt."""
         melt = self.melt
         if melt is None:
             yield from self._rows(texts, numbers)
@@ -168,7 +168,7 @@ class Sheet(ColumnRoles):
                 yield replace(piece, texts=columns, numbers=melt.numbers(piece.numbers), kept=kept)
 
     def _rows(self, texts: tuple[int, ...], numbers: tuple[int, ...]) -> Generator[Piece, None, None]:
-        """Yield pieces with these columns as written in the table, before the melt."""
+        """Yield pieces with these columns as written in the table, before the melt; arguments as in ``rows``."""
         labelled = self.melt is not None and self.times[:1] == (self.melt.label,)
         timed = bool(self.times) and not labelled and self.first[:1].isdigit()
         if self.frame is None:
@@ -191,7 +191,7 @@ class Sheet(ColumnRoles):
         self.signs.check(self.where)
 
     def _readings(self, column: pd.Series[Any], number: int) -> np.ndarray:
-        """Return a typed table column as float64 [t], NaN for a missing observation."""
+        """Return a pandas column as float64 [t], NaN for a missing observation; ``number``: the column number."""
         import pandas as pd
         import pyarrow as pa
 
@@ -213,9 +213,8 @@ class Sheet(ColumnRoles):
 
 
 def look(head: FileHead, request: ConvertOptions | None = None) -> list[Sheet]:
-    """Return the sheets with times in a file (several for a workbook); an empty list for other files.
-
-    request: states which columns hold times or sensors, and which are left out.
+    """Return the sheets with times in a file (several for a workbook); an empty list for other files. request: states
+    which columns hold times or sensors, and which are left out. The head caches the answer.
     """
     options = request or ConvertOptions(head.path)
     asked = tuple(getattr(options, option) for option in ASKED)
@@ -225,7 +224,7 @@ def look(head: FileHead, request: ConvertOptions | None = None) -> list[Sheet]:
 
 
 def _find_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """Return the sheets with times, from the content."""
+    """Return the sheets with times: the first separator that gives a table decides; an empty list for none."""
     if is_json(head):
         return _objects(head, request)
     for separator in (mark for mark in SEPARATORS if any(mark in line for _, line in head.lines)):
@@ -276,7 +275,7 @@ def _objects(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def split_cells(line: str, separator: str) -> list[str]:
-    """Return the stripped cells of a line, or an empty list where a cell exceeds the csv field limit."""
+    """Return the stripped cells in a line; an empty list for a cell beyond the limit of the csv module."""
     try:
         return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
     except csv.Error:
@@ -284,7 +283,9 @@ def split_cells(line: str, separator: str) -> list[str]:
 
 
 def _parse_sheet(sheet: Sheet, rows: list[tuple[int, list[str]]], request: ConvertOptions) -> Sheet | None:
-    """Return the sheet in the first rows, with the unit after the numbers and the date in the file name, if any."""
+    """Return the sheet, with the unit after the numbers and the date in the file name, if any; ``None`` for no table.
+    rows: (line number, cells) of the first lines.
+    """
     units = [""] * max((len(cells) for _, cells in rows), default=0)
     for column, cell in (pair for _, cells in rows[-3:] for pair in enumerate(cells)):
         if (match := WITH_UNIT.fullmatch(cell)) and parse_unit(match[1]):
@@ -331,7 +332,7 @@ def _parse_header(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Conv
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: ConvertOptions) -> Sheet | None:
-    """Return the sheet with the column roles, or ``None`` where no column holds times or ``names`` is data."""
+    """Return the sheet with column roles, or ``None`` where no column holds times or ``names`` are cells of a row."""
 
     import pyarrow as pa
 
@@ -340,11 +341,8 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Con
         try:
             with closing(replace(sheet, names=tuple(names)).rows(tuple(range(len(names))))) as pieces:
                 piece = next(pieces, None)
-            columns = (
-                []
-                if piece is None
-                else [texts[np.arange(min(SAMPLE, len(texts.codes)))].cells() for texts in piece.texts]
-            )
+            texts = [] if piece is None else piece.texts
+            columns = [column[np.arange(min(SAMPLE, len(column.codes)))].cells() for column in texts]
             return list(map(list, zip(*columns, strict=True)))
         except SocialxError:
             return []
@@ -380,7 +378,7 @@ def join_time(cells: list[str]) -> str:
 
 
 def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) -> None:
-    """Raise for sensor names that are empty, duplicated, or (with ``integers``) anything except integers."""
+    """Raise for sensor names in ``where`` that are empty, duplicated, or (with ``integers``) no integers."""
     wrong = [ascii(name[:40]) for name in ids if not (isinstance(match_key(name), int) if integers else name)]
     if wrong:
         raise SocialxError(where, f"line 1 has sensor ids like {sample(wrong)}", "name each column, or remove it")

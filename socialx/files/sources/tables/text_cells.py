@@ -66,7 +66,7 @@ class NumberFormat:
     speeds: bool | None = None
 
     def see(self, cells: pa.Array, sign: str) -> None:
-        """Update the evidence with cells."""
+        """Update the evidence with number cells as written; ``sign``: the decimal sign assumed so far, "." or ","."""
         import pyarrow.compute as pc
 
         if self.said or self.decimals or not len(cells):
@@ -83,7 +83,7 @@ class NumberFormat:
             self.whole = integers[0].as_py().strip() if len(integers) else ""
 
     def check(self, where: object) -> None:
-        """Raise for cells that can be read in both ways."""
+        """Raise where numbers such as 1.234 allow both readings; ``where``: the file, only for the message."""
         never = self.large and (self.speeds or (self.speeds is None and not self.whole))  # thousands
         if self.grouped and not self.decimals and not never:
             beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
@@ -92,7 +92,7 @@ class NumberFormat:
 
 
 def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
-    """Return the number in a cell as Python writes numbers, or ``None``.  grouped: thousands are allowed."""
+    """Return a cell's number in Python notation, or ``None``. grouped: allow thousands, as in 1,234.5 for "."."""
     if NUMBERS[decimal].fullmatch(cell):
         return cell.replace(",", ".")
     if grouped and GROUPED[decimal].fullmatch(cell):
@@ -101,13 +101,13 @@ def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
 
 
 def has_number(cells: list[str], decimal: str) -> bool:
-    """Return whether a cell is a number, with or without thousands."""
+    """Return whether a cell is a number with the sign ``decimal``, or a number with thousands in either way."""
     forms = (NUMBERS[decimal], *GROUPED.values())
     return any(form.fullmatch(cell) for cell in cells for form in forms)
 
 
 def _choices(cell: str) -> str:
-    """Return the decimal signs with which a cell is a number, and the numbers; "" for other cells."""
+    """Return ``decimal='.' reads 1.5``, for each sign that makes the cell a number, joined by or; else ""."""
     read = {sign: parse_number(cell, sign, grouped=True) for sign in NUMBERS}
     ways = [f"{Argument('decimal', sign)} reads {number}" for sign, number in read.items() if number]
     return " or ".join(ways)
@@ -115,7 +115,7 @@ def _choices(cell: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """A text column: the distinct texts in the order met, and the text index per row, int64 [t]."""
+    """A text column: the distinct texts in order of appearance, and for each row the index of its text, int64 [t]."""
 
     words: list[str]
     codes: np.ndarray
@@ -128,7 +128,7 @@ class Texts:
 
     @classmethod
     def join_columns(cls, columns: Sequence[Texts], join: Callable[[list[str]], str]) -> Texts:
-        """Join the cells in each row of several columns with ``join``."""
+        """Return a column that holds, for each row, the text made by ``join`` from the row's cells in ``columns``."""
         if len(columns) == 1:
             return columns[0]
         numbers = np.zeros(len(columns[0].codes), np.int64)
@@ -142,7 +142,7 @@ class Texts:
         return [self.words[code] for code in self.codes.tolist()]
 
     def first(self, word: str) -> int | None:
-        """Return the first row with a text, or ``None``."""
+        """Return the zero-based number of the first row with this text, or ``None``."""
         return int((self.codes == self.words.index(word)).argmax()) if word in self.words else None
 
     def repeat(self, times: int) -> Texts:
@@ -150,14 +150,14 @@ class Texts:
         return Texts(self.words, self.codes.repeat(times))
 
     def __getitem__(self, rows: np.ndarray) -> Texts:
-        """Return some rows, with the texts in these rows."""
+        """Return the rows selected by a mask or by numbers, with only the texts in these rows."""
         kept = self.codes[rows]
         first, codes = _codes_by_appearance(kept)
         return Texts([self.words[code] for code in kept[first].tolist()], codes)
 
 
 def _codes_by_appearance(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """Return the first row of each distinct number in order, and the number index per row, int64 [t]."""
+    """Return the first row of each distinct value, in order of appearance, and the value's index per row, int64 [t]."""
     _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(rows)
     rank = np.empty(len(rows), np.int64)
@@ -180,7 +180,7 @@ class Piece:
     kept: np.ndarray | None = None
 
     def row_name(self, row: int) -> str:
-        """Return the row name in a message."""
+        """Return the line of a row, such as ``line 7``, for a message; ``row`` counts from 0 within the piece."""
         row = row if self.kept is None else int(self.kept[row])
         if self.lines is None:
             return f"line {self.line + row}"
@@ -212,7 +212,9 @@ class TextColumns:
     suffix: str = ""
 
     def read(self, task: str = "reading") -> Generator[Piece, None, None]:
-        """Yield all rows; raise for a row with more or fewer cells, and for a cell other than a number or absent."""
+        """Yield all rows; ``task``, such as "reading", labels the progress bar. Raises for a row with more or fewer
+        cells, and for a cell that is neither a number nor absent.
+        """
         from pyarrow.lib import ArrowException
 
         self._look_at_signs()
@@ -304,7 +306,7 @@ class TextColumns:
         return None if np.isinf(numbers).any() else (texts, numbers)
 
     def _look_at_signs(self) -> None:
-        """Look at the numbers as written, until a number tells the decimal sign."""
+        """Read number cells, and collect evidence in ``signs`` until a number settles the decimal sign."""
         import pyarrow as pa
 
         if not self.numbers or self.signs.said or self.signs.decimals:
@@ -324,7 +326,7 @@ class TextColumns:
                     return
 
     def _objects(self) -> Generator[list[str], None, None]:
-        """Yield the cells in each JSON object."""
+        """Yield each JSON object as cells in column order; raise for a key that the first objects lack."""
         for row_name, cells in json_objects(self.path, self.encoding, self.decimal):
             if other := sorted({*cells} - {*self.names} - {*self.nested}):
                 problem = f"{row_name} has the key {other[0][:40]!a}, which the first objects do not have"
@@ -332,9 +334,8 @@ class TextColumns:
             yield [cells.get(name, "") for name in self.names]
 
     def _blocks(self, task: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
-        """Yield whole table lines, without the footer, and the first line number.
-
-        tell: name the footer rows, such as totals, in a note where numbers are read.
+        """Yield (first line number, whole lines) without the footer: up to ten rows that begin with a word. task: the
+        label of the progress bar. tell: note the footer rows, such as totals, where numbers are read.
         """
         lines = pieces(self.path, self.begin, self.encoding, task)
         if self.separator == UNQUOTED:
@@ -364,7 +365,7 @@ class TextColumns:
             yield line, b"".join(rows[: len(rows) - len(below)])
 
     def _strip_unit(self, lines: Generator[tuple[int, bytes], None, None]) -> Generator[tuple[int, bytes], None, None]:
-        """Yield the lines without the unit after each number."""
+        """Yield (line number, lines) without the unit ``suffix``, such as km/h, after each number."""
         ends = f'[{re.escape(self.separator)}"\r\n]'
         unit = re.compile(rf"(?<=[0-9.,])\s*{re.escape(self.suffix)}(?=\s*(?:{ends}|$))".encode())
         with closing(lines):
@@ -372,7 +373,7 @@ class TextColumns:
                 yield line, unit.sub(b"", block)
 
     def _parse_by_cell(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
-        """Parse lines cell by cell; raise with the row name for a wrong cell."""
+        """Return texts and numbers of lines, cell by cell; ``line``: the first line number. Raise for a wrong cell."""
         import pyarrow as pa
 
         texts: list[list[str]] = [[] for _ in self.texts]
@@ -389,6 +390,7 @@ class TextColumns:
         return list(map(Texts.from_cells, texts)), numbers
 
     def _number(self, row_name: str, column: int, cell: str) -> float:
+        """Return a cell's number, NaN for an absent observation; raise, with ``row_name``, for other texts."""
         if cell in NO_READING:
             return float("nan")
         number = parse_number(cell, self.decimal, grouped=self.signs.said)
@@ -398,7 +400,7 @@ class TextColumns:
 
 
 def _trim(cells: pa.Array) -> Texts:
-    """Return texts without surrounding spaces."""
+    """Return a pyarrow text column as Texts, without surrounding spaces."""
     import pyarrow.compute as pc
 
     encoded = pc.utf8_trim_whitespace(cells).dictionary_encode()
@@ -408,7 +410,7 @@ def _trim(cells: pa.Array) -> Texts:
 def _object_lines(
     objects: Generator[list[str], None, None], path: Path, task: str
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Yield the cells in objects as lines of text, many at once."""
+    """Yield (first object number, OBJECTS lines at once), with UNQUOTED between cells, and show progress."""
     first = 1
     with closing(objects), work(f"{task} {path.name}", container(path).stat().st_size, "B") as bar:
         while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
@@ -425,14 +427,16 @@ def is_footer(cell: str) -> bool:
 
 
 def note_footer(where: object, rows: list[str]) -> None:
-    """Note the rows below a table."""
+    """Note the rows below the table ``where``, a file or sheet, that are left out."""
     note(f"{where}: rows below the table are left out: {sample([shortened(row, 40) for row in rows if row])}")
 
 
 def pieces(
     path: Path, begin: int = 1, encoding: str = "utf-8-sig", task: str = "reading"
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Yield the text lines after the first ``begin`` as UTF-8: whole lines, with the first line number."""
+    """Yield (first line number, whole lines as UTF-8), about 4 MiB at once, without the first ``begin`` lines. task:
+    the label of the progress bar. Raises SocialxError for endless lines, many blank lines and damaged files.
+    """
     try:
         with unpack(path) as stream, work(f"{task} {path.name}", container(path).stat().st_size, "B") as bar:
             lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
@@ -455,7 +459,9 @@ def pieces(
 
 
 def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") -> Iterator[tuple[str, list[str]]]:
-    """Yield ``line 7`` and the stripped cells in each row; raise for a row with other than ``width`` cells."""
+    """Yield (``line 7``, stripped cells) for each row; ``line``: the first line number; ``path``: only for errors.
+    Raises for a row with other than ``width`` cells.
+    """
     rows = ("" if row.isspace() else row.decode("utf-8", "replace") for row in lines.splitlines())
     reader = csv.reader(rows, delimiter=separator, quotechar=None if separator == UNQUOTED else '"')
     try:
@@ -470,9 +476,10 @@ def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") 
 
 
 def refuse_cell(where: object, row_name: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
-    """Raise for a cell that is neither a number nor absent; an unnamed column is called by its number from 0.
+    """Raise for a cell that is neither a number nor absent; ``where``, ``row_name``, ``column`` name the cell.
 
-    said: the decimal sign is known; otherwise the error lists the signs with which the cell is a number.
+    column: a name, or a zero-based number for an unnamed column. said: the decimal sign is known; otherwise the error
+    lists the signs with which the cell is a number.
     """
     called = f"column {column + 1}" if isinstance(column, int) else f"column {column[:40]!a}"
     problem = f"{row_name}, {called} is {cell[:40]!a}, not a number"
@@ -480,9 +487,8 @@ def refuse_cell(where: object, row_name: str, column: str | int, cell: str, *, s
 
 
 def decimal_sign(separator: str, columns: list[list[str]]) -> str:
-    """Return the decimal sign: a comma where a number has one, and every column can do without a point.
-
-    Between cells separated by commas, a comma before three digits may separate thousands.
+    """Return the decimal sign: a comma where a number in ``columns``, cells by column, has a comma and none has a
+    point. With the separator ",", a comma before three digits may separate thousands, and is ignored.
     """
     form = re.compile(r"[+-]?[0-9]*,(?![0-9]{3}$)[0-9]+") if separator == "," else COMMA
     commas = any("," in cell and form.fullmatch(cell) for column in columns for cell in column)

@@ -59,7 +59,7 @@ def interval_begin(text: str) -> str:
 
 
 def unit_since_1970(text: str) -> str:
-    """Return the unit for a time counted since 1970."""
+    """Return the unit of a number since 1970, seconds to nanoseconds, by its size."""
     thousands = sum(float(text) >= MILLISECONDS * 1000**more for more in range(3))
     return ("seconds", "milliseconds", "microseconds", "nanoseconds")[thousands]
 
@@ -83,7 +83,7 @@ class Times:
         return cls(form, zoned="%z" in form)
 
     def fit(self, texts: list[str]) -> bool:
-        """Return whether all texts have this format."""
+        """Return whether all texts are times in this format."""
         return bool((self.seconds(Texts.from_cells(texts)) != UNKNOWN).all())
 
     def seconds(self, texts: Texts) -> np.ndarray:
@@ -97,6 +97,7 @@ class Times:
         return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
 
     def _parse(self, texts: pd.Series[str]) -> np.ndarray:
+        """Convert distinct texts [W] to seconds since 1970, int64 [W]; UNKNOWN for another format."""
         import pandas as pd
 
         if self.start is not None:
@@ -128,7 +129,7 @@ class Times:
 
 
 def candidates(text: str) -> list[Times]:
-    """Return the possible time formats; two where day and month may be swapped."""
+    """Return the formats that a time may have: several where day, month and year may be swapped; [] for no time."""
     if EPOCH.fullmatch(text):
         return [Times(None, zoned=True)]
     if re.fullmatch(COMPACT, text):
@@ -164,9 +165,8 @@ def candidates(text: str) -> list[Times]:
 def time_columns(
     names: list[str], rows: Rows, columns: list[list[str]], request: ConvertOptions
 ) -> tuple[tuple[int, ...], tuple[str, str] | None]:
-    """Return the time column, or the date and clock columns (or none), and a question or ``None``.
-
-    columns: filled cells by column.
+    """Return the time column, or the date and clock columns (or none), and a question (problem, remedy) or ``None``.
+    names, rows: the header and the first rows. columns: filled cells by column.
     """
     times, unclear = _stated_time_columns(names, rows, request)
     if times is not None:
@@ -182,9 +182,8 @@ def time_columns(
 def _stated_time_columns(
     names: list[str], rows: Rows, request: ConvertOptions
 ) -> tuple[tuple[int, ...] | None, tuple[str, str] | None]:
-    """Return the time columns named by the user, or the one or two columns in the format given by the user.
-
-    Returns ``None`` where the user names neither, and a question where several pairs fit.
+    """Return the time columns named by the user, or the one or two columns in the user's time format. Returns ``None``
+    where the user states neither or no column fits, and the first pair with a question where several pairs fit.
     """
     if request.time_column:
         given = [names.index(name) for name in request.time_column if name in names]
@@ -213,13 +212,12 @@ def _stated_time_columns(
 
 
 def _guess(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
-    """Return the possible time columns; several where the names leave the choice open.
-
-    columns: filled cells by column.  mostly: the first cell and half the cells suffice; the reader reports the wrong
-    cells.
+    """Return the possible choices of time columns: (column,) or (date, clock); several where names leave it open.
+    columns: filled cells by column. mostly: the first cell and half the cells suffice; the reader reports wrong cells.
     """
 
     def holding(form: re.Pattern[str]) -> list[int]:
+        """Return the columns whose cells have this form; names such as updated_at, or of interval ends, come last."""
         if mostly:
             first = [column for column, cell in enumerate(rows[0]) if form.fullmatch(cell)]
             full = [column for column in first if 2 * len([*filter(form.fullmatch, columns[column])]) >= len(rows)]

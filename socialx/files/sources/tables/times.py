@@ -36,10 +36,10 @@ SCATTERED = 0.1  # fraction of pairs with a row, at least
 class Table:
     """Sheets with the same columns ordered by time, and the times and sensors from a first pass.
 
-    ids: sensor names, from the observation columns or the sensor column.  moments: all row times, seconds int64 [T],
-    distinct for a row per observation.  in_turn: the sheets follow one another.  told: an addition to the note on
-    times; joined: the note on overlapping sheets.  by_file: each sheet is one sensor.  values: the quantity columns,
-    numbered as in the first file.
+    times: the time format. ids: sensor names, from the observation columns or the sensor column. moments: all row
+    times, seconds int64 [T], distinct for a row per observation. in_turn: each sheet begins after the sheet before
+    ends. told: an addition to the note on times; joined: the note on overlapping sheets. by_file: each sheet is one
+    sensor. values: the quantity columns, numbered as in the first sheet.
     """
 
     sheets: tuple[Sheet, ...]
@@ -94,8 +94,7 @@ def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int])
 
 def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
     """Return the sheets with the columns ordered as in the first sheet, and whether all sheets share their columns.
-
-    Single-sensor sheets keep the requested columns.  Raises for duplicated sensors and for location columns.
+    Single-sensor sheets keep the columns ``chosen`` by the user. Raises for duplicated sensors and location columns.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -117,7 +116,7 @@ def _refuse_positions(sheet: Sheet) -> None:
 
 
 def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
-    """Return the possible formats for the first time."""
+    """Return the formats that the first time allows: the user's, or several for day/month. Raises for none."""
     if form := request.time_format:
         if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
             clock = first.first.rpartition(" ")[2]
@@ -137,9 +136,8 @@ def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
 
 
 def _is_joined(moments: list[np.ndarray]) -> bool:
-    """Return whether tables overlap: a table begins before an earlier table ends.
-
-    moments: the times int64 [T] per table, ordered by first time.
+    """Return whether tables overlap in time; moments: times int64 [T] by table, ordered by first time. Tables that only
+    repeat the hour at the end of daylight saving time do not overlap.
     """
     ends = np.maximum.accumulate([seconds.max() for seconds in moments])
     overlap = any(seconds.min() <= end for seconds, end in zip(moments[1:], ends[:-1], strict=True))
@@ -149,8 +147,8 @@ def _is_joined(moments: list[np.ndarray]) -> bool:
 def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
     """Return the sensor name per sheet, and a note.
 
-    The name comes from the sheet, the file or the folder.  Files that follow one another are one sensor, named like the
-    column.  file_ids: sensor ids in the file to extend.
+    The name comes from the sheet, the file or the folder. Unless ``joined``, sheets follow one another in time and are
+    one sensor, named like the column. file_ids: sensor ids in the file to extend, () for convert.
     """
     names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
     if not joined:
@@ -164,7 +162,7 @@ def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, j
 
 
 def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str) -> Table:
-    """Join sheets that overlap in time or hold different sensors, with a note."""
+    """Join sheets that overlap in time or hold different sensors; ``moments``: all times; ``told``: for the note."""
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
@@ -191,7 +189,7 @@ class TimeScan:
 
 
 def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
-    """Read all times, and the sensors stored in cells; drop a format at the first text that does not match."""
+    """Read all times in each format in ``ways``, and sensors in cells; a format ends at the first text that misfits."""
     scan = TimeScan({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
         parts: dict[Times, list[np.ndarray]] = {way: [] for way in scan.moments}
@@ -225,7 +223,7 @@ def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
 
 
 def _run_starts(seconds: np.ndarray) -> np.ndarray:
-    """Drop times equal to the time above, int64 [t]."""
+    """Return the times int64 [t] without those equal to the time in the row above."""
     return seconds[np.append(True, np.diff(seconds) != 0)]
 
 
@@ -287,7 +285,7 @@ def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
 
 
 def row_times(sheet: Sheet, piece: Piece) -> Texts:
-    """Return the times in a piece as written; date and clock time are joined by a space."""
+    """Return the time texts in a piece, read with the time columns first; a space joins date and clock time."""
     columns = piece.texts[: len(sheet.times)]
     for column, texts in zip(sheet.times, columns, strict=True):
         if (row := texts.first("")) is not None:
@@ -298,7 +296,7 @@ def row_times(sheet: Sheet, piece: Piece) -> Texts:
 
 
 def row_sensors(sheet: Sheet, piece: Piece) -> Texts:
-    """Return the sensor in each row, with the lane where a lane column exists."""
+    """Return the sensor name in each row of a piece, followed by BETWEEN and the lane where a lane column exists."""
     columns = piece.texts[len(sheet.times) :]
     named = Texts.join_columns(columns[: len(sheet.sensors)], AND.join)
     return named if sheet.lanes is None else Texts.join_columns([named, columns[-1]], BETWEEN.join)
@@ -315,7 +313,7 @@ def refuse_times(sheet: Sheet, piece: Piece, texts: Texts, wrong: np.ndarray) ->
 
 
 def refuse_repeated_times(table: Table) -> None:
-    """Raise for a table with a column per sensor in which most times repeat."""
+    """Raise for a table with a column per sensor where a third of the row times, or more, are repeated."""
     first, times = table.sheets[0], len(np.unique(table.moments))
     if not first.sensors and first.first and 3 * times <= 2 * len(table.moments):  # except published tables
         problem = f"{len(table.moments):,} rows hold {times:,} times, as of a table with a row per observation"
