@@ -73,7 +73,7 @@ def main() -> None:
         print(f"{name:<28}{seconds:>8.0f} s {peak - bare:>8.0f} MiB over {bare:.0f}\n{text}", flush=True)
     content = {
         "rows": given.rows, "sensors": given.sensors, "file_mib": round(data.stat().st_size / MIB),
-        "readings_mib": round(4 * given.rows * given.sensors / MIB), "bare_mib": round(bare), "commands": rows,
+        "readings_mib": round(4 * given.rows * given.sensors / MIB), "bare_mib": round(bare), "commands": rows
     }  # fmt: skip
     write(RESULTS / "large.json", content)
 

@@ -248,10 +248,7 @@ def profile_of(loop: Loop) -> Profile:
             monotone=1.0,
         ),
         host=part("host", threads=1, cores=loop.cores, cores_used=1.0, gc=0.0),
-        settings={
-            "loader": {"batch_size": BATCH_SIZE, "pin_memory": loop.pin_memory, **loading},
-            "trainer": training,
-        },
+        settings={"loader": {"batch_size": BATCH_SIZE, "pin_memory": loop.pin_memory, **loading}, "trainer": training},
     )
 
 

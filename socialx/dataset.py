@@ -84,7 +84,7 @@ class Columns:
         return values, valid
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page, float32 [N,C]."""
+        """Return the last observation before a page (PAGE_ROWS rows, by index), float32 [N,C]; NaN before any."""
         parts = [store.latest_before(page) for store in self.stores]
         if any(store.is_impossible(part).any() for store, part in zip(self.stores, parts, strict=True)):
             for rows in pages(0, page * PAGE_ROWS):
@@ -203,6 +203,7 @@ class Dataset:
         return ClimatologyTable(*(part[:, rows.start : rows.stop + self.horizon] for part in self._climatology[days]))
 
     def _make_climatology(self, days: tuple[int | None, ...]) -> ClimatologyTable:
+        """Return the climatology [V,T+P,N,G] over all rows and a horizon; days: V climatology windows."""
         source, step = self.target_source, 60 * self.store.step_minutes
         length = len(source.seconds)
         if len(days) > 1:  # training only
@@ -281,9 +282,8 @@ class Dataset:
             rows = slice(0, len(self.store.seconds))
             series = self.series
             if len(days) > 1:
-                series = Series(
-                    self._training_source(days), self.lookback, self.horizon, self.device, *self._feature_indices()
-                )
+                source = self._training_source(days)
+                series = Series(source, self.lookback, self.horizon, self.device, *self._feature_indices())
             self._with_climatology[days] = series.with_climatology(self.climatology(days, rows))
         return self._with_climatology[days]
 
@@ -334,16 +334,14 @@ class Dataset:
         length = self.lookback + self.horizon
         if days and self.loading.mode != "on_device":
             self.climatology(days, slice(0, 0))  # once, before worker processes start
-        teacher_forecast = self.teacher_forecast if split == "train" else None
-        make_series = partial(self._host_series, days, teacher_forecast)
+        teacher = self.teacher_forecast if split == "train" else None
+        make_series = partial(self._host_series, days, teacher)
         if self.loading.mode == "sharded":
             return ShardLoader(make_series, length, self.device, order)
         if self.loading.mode == "workers":
             return WorkerLoader(make_series, length, self.device, self.loading, 2 * self._chunk_bytes, order)
         series = self.series_with_climatology(days)
-        return DeviceLoader(
-            series if teacher_forecast is None else series.with_teacher_forecasts(teacher_forecast), order
-        )
+        return DeviceLoader(series if teacher is None else series.with_teacher_forecasts(teacher), order)
 
     def forecast_rows(self, split: str, subset: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """Return first and last forecast row, int64 [W] each, for windows in a split."""

@@ -104,7 +104,7 @@ def small_file(folder: Path, rows: int = 400, sensors: int = 4) -> Path:
     output = folder / "small.h5"
     result = socialx(
         "convert", "metr-la", "--data-csv", cut_csv(folder / "small.csv", rows, sensors),
-        "--meta-csv", LOCATIONS, "--output-h5", output,
+        "--meta-csv", LOCATIONS, "--output-h5", output
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     return output

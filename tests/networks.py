@@ -107,12 +107,7 @@ def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarra
 
 
 def pooling(
-    xy: np.ndarray,
-    width: int = 16,
-    heads: int = 2,
-    neighbours: int | None = 3,
-    kind: str = "attention",
-    **options: Any,
+    xy: np.ndarray, width: int = 16, heads: int = 2, neighbours: int | None = 3, kind: str = "attention", **options: Any
 ) -> SocialPooling:
     """Pooling over the nearest neighbours of these places; options: those of Geometry."""
     return POOLINGS[kind].load()(width, Geometry(heads, geo.nearest_neighbours(xy, neighbours), **options))

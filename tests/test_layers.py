@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from socialx.core.errors import SettingsError
 from socialx.settings.conflicts import idle_settings
-from socialx.settings.file import read_settings
+from socialx.settings.file import as_yaml, read_settings
 from socialx.settings.layers import Config, ConfigLayers, as_tree, differences, load_settings, to_yaml
 from socialx.settings.schema import KEYS, RESUME, SCORING, Settings, flag_name
 from tests.commands import refused, small_file, works
@@ -357,3 +357,10 @@ def test_an_argument_that_is_no_setting_is_refused(argument: dict[str, Any], say
     with pytest.raises(SettingsError) as caught:
         ConfigLayers.from_call(None, argument).load()
     assert str(caught.value).startswith(says)
+
+
+def test_a_file_of_settings_has_each_section_once(tmp_path: Path) -> None:
+    changed = {"loader.batch_size": 32, "trainer.threads": 2, "loader.mode": "on_device"}
+    text = as_yaml(changed)
+    assert text.count("loader:") == 1
+    assert load([write(tmp_path / "tuned.yaml", text)], {}).settings.loader.mode == "on_device"

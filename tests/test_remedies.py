@@ -142,13 +142,7 @@ def world(data: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     own = Path(shutil.copy(data, tmp_path / "own.h5"))
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     words = {"NAME": "city", "RUN": run, "UNIT": "mph", "ZONE": "Europe/Paris"}
-    made = World(
-        tmp_path,
-        own,
-        run,
-        monkeypatch,
-        {**named, "OUT.h5": tmp_path / "made.h5", **words},
-    )
+    made = World(tmp_path, own, run, monkeypatch, {**named, "OUT.h5": tmp_path / "made.h5", **words})
     made.watch()
     return made
 

@@ -15,7 +15,8 @@ from socialx.settings.schema import KEYS
 from tests.commands import ROOT, registered
 from tests.test_architecture import MODULES, inner
 
-MODULE_FILES = sorted((ROOT / "socialx").rglob("*.py"))
+# Without the module that ``make docs`` writes from the settings.
+MODULE_FILES = sorted({*(ROOT / "socialx").rglob("*.py")} - {ROOT / "socialx/settings/arguments.py"})
 
 
 def lines(files: list[Path]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from socialx.core.errors import Argument, Command, from_here
 from socialx.settings.kinds import CUSTOM
 from socialx.settings.layers import SET, command_text
-from socialx.settings.schema import FLAGGED, KEYS, MAY_CHANGE, SCORING, flag_keys, flag_name
+from socialx.settings.schema import FLAGGED, KEYS, MUTABLE, SCORING, flag_keys, flag_name
 
 MODEL = "model.kind"
 
@@ -40,7 +40,7 @@ def with_own_model(parameters: Mapping[str, Any]) -> Iterator[None]:
 
 
 def write(task: str, part: Argument | Command) -> str:
-    """Write an argument of ``task``, or a command, as typed in a shell."""
+    """Return an argument of ``task`` as a flag, or a command as a line, as typed in a shell."""
     if isinstance(part, Argument):
         return _option(task, part.name, part.value)
     words = [_quoted(value) for value in part.arguments]
@@ -52,7 +52,8 @@ def write(task: str, part: Argument | Command) -> str:
 
 
 def _option(task: str, name: str, value: Any) -> str:
-    by_other = name in KEYS and (name not in MAY_CHANGE[SCORING] or not flag_keys(task))  # a flag of train
+    """Return ``--flag value``, ``--set key=value`` for a setting without a flag, or ``--flag`` for None or True."""
+    by_other = name in KEYS and (name not in MUTABLE[SCORING] or not flag_keys(task))  # a flag of train
     if name in KEYS and name not in (FLAGGED if by_other else flag_keys(task)):
         return f"{SET} {name if value is None else _quoted(f'{name}={from_here(command_text(value))}')}"
     flag = flag_name(name) if name in KEYS else FLAGS.get(task, {}).get(name, "--" + name.replace("_", "-"))

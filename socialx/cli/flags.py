@@ -67,7 +67,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
 
 
 def _parse_arg(task: str, arg: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
-    """Return the parameter in a list, empty without a Help."""
+    """Return the Typer parameter of a task argument as a list; empty without a Help. task: for the flag names."""
     match arg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
             option = getattr(task_help, name)
@@ -93,12 +93,10 @@ def _request_parameters(task: str) -> list[inspect.Parameter]:
     return parameters
 
 
-def _parameter(
-    task: str, name: str, kind: Any, default: Any, info: Help, is_argument: bool = False
-) -> inspect.Parameter:
+def _parameter(task: str, name: str, kind: Any, default: Any, info: Help, argument: bool = False) -> inspect.Parameter:
     """Return a Typer parameter."""
     parameter: typer.models.ParameterInfo
-    if is_argument:
+    if argument:
         parameter = typer.Argument(metavar=info.metavar, help=info.help)
     else:
         flag, text = write(task, Argument(name)), info.help + (f" (default: {default})" if default else "")
@@ -211,11 +209,10 @@ def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[s
 
 
 def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
+    """Return the Typer parameter for a setting by dotted key; hidden: left out of the help."""
     field, flag, name = KEYS[key], flag_name(key), _name(key)
-    default = (
-        "" if field.default in (None, ()) or field.default is False else f" (default: {command_text(field.default)})"
-    )
-    text = f"{field.description}{default}"
+    unset = field.default in (None, ()) or field.default is False
+    text = f"{field.description}" + ("" if unset else f" (default: {command_text(field.default)})")
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
         return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
@@ -232,7 +229,7 @@ def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
 
 
 def setting_choices(key: str) -> list[str]:
-    """Return the words that a setting accepts; an empty list for open settings."""
+    """Return the words that a setting accepts, such as on and off; an empty list for a number or free text."""
     annotation = KEYS[key].annotation
     if key in CHOICES:
         return list(CHOICES[key])

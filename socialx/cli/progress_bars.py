@@ -80,7 +80,7 @@ class _Throughput:
 
         self._told = True
         epoch, rest = (duration(seconds / windows * count) for count in (self._epoch_windows, left))
-        return f"an epoch takes about {epoch} and all that is left about {rest}, without validation"
+        return f"an epoch takes about {epoch}, and about {rest} are left, validation aside"
 
 
 class Show:

@@ -130,16 +130,8 @@ def profile(
     from socialx.training.profile.rules import check_names, matching_findings
 
     group = group_from_env()
-    alone: dict[str, object]
-    alone = {
-        "output": output,
-        "html": html,
-        "trace": trace,
-        "fail_unless": fail_unless,
-        "fail_on": fail_on,
-        "tuned": tuned,
-    }
-    alone["devices"] = devices if devices > 1 or group.world_size > 1 else None
+    alone: dict[str, object] = {"output": output, "html": html, "trace": trace, "fail_unless": fail_unless}
+    alone |= {"fail_on": fail_on, "tuned": tuned, "devices": devices if max(devices, group.world_size) > 1 else None}
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
         # Refuse outputs and limits that --compare would ignore.
@@ -173,7 +165,7 @@ def profile(
 
         print_profile(result)
         if tuned is not None:
-            note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
+            note(f"wrote {tuned}; --compare {tuned}, in place of --tuned and of other outputs, measures the gain")
         elif any(finding.patch for finding in result.findings):
             note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
     if failed := missed_limits(result, required) + matching_findings(result, fatal):
@@ -181,7 +173,7 @@ def profile(
 
 
 def _advice(findings: Sequence[Finding]) -> str:
-    """Return the settings that a profile would change, as a settings file with reasons."""
+    """Return the settings that a profile would change as YAML, with each finding as a comment."""
     from socialx.training.profile.rules import joint_patch
 
     patch = joint_patch(findings)
@@ -198,6 +190,7 @@ def _write(path: Path | None, content: str) -> None:
 
 
 def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: bool) -> None:
+    """Print the comparison with settings file ``other``; exit 3 if it is more than ``most`` percent slower."""
     from dataclasses import asdict
 
     import socialx

@@ -119,7 +119,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` on success and is removed on failure.
 
     A link stays and the link target is replaced. The folder is made if missing, and cleaned first by
-    ``remove_stale_files``.
+    ``clean_folder``.
     """
     target = Path(os.path.realpath(path))
     temporary = temporary_for(target, os.getpid())
@@ -128,7 +128,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             check_regular(target, "choose another output")  # root could replace /dev/null
         with folder_for(target.parent):
             try:
-                remove_stale_files(target.parent, target.name)
+                clean_folder(target.parent, target.name)
                 yield temporary
                 if target.exists():
                     shutil.copymode(target, temporary)
@@ -145,7 +145,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def temporary_for(target: Path, process: int) -> Path:
-    """Return the temporary path for ``target`` in this process: ``.NAME.MACHINE-PROCESS.tmp`` in the same folder."""
+    """Return the temporary path for ``target``, by process id: ``.NAME.MACHINE-PROCESS.tmp`` in the same folder."""
     return target.with_name(f".{target.name}.{_machine()}-{process}.tmp")
 
 
@@ -154,11 +154,10 @@ def _machine() -> str:
     return hashlib.sha256(socket.gethostname().encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def remove_stale_files(folder: Path, name: str | None = None) -> None:
-    """Remove abandoned temporary files for a name, or for all names, from a folder.
+def clean_folder(folder: Path, name: str | None = None) -> None:
+    """Remove abandoned temporary files for a file name, or for all names, from a folder.
 
-    Removes files from dead processes on this machine, and any file unchanged for a week: remote processes are invisible
-    here.
+    Removes files from dead processes on this machine, and files unchanged for a week: remote processes are invisible.
     """
     pattern = re.compile(rf"\.{'.+' if name is None else re.escape(name)}{OWNER}")
     for stale in folder.iterdir():

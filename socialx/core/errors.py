@@ -25,7 +25,7 @@ FOUND = 400  # characters of what was found
 
 @dataclass(frozen=True)
 class Argument:
-    """Argument of the current task, or a setting by dotted key; ``value`` None writes the name only."""
+    """Argument of the current task, or a setting by dotted key; a ``value`` of None is spelt as the name alone."""
 
     name: str
     value: Any = None
@@ -90,7 +90,7 @@ def _mark(values: list[Any]) -> str:
 
 
 def render(text: str, write: Write = python) -> str:
-    """Return the text with marks written by ``write``."""
+    """Return the text with each marked Argument or Command replaced by the text that ``write`` returns for it."""
 
     def unmarked(match: re.Match[str]) -> str:
         try:
@@ -102,25 +102,25 @@ def render(text: str, write: Write = python) -> str:
     return MARK.sub(unmarked, text)
 
 
-Retell = Callable[[str], str]
-_RETELL: ContextVar[Retell | None] = ContextVar("socialx_retell", default=None)
+Edit = Callable[[str], str]
+_EDIT: ContextVar[Edit | None] = ContextVar("socialx_edit", default=None)
 
 
 @contextmanager
-def rewriting_messages(retell: Retell) -> Iterator[None]:
+def rewrite_messages(edit: Edit) -> Iterator[None]:
     """Change the marked texts in all messages that the block makes, such as an internal file name."""
-    outer = _RETELL.get()
-    token = _RETELL.set(retell if outer is None else lambda text: outer(retell(text)))
+    outer = _EDIT.get()
+    token = _EDIT.set(edit if outer is None else lambda text: outer(edit(text)))
     try:
         yield
     finally:
-        _RETELL.reset(token)
+        _EDIT.reset(token)
 
 
 def rewrite(text: object) -> str:
-    """Return the text as changed by each enclosing ``rewriting_messages``, innermost first."""
-    retell = _RETELL.get()
-    return str(text) if retell is None else retell(str(text))
+    """Return the text as changed by each enclosing ``rewrite_messages``, innermost first."""
+    edit = _EDIT.get()
+    return str(text) if edit is None else edit(str(text))
 
 
 class Message:
@@ -131,7 +131,7 @@ class Message:
         self.sample = tuple(map(rewrite, sample))
 
     def sentence(self, write: Write = python) -> str:
-        """Return ``where: what (sample).``; ``write`` says how arguments and commands look."""
+        """Return ``where: problem (sample).``; write: spells an argument or command, as Python or as shell flags."""
         problem = f"{self.problem} ({sample(self.sample)})" if self.sample else self.problem
         parts = (render(self.where, write), shortened(render(problem, write), FOUND))
         text = _shown(": ".join(filter(None, parts)))
@@ -178,7 +178,7 @@ class SocialxError(Exception):
         return error
 
     def lines(self, write: Write = python) -> list[str]:
-        """Return one line per message, for JSON and logs."""
+        """Return one line per message, for JSON and logs; write: spells an argument or command, Python or flags."""
         return [message.line(write) for message in self.messages]
 
     def __str__(self) -> str:
@@ -209,12 +209,12 @@ class FallbackWarning(UserWarning):
 
 
 def fall_back(where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-    """Warn with a ``FallbackWarning``; the command line prints it as ``warning: ``."""
+    """Warn with a ``FallbackWarning``, see ``Message``; the command line prints the text after ``warning: ``."""
     warnings.warn(FallbackWarning(Message(where, problem, remedy, sample)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:
-    """Return the first items for an error line: ``a, b, c, ...``; long items are cut."""
+    """Return the first ``most`` items for an error line: ``a, b, c, ...``; items above ITEM letters are cut."""
     shown = ", ".join(shortened(item, ITEM) for item in items[:most])
     return f"{shown}, ..." if len(items) > most else shown
 

@@ -23,7 +23,7 @@ UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, Recursi
 
 
 def write(path: Path, tables: Mapping[str, Tensor | np.ndarray], described: Mapping[str, str]) -> None:
-    """Write a sealed file atomically."""
+    """Write tensors by name and texts by name (described) to a safetensors file with a sha256, atomically."""
     tensors = {name: torch.as_tensor(table).contiguous().cpu() for name, table in tables.items()}
     with atomic_write(path) as temporary:
         temporary.write_bytes(save(tensors, {**described, "sha256": _seal(tensors, described)}))
@@ -42,7 +42,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 @contextmanager
 def refuse_unreadable(path: Path, problem: str, remedy: Remedy) -> Iterator[None]:
-    """Raise SocialxError with ``problem`` if the block cannot read a file."""
+    """Raise SocialxError for ``path``, with problem and remedy as its text, if the block cannot read the file."""
     try:
         yield
     except UNREADABLE as error:
@@ -55,7 +55,7 @@ def _seal(tensors: Mapping[str, Tensor], described: Mapping[str, str]) -> str:
 
 
 def as_text(described: Mapping[str, Any]) -> str:
-    """Return the descriptive texts as sealed text."""
+    """Return the descriptive texts as sorted JSON: the text that is hashed."""
     return json.dumps(described, sort_keys=True)
 
 

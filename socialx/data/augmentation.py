@@ -44,18 +44,19 @@ class AugmentedSource:
         return values, valid
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page, float32 [N,C]; NaN before the first observation."""
+        """Return the last observation before a page (PAGE_ROWS rows, by index), float32 [N,C]; NaN before any."""
         while len(self._latest) <= page:
             self._latest.append(latest_after(*self._page(len(self._latest) - 1), self._latest[-1]))
         return self._latest[page]
 
     def _page(self, page: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return values and valid for all rows in a page."""
+        """Return values and valid [t,N,C] for the rows of a page by index; the last page is kept."""
         if self._last is None or self._last[0] != page:
             self._last = page, self._make_page(page)
         return self._last[1]
 
     def _make_page(self, page: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return values and valid [t,N,C] for the rows of a page, changed by draws that depend on seed and page."""
         rows = slice(page * PAGE_ROWS, min((page + 1) * PAGE_ROWS, len(self.seconds)))
         values, valid = self.source.read(rows)
         rng, plain, is_valid = np.random.default_rng([self.seed, page]), values, valid.copy()

@@ -124,9 +124,7 @@ class DailyStats:
         kept, units = np.array(indices)[:, None] >= 0, np.array(ratios, np.float32)
 
         def select(stats: DailyStats | OneDay) -> dict[str, Any]:
-            sums, counts = (
-                np.where(kept, table[..., list(indices), :], np.float32(0)) for table in (stats.sums, stats.counts)
-            )
+            sums, counts = (np.where(kept, table[..., list(indices), :], 0.0) for table in (stats.sums, stats.counts))
             return {"sums": sums * units, "counts": counts}
 
         last = None if self.last is None else self.last._replace(**select(self.last))
@@ -164,7 +162,7 @@ def weighted_mean(module: Any, same: Sequence[Any], other: Sequence[Any], mean: 
 
 
 def slots_in_reach(slots: int) -> int:
-    """Return the number of slots within reach of a slot, itself included, for a day with ``slots`` slots."""
+    """Return the number of slots averaged for a slot, itself included, for a day with ``slots`` slots."""
     return 2 * (REACH_MINUTES * slots * 60 // DAY_S) + 1
 
 
@@ -237,15 +235,13 @@ class RollingClimatology:
         rows = self._order[slice(*np.searchsorted(self._days, [day, day + 1]))]
         first = int(rows.min())
         values, valid = (part[rows - first] for part in self.source.read(slice(first, int(rows.max()) + 1)))
-        time_of_day, day_of_week = self.source.calendar.time_features(
-            self.source.seconds[rows], self.source.step_minutes
-        )
+        slots, day_of_week = self.source.calendar.time_features(self.source.seconds[rows], self.source.step_minutes)
         sums, counts = (np.zeros(self._stats.sums.shape[1:], np.float32) for _ in range(2))
         # Increasing slots are distinct, so that a plain addition counts every row; np.add.at is slow.
-        ends = [*(np.flatnonzero(np.diff(time_of_day) <= 0) + 1), len(time_of_day)]
+        ends = [*(np.flatnonzero(np.diff(slots) <= 0) + 1), len(slots)]
         for start, stop in zip([0, *ends], ends, strict=False):
-            sums[time_of_day[start:stop]] += np.where(valid[start:stop], values[start:stop], 0.0)
-            counts[time_of_day[start:stop]] += valid[start:stop]
+            sums[slots[start:stop]] += np.where(valid[start:stop], values[start:stop], 0.0)
+            counts[slots[start:stop]] += valid[start:stop]
         if (last := self._stats.last) is not None:
             sums, counts = (np.where(counts > 0, *pair) for pair in ((sums, last.sums), (counts, last.counts)))
         return OneDay(day, day_kind(int(day_of_week[0])), sums, counts)

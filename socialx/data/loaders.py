@@ -69,8 +69,7 @@ class WindowOrder:
     def indices(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the window indices int64 and the flags real bool for this rank's batches, both [len,B].
 
-        Each window is real exactly once over all ranks. Repeats of the last window, with real False, pad the last
-        batch.
+        Each window is real exactly once over all ranks. Repeats of the last window (real is False) pad the last batch.
         """
         windows = len(self.starts)
         order = np.arange(windows)
@@ -217,6 +216,7 @@ class ShardLoader(Loader):
                 waiting.cancel()
 
     def _read(self, shard: int) -> _DeviceCopy:
+        """Read the windows of a shard, by index in the epoch order, and start the copy to the device."""
         began = time.perf_counter()
         starts = self.starts[shard * self._shard : (shard + 1) * self._shard]
         start, end = int(starts[0]), int(starts[-1]) + self._length
@@ -254,12 +254,8 @@ def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 def sort_by_series(names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sort names int64 [...,B] stably -> sorted names, permutation, and whether any window moved, bool [...]."""
-    permutation = names.argsort(axis=-1, kind="stable")
-    return (
-        np.take_along_axis(names, permutation, axis=-1),
-        permutation,
-        np.asarray((np.diff(permutation) < 0).any(axis=-1)),
-    )
+    order = names.argsort(axis=-1, kind="stable")
+    return (np.take_along_axis(names, order, axis=-1), order, np.asarray((np.diff(order) < 0).any(axis=-1)))
 
 
 def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back: Tensor | None) -> TrainingBatch:
@@ -365,6 +361,7 @@ class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
             return error
 
     def _page(self, page: int) -> Series:
+        """Return the series for windows that start in a page (PAGE_ROWS rows, by index); recent pages are kept."""
         if page not in self._pages:
             self._pages[page] = self._make_series(slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS + self._length - 1))
         self._pages.move_to_end(page)

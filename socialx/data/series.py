@@ -50,14 +50,13 @@ class Series:
     ) -> None:
         """Read a series.
 
-        inputs, targets: column indices that a model reads and forecasts.  lookback, horizon: time steps in a window.
+        inputs, targets: column indices that a model reads and forecasts. lookback, horizon: time steps in a window.
+        rows: rows to keep, ``None`` for all; the first must start a page (PAGE_ROWS rows). pinned: allocate pinned
+        memory for asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them,
+        [V,T+P,N,G]; a window starting at file row r reads climatology r mod V. ``None``: the model reads only
+        observations.
 
-        rows: rows to keep, ``None`` for all; the first must start a page. pinned: allocate pinned memory for
-        asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them, [V,T+P,N,G];
-        a window starting at file row r reads climatology r mod V. ``None``: the model reads only observations.
-
-        Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 bytes per climatology
-        value.
+        Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per climatology value.
         """
         self.lookback, self.horizon, self.device = lookback, horizon, device
         span = rows or slice(0, len(source.seconds))
@@ -182,13 +181,11 @@ class Series:
         return table.index_select(0, rows.flatten()).unflatten(0, rows.shape)
 
 
-def look_back(
-    values: np.ndarray, valid: np.ndarray, last_observed: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def look_back(values: np.ndarray, valid: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return each row's age since the last valid observation, and that observation at every 255th row.
 
-    values float32 and valid bool [T,X]; last_observed float32 [X]: last observation before the rows. Returns ages,
-    latest and last_observed after the rows. ages uint8 [T,X] in rows, 255 where the block so far is invalid. latest
+    values float32 and valid bool [T,X]; last float32 [X]: last observation before the rows. Returns ages,
+    latest and last after the rows. ages uint8 [T,X] in rows, 255 where the block so far is invalid. latest
     float32 [ceil(T / 255),X], NaN before the first observation; used for age 255.
     """
     ages = np.empty(valid.shape, np.uint8)
@@ -198,17 +195,15 @@ def look_back(
         position = np.arange(1, len(valid[rows]) + 1, dtype=np.int16)[:, None]
         latest_position = np.maximum.accumulate(np.where(valid[rows], position, np.int16(0)), axis=0)  # 0: absent
         ages[rows] = np.where(latest_position > 0, position - latest_position, OLD)
-        latest[block] = np.where(valid[first], values[first], last_observed)
+        latest[block] = np.where(valid[first], values[first], last)
         ends = latest_position[-1].astype(np.int64)
-        last_observed = np.where(
-            ends > 0, values[first + np.maximum(ends, 1) - 1, np.arange(values.shape[1])], last_observed
-        )
-    return ages, latest, last_observed
+        last = np.where(ends > 0, values[first + np.maximum(ends, 1) - 1, np.arange(values.shape[1])], last)
+    return ages, latest, last
 
 
 @dataclass(frozen=True, eq=False)
 class ContextReader:
-    """Lookbacks that end at given times; a row may miss its time by slack_s.
+    """Lookbacks that end at given times; a row within ``slack_s`` seconds of a time has that time.
 
     An absent row counts as missing. inputs, targets: feature indices. rolling: target climatology, for models that read
     the climatology.
@@ -237,7 +232,7 @@ class ContextReader:
         return np.argsort(self.seconds, kind="stable")
 
     def rows_at(self, seconds: np.ndarray) -> np.ndarray:
-        """Return the row at each time, int64, -1 for an absent row."""
+        """Return the row index at each time int64 [...], int64 [...]; -1 for an absent row."""
         order = self._order  # rows may be unsorted
         first_not_before = np.searchsorted(self.seconds, seconds - self.slack_s, sorter=order)
         rows = order[np.minimum(first_not_before, len(order) - 1)]
@@ -297,11 +292,9 @@ class ContextReader:
             nothing = torch.empty(*times.shape, self.source.shape[0], 0)
             return nothing, nothing
         unique_times, index = np.unique(times, return_inverse=True)
-        climatology = self.rolling.lookup(unique_times, unique_times - 60 * self.step_minutes * self.horizon)
+        table = self.rolling.lookup(unique_times, unique_times - 60 * self.step_minutes * self.horizon)
         index = index.reshape(times.shape)
-        return torch.from_numpy(climatology.readings[0][index]), torch.from_numpy(
-            climatology.confidence[0][index]
-        ).float() / 255
+        return torch.from_numpy(table.readings[0][index]), torch.from_numpy(table.confidence[0][index]).float() / 255
 
     def excerpt(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
         """Return target values float32 [R,N,G] (NaN where missing) and times int64 [R] around the origins.

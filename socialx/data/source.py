@@ -43,7 +43,7 @@ class RowSource(Protocol):
         ...
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page, float32 [N,C]; NaN before the first observation."""
+        """Return the last observation before a page (PAGE_ROWS rows, by index), float32 [N,C]; NaN before any."""
         ...
 
 
@@ -67,7 +67,7 @@ class Arrays:
         return self.values[rows], self.valid[rows]
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page, found by a scan over all earlier rows."""
+        """Return the last observation before a page, see ``RowSource``, found by a scan over all earlier rows."""
         latest = np.full(self.shape, np.nan, np.float32)
         for rows in pages(0, page * PAGE_ROWS):
             latest = latest_after(*self.read(rows), latest)
@@ -75,7 +75,7 @@ class Arrays:
 
 
 def pages(first: int, last: int) -> Iterator[slice]:
-    """Yield the rows from ``first`` to ``last``, cut at page boundaries."""
+    """Yield slices that cover the rows from ``first`` to before ``last``, each within a page of PAGE_ROWS rows."""
     while first < last:
         end = min(last, (first // PAGE_ROWS + 1) * PAGE_ROWS)
         yield slice(first, end)

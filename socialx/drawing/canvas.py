@@ -88,7 +88,7 @@ def moment(second: int) -> datetime:
 
 
 def value_limits(values: np.ndarray) -> tuple[float, float]:
-    """Return the ends of an upright axis for values, with 0 as an end where values come close to 0."""
+    """Return the lower and upper end of an axis for values; 0 is an end where values come close to 0."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     bottom = min(0.0, low) if low < high / 4 else min(low, 0.8 * high)  # what hardly changes looks flat
@@ -115,7 +115,7 @@ def title(axes: Axes, first: str, second: str) -> None:
 
 
 def plain(axes: Axes, grid: str) -> None:
-    """Remove the frame at the top and at the right, and draw a quiet grid behind the data."""
+    """Remove the frame at the top and at the right; draw a quiet grid behind the data (grid: x, y or both)."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color="0.93")  # type: ignore[arg-type]
     axes.set_axisbelow(True)

@@ -130,15 +130,15 @@ def far_away(xy: np.ndarray) -> np.ndarray:
 
 
 def round_length(most: float) -> float:
-    """Return the longest length up to ``most`` among 1, 2 and 5 times a power of ten."""
+    """Return the longest length up to ``most`` among 1, 2 and 5 times a power of ten, such as 5 for 7."""
     power = 10.0 ** np.floor(np.log10(most))
     return float(power * max(factor for factor in (1, 2, 5) if factor * power <= most))
 
 
 def place_labels(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
-    """Write texts next to their anchors [m,2], where a text hides no text and the fewest dots [n,2].
+    """Write texts next to their anchors [m,2], where a text hides no text and the fewest dots (places [n,2]).
 
-    Anchors and dots are in km, and the layout is final. full: boxes in points that are taken.
+    Anchors and dots are in km, and the layout is final. full: boxes (left, bottom, right, top) in points to avoid.
     """
     dots, size = in_points(axes, places)
     margin = np.array([-4.0, -4.0, 4.0, 4.0])
@@ -200,7 +200,7 @@ def sensor_places(sensors: Sensors, path: Path) -> dict[str, Place]:
 
 
 def point_features(where: Mapping[str, Place], unit: str, **by_id: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    """Return a GeoJSON point per sensor with ``id``, ``unit`` and the given numbers by id."""
+    """Return a GeoJSON point per sensor id in ``where``, with ``id``, ``unit`` and by_id: name -> id -> number."""
     return [
         feature("Point", location, id=vdid, **{name: values[vdid] for name, values in by_id.items()}, unit=unit)
         for vdid, location in where.items()
@@ -208,7 +208,7 @@ def point_features(where: Mapping[str, Place], unit: str, **by_id: Mapping[str, 
 
 
 def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[str, Any]:
-    """Return a GeoJSON geometry with properties."""
+    """Return a GeoJSON geometry, kind such as Point, with properties."""
     return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}
 
 

@@ -73,7 +73,7 @@ def step_name(minutes: int | None, horizon: int = 0) -> str:
     return f"all {horizon} steps" if minutes is None else lead_text(minutes)
 
 
-def reported_minutes(horizon: int, step_minutes: int) -> list[int | None]:
+def lead_times(horizon: int, step_minutes: int) -> list[int | None]:
     """Return the lead times that tables report, in minutes, then None for all steps.
 
     Lead times of 15, 30 and 60 minutes and 3, 6, 12 and 24 hours are reported where a step has that lead time. The last

@@ -51,7 +51,7 @@ def write_forecast(path: Path, forecast: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Describe scored forecasts before the first forecast: names, sizes and forecast origins datetime64[s] [W]."""
+    """Describe the windows that forecasts are scored on: names, sizes and forecast origins datetime64[s] [W]."""
 
     run: str
     dataset: str
@@ -83,11 +83,10 @@ def check_scored(path: Path) -> None:
 def read_forecasts(path: Path, about: Scored) -> np.ndarray:
     """Read the forecasts in a file for the windows of ``about``, float32 [W,P,N,G], NaN where the file has a gap.
 
-    ``write_forecast`` writes .h5 files.  Tables (.csv, .parquet) have a row per forecast with the columns origin,
-    sensor, forecast, lead_minutes or time, and target for several targets.  Times with a zone become wall times in the
-    zone of the data.  The reader compares units, and skips further columns and forecasts from further origins.
-
-    Raises SocialxError for another format, and for sensors, steps or units that differ from ``about``.
+    ``write_forecast`` writes .h5 files. Tables (.csv, .parquet) have a row per forecast with the columns origin,
+    sensor, forecast, lead_minutes or time, and target for several targets. Times with a zone become wall times in the
+    zone of the data. The reader compares units, and skips further columns and forecasts from further origins. Raises
+    SocialxError for another format, and for sensors, steps or units that differ from ``about``.
     """
     read = _from_hdf5 if path.suffix.lower() == ".h5" else _from_table
     issued, minutes, sensors, targets, values = read(path, about)  # of shapes that broadcast
@@ -223,7 +222,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
 
 
 def _places(path: Path, kind: str, names: Sequence[str], expected: tuple[str, ...]) -> np.ndarray:
-    """Return the places of names among the expected names, int64.  Raise SocialxError for further names."""
+    """Return the index of each name in ``expected``, int64. Raise SocialxError for other names; kind: a noun."""
     numbers = {name: number for number, name in enumerate(expected)}
     names = [name if name in numbers else name.removeprefix("'") for name in names]  # a formula, as a table has it
     if lost := [name for name in names if name not in numbers]:
@@ -255,6 +254,7 @@ def scored_writer(path: Path, about: Scored) -> Iterator[Add]:
 
 @contextmanager
 def _to_hdf5(path: Path, about: Scored) -> Iterator[Add]:
+    """Yield a function that adds forecasts and observations [B,P,N,G] of the next windows to an HDF5 file."""
     shape = (len(about.origin), about.horizon, len(about.sensors), len(about.targets))
     chunks, seen = (min(CHUNK_WINDOWS, shape[0]), *shape[1:]), 0
     with open_for_writing(path, "w", "v110") as file:
@@ -274,6 +274,7 @@ def _to_hdf5(path: Path, about: Scored) -> Iterator[Add]:
 
 @contextmanager
 def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
+    """Yield the same function as ``_to_hdf5`` for a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -83,9 +83,8 @@ class Forecast(ResultRepr):
         complete: every lookback row has an observation; partial: some rows; missing: the last observation is older than
         the lookback; never: the sensor is silent so far, and the forecast starts from the mean of the training data.
         """
-        return np.select(
-            [~self.reported, self.readings == 0, self.readings < self.lookback], [NEVER, MISSING, PARTIAL], COMPLETE
-        )
+        cases = [~self.reported, self.readings == 0, self.readings < self.lookback]
+        return np.select(cases, [NEVER, MISSING, PARTIAL], COMPLETE)
 
     def select(self, sensors: str | Sequence[str]) -> Forecast:
         """Return the forecast of some sensors in the given order; a text holds ids with commas between.
@@ -198,7 +197,7 @@ class Forecast(ResultRepr):
         return pd.DataFrame(columns)
 
     def _numbers(self) -> dict[str, np.ndarray]:
-        """Return the arrays [W,P,N,G] by column name."""
+        """Return the arrays [W,P,N,G] by column name: forecast, and lower and upper where present."""
         ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
         return {"forecast": self.values, **ends}
 
@@ -235,7 +234,7 @@ class Forecast(ResultRepr):
             write_forecast(temporary, self)
 
     def panels(self, sensors: str | Sequence[str]) -> list[Panel]:
-        """Return the panels of a table or a picture for some sensors."""
+        """Return the panels of a table or a picture, one per sensor; sensors as in ``select``."""
         from socialx.forecast.picture import Panel
 
         shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)

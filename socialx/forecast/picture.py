@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, time_ticks, value_limits
-from socialx.drawing.terminal import number, print_line, reported_minutes, step_name
+from socialx.drawing.terminal import lead_times, number, print_line, step_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ class Panel:
     """A sensor in a table or picture.
 
     seconds int64 [R], observed [R]: NaN where missing. issued int64 [W]: forecast origins. times int64 [W,P], values
-    [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: ends of intervals, or
+    [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: interval ends, or
     None.
     """
 
@@ -51,7 +51,7 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
     """Print the forecast from the last origin, a row per sensor: observation, forecasts and intervals."""
     out, first = console or Console(), panels[0]
     print_line(out, headline)
-    shown = [minutes for minutes in reported_minutes(first.values.shape[1], step_minutes) if minutes]
+    shown = [minutes for minutes in lead_times(first.values.shape[1], step_minutes) if minutes]
     shown = shown[-(STEPS if first.lower is None else STEPS_WITH_INTERVALS) :]
     table = Table(show_edge=False)
     table.add_column("sensor", no_wrap=True)
@@ -97,6 +97,7 @@ def plot_forecast(
 
 
 def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) -> None:
+    """Draw one panel: observations, forecasts and intervals; leftmost: whether to label the upright axis."""
     start, origin = int(panel.seconds[0]), int(panel.issued[-1])
     end = int(max(panel.seconds[-1], panel.times.max()))
     single = len(panel.issued) == 1
@@ -126,7 +127,7 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) ->
 
 
 def _draw_observed(axes: Axes, panel: Panel, rows: np.ndarray, **look: Any) -> None:
-    """Draw observations at some rows [R] as a line, and an observation between two gaps as a dot."""
+    """Draw observations at some rows [R] as a line, and an observation between two gaps as a dot; look: line style."""
     seconds, values = panel.seconds[rows] - panel.seconds[0], panel.observed[rows]
     axes.plot(seconds, values, color=GREY, linewidth=1.4, **look)
     gap = np.isnan(np.pad(values, 1, constant_values=np.nan))

@@ -31,7 +31,7 @@ Check = Callable[[Report], Any]  # returns the finding as a line; empty, 0 or No
 
 
 def _sensors(report: Report, ids: Sequence[str], one: str, several: str, wrong: str) -> str:
-    """Return ``1 of 3 sensors has``, the fault, and the ids."""
+    """Return ``1 of 3 sensors has no position (a)``; one, several: ``has``, ``have``; wrong: ``no position``."""
     many = f"{len(ids)} of {counted(report.sensors, 'sensor')} {one if len(ids) == 1 else several}"
     return f"{many} {wrong} ({sample(ids)})"
 
@@ -147,7 +147,7 @@ def zone_mismatch(location: tuple[float, float], timezone: str | None, moment: s
     """Return a line if the solar time at a location, latitude and longitude, does not fit the time zone, else None.
 
     The line suggests exchanged coordinates if the exchanged location fits the zone's standard time and is far from the
-    poles.  moment: first row.  path: file to correct.
+    poles. moment: time of the first row. path: file to correct, only for the remedy.
     """
     if is_utc(timezone) or (zone := known_zone(timezone)) is None:
         return None

@@ -32,7 +32,7 @@ FEW_MISSING = 0.01  # share of observations; a handful of lost rows is fine
 
 
 def print_report(report: Report, kind: str = "", console: Console | None = None) -> None:
-    """Print a file report, a line per question."""
+    """Print a file report, a line per fact, such as rows or gaps; kind: kind of file, a line on top unless empty."""
     table = Table(show_header=False, show_edge=False, box=None, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -64,10 +64,8 @@ def _about_times(r: Report) -> dict[str, str]:
     gaps = counted(r.gaps, "gap") + (f", the largest {r.largest_gap_minutes:g} min" if r.gaps else "")
     clock = "time zone not stored" if r.timezone is None else f"time zone {r.timezone} not known here"
     if r.nonexistent_rows is not None:
-        clock = (
-            f"{counted(r.nonexistent_rows, 'row')} in skipped hours, {r.nonexistent_rows_read} of them with a reading; "
-        )
-        clock += f"{r.ambiguous_rows} in repeated hours"
+        skipped = f"{counted(r.nonexistent_rows, 'row')} in skipped hours"
+        clock = f"{skipped}, {r.nonexistent_rows_read} of them with a reading; {r.ambiguous_rows} in repeated hours"
     zone = f"{r.timezone or ''}{f', days of {r.local_zone}' if r.local_zone else ''}"
     without = f", {r.failed_rows} without a time" if r.failed_rows else ""
     odd = f"{counted(r.duplicates, 'duplicate')}, {counted(r.irregular_steps, 'irregular step')}"
@@ -85,11 +83,10 @@ def _about_readings(r: Report) -> dict[str, str]:
     anomaly = [f"{date} like a {like}" for date, like in r.unusual_days.items()]
     longest, dark = "none", counted(r.all_missing_rows, "row")
     if r.sensor_longest_outage is not None:
-        steps = int(r.sensor_longest_outage["steps"])
-        longest = (
-            f"sensor {r.sensor_longest_outage['sensor']}, {counted(steps, 'row')} ({steps * r.step_minutes / 60:.1f} h)"
-        )
-        longest += f" from {r.sensor_longest_outage['first_timestamp']}"
+        outage = r.sensor_longest_outage
+        steps = int(outage["steps"])
+        length = f"{counted(steps, 'row')} ({steps * r.step_minutes / 60:.1f} h)"
+        longest = f"sensor {outage['sensor']}, {length} from {outage['first_timestamp']}"
     between = [
         f"{name} {value:.4g}"
         for name in ("lowest", "median", "mean", "highest")
@@ -108,7 +105,7 @@ def _about_readings(r: Report) -> dict[str, str]:
 
 
 def print_plans(plans: Sequence[Completion], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
-    """Print what backfill would do with each file, a line per action.  rewrite: how the reader asks for a rewrite."""
+    """Print what backfill would do with each file, a line per action. rewrite: spelling of the option in advice."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
     for head in ("is", "rows", "sensors", "to do"):
@@ -117,9 +114,8 @@ def print_plans(plans: Sequence[Completion], console: Console | None = None, rew
         todo = list(plan.actions) or ([] if plan.unplaced else ["nothing is missing"])
         if plan.unplaced:
             fails = "stay" if plan.without_positions else "fails"
-            todo.append(
-                f"{fails}: {counted(len(plan.unplaced), 'sensor')} without a location ({sample(plan.unplaced)})"
-            )
+            many = counted(len(plan.unplaced), "sensor")
+            todo.append(f"{fails}: {many} without a location ({sample(plan.unplaced)})")
         if plan.variant.rewrite and not plan.rewrite:
             todo.append(f"fails: needs {rewrite}")
         kind = f"{plan.variant.name}: {plan.variant.description}"

@@ -248,8 +248,7 @@ def social_forecaster(
     """Build the shared social forecaster with fresh weights; arguments are settings by the same names.
 
     social: social layers, ``None`` for encoder and output layer alone. zero_shot: leave out weights per sensor and per
-    time. patch must divide the lookback. Raises ValueError for impossible sizes. Seeded weights depend on the draw
-    order.
+    time. patch must divide the lookback. Raises ValueError for impossible sizes. Weights depend on the draw order.
     """
     tokens = Tokens(
         width,

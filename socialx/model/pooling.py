@@ -147,7 +147,7 @@ class Geometry(nn.Module):
         return table.scatter(2, column, pairs)[..., :sensors]
 
     def prefers_dense(self) -> bool:
-        """Return whether N x N products beat gathering the neighbours."""
+        """Return whether N x N products beat gathering neighbours: for at most DENSE_UP_TO sensors per neighbour."""
         sensors, neighbours = self.index.shape
         return sensors <= DENSE_UP_TO * neighbours
 
@@ -201,7 +201,7 @@ class Attention(SocialPooling):
         raise NotImplementedError
 
     def weights(self, state: Tensor) -> Tensor:
-        """Return neighbour attention weights, see ``SocialPooling.weights``."""
+        """Return neighbour attention weights [B,H,N,K] for state [B,N,E]; the null key has the remainder to 1."""
         return self.neighbour_weights(*self.query_and_key(state))
 
     def attend_gathered(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -293,11 +293,11 @@ class Mean(SocialPooling):
         return torch.einsum("hnk,bnkhd->bnhd", weights.to(value.dtype), self.geometry.gather(value))
 
     def weights(self, state: Tensor) -> Tensor:
-        """Return the fixed weights, see ``SocialPooling.weights``."""
+        """Return weights [B,H,N,K], the same for each window: they depend on distances, not on state [B,N,E]."""
         return self.fixed_weights().expand(len(state), -1, -1, -1)
 
     def fixed_weights(self) -> Tensor:
-        """Return each neighbour's weight, [H,N,K]."""
+        """Return each neighbour's gate over the number of neighbours, [H,N,K]; 0 for an absent neighbour."""
         count = self.geometry.exists.sum(-1, keepdim=True).clamp(min=1)
         return self.geometry.log_gate().exp() / count
 
@@ -306,7 +306,7 @@ class WeightedMean(Mean):
     """Mean weighted by distance and offset; a weight sum below 1 leaves the remainder to the null key."""
 
     def fixed_weights(self) -> Tensor:
-        """Return each neighbour's weight, see ``Mean.fixed_weights``."""
+        """Return each neighbour's weight, [H,N,K], with a sum of at most 1 over K; 0 for an absent neighbour."""
         logits = self.geometry()
         # exp(peak) is taken out of both sides of the fraction, so that exp stays finite.
         peak = logits.detach().amax(-1, keepdim=True).clamp(min=0)

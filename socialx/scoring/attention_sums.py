@@ -34,8 +34,7 @@ NAMED = 5  # neighbours listed per sensor
 class LayerWeights:
     """Mean attention weights in one social layer, per head and per sensor pair.
 
-    weights [N,K]: mean over windows and heads, None for max pooling.  index int64 [N,K], apart_km [N,K]: the
-    neighbours.
+    weights [N,K]: mean over windows and heads, None for max pooling. index int64, apart_km [N,K]: the neighbours.
     """
 
     layer: Layer

@@ -104,12 +104,12 @@ def difference(errors: Mapping[str, DailyErrors], step_minutes: int, start: str 
 
 @lru_cache(maxsize=4)
 def _draws(days: int) -> np.ndarray:
-    """Return how often each day is drawn, float64 [R,D], from a fixed seed."""
+    """Return how often a bootstrap sample (R rows) contains a day (D columns), float64 [R,D], from a fixed seed."""
     return np.random.default_rng(SEED).multinomial(days, np.full(days, 1 / days), size=DRAWS).astype(float)
 
 
 def confidence_interval(total: np.ndarray, count: np.ndarray) -> tuple[float | None, float | None]:
-    """Return the ends of the 95 % interval for total / count, daily sums [D] each; None for fewer than 5 days."""
+    """Return low and high of the 95 % interval for total / count, by day [D]; None, None for under 5 days."""
     days = len(count)
     if days < LEAST_DAYS or not count.any():
         return None, None

@@ -88,7 +88,7 @@ class DailyCoverage:
         self.sums.index_add_(1, day_index, sums)
 
     def compute(self, stuck: Mapping[str, float]) -> Drift:
-        """Return the drift, after a single transfer from the device; stuck: see ``Drift``."""
+        """Return the drift, after a single transfer from the device; stuck: id -> hours with a repeated value."""
         inside, error, count = self.sums.cpu().numpy()  # [D,N]
         dates = np.array([as_text(int(day) * DAY_S)[:10] for day in self.days])
         ids = np.array(self.intervals.sensors)

@@ -13,15 +13,7 @@ from rich.markup import escape
 
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, title
 from socialx.drawing.map import ERROR_COLOURS, Place, SensorMap, draw_map, feature, point_features, write_features
-from socialx.drawing.terminal import (
-    number,
-    number_table,
-    print_line,
-    print_table,
-    reported_minutes,
-    step_name,
-    unit_suffix,
-)
+from socialx.drawing.terminal import lead_times, number, number_table, print_line, print_table, step_name, unit_suffix
 from socialx.scoring.metrics import ErrorRow, mae_values
 from socialx.scoring.results import Explanation, Layer, SensorErrors
 from socialx.scoring.tables import WORST, key_text
@@ -47,7 +39,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
     mae, steps = f"MAE{unit_suffix(explanation.unit)}", explanation.by_horizon
     table = number_table("at", mae, "forecasts")
     rows = {row.key: row for row in steps} | {None: ErrorRow(None, explanation.mae, explanation.count)}
-    for minutes in reported_minutes(len(steps), steps[0].key):
+    for minutes in lead_times(len(steps), steps[0].key):
         row = rows[minutes]
         table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
     print_table(out, f"{explanation.run}, {explanation.split} windows, {explanation.target}", table)

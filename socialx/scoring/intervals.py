@@ -145,7 +145,7 @@ class ConformalIntervals(ResultRepr):
         return low, high
 
     def rescale(self, ratios: Sequence[float]) -> ConformalIntervals:
-        """Return the intervals for observations multiplied by a ratio for each target."""
+        """Return the intervals for observations multiplied by ``ratios``, a factor per target, such as mph -> km/h."""
         ratio = torch.tensor(ratios)
         return replace(self, free_flow=self.free_flow * ratio, lower=self.lower * ratio, upper=self.upper * ratio)
 
@@ -180,7 +180,7 @@ class ConformalIntervals(ResultRepr):
 
 
 def mean_over_steps(bounds: Tensor) -> Tensor:
-    """Return bounds [B,P,N,G] as means over as many steps before as after each, so that the first and the last stay."""
+    """Return bounds [B,P,N,G] averaged over lead times: each step with equally many steps before and after it."""
     steps = torch.arange(bounds.shape[1], device=bounds.device)
     reach = torch.minimum(steps, steps.flip(0)).clamp(max=SMOOTH)
     near = ((steps - steps[:, None]).abs() <= reach[:, None]).to(bounds.dtype)
@@ -249,9 +249,9 @@ def bounds_by_group(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def bounds(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return lower and upper quantiles [2,L,M] per column of errors [W,M], ignoring NaN, and the counts [M].
+    """Return lower and upper quantiles [2,L,M] per column of errors [W,M], NaN left out, and the counts [M].
 
-    Bounds are infinite for a level with too few errors.
+    Bounds are infinite for a level (L of them, ``LEVELS``) with too few errors.
     """
     errors = np.sort(errors, axis=0)  # NaN last
     count = np.isfinite(errors).sum(axis=0)
@@ -307,9 +307,8 @@ def fit_past_intervals(
 def _intervals_from(errors: SignedErrors, data: Dataset, protocol: ScoringProtocol, weights: str) -> ConformalIntervals:
     (lower, upper), count = errors.compute()
     flow = append_median(errors.free_flow.cpu())
-    return ConformalIntervals(
-        data.sensors.ids, flow, torch.from_numpy(lower), torch.from_numpy(upper), weights, protocol, count
-    )
+    ends = torch.from_numpy(lower), torch.from_numpy(upper)
+    return ConformalIntervals(data.sensors.ids, flow, *ends, weights, protocol, count)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class LeaningModel(nn.Module):
 
 
 def lean(forecast: Tensor, batch: Batch, share: Tensor | float) -> Tensor:
-    """Keep a share of the forecast change [B,P,N,G] from the last observations, all of it without observations."""
+    """Keep a share of the forecast's change from the last observation [B,P,N,G]; all of it where none exists."""
     latest = batch.last_observed[:, None]
     return torch.where(latest.isnan(), forecast, latest + share * (forecast - latest))
 

@@ -31,8 +31,7 @@ CONGESTED = 0.5  # of the free-flow speed: targets below are congested
 def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the absolute error sum over valid entries, in file units; this is the masked MAE times the count.
 
-    forecast, target, valid [B,P,N,G], optional weight [G] per target -> scalar; 0 with a zero gradient for an empty
-    mask.
+    forecast, target, valid [B,P,N,G], optional weight [G] -> scalar; 0 with a zero gradient for an empty mask.
     """
     error = (forecast - target).abs()
     return torch.where(valid, error if weight is None else error * weight, 0.0).sum()
@@ -141,10 +140,9 @@ class RunningErrors:
         free_flow: Tensor | None = None,
         holiday: Tensor | None = None,
     ) -> None:
-        """Start the sums at 0. sensors: ids. free_flow float32 [N,G], on the device; if None, all traffic counts as
-        free.
+        """Start the sums at 0. free_flow: speeds, float32 [N,G] on the device; if None, all traffic counts as free.
 
-        holiday bool [W,P], or None: marks target rows on holidays, in window order, on the device.
+        holiday bool [W,P], on the device: marks target rows on holidays, in window order; None without holidays.
         """
         self.horizon, self.step_minutes = horizon, step_minutes
         self.holiday, self._seen = holiday, 0
@@ -191,7 +189,7 @@ class RunningErrors:
 
 
 def _rows(keys: Iterable[Any], sums: np.ndarray) -> tuple[ErrorRow, ...]:
-    """Return rows from error sums and counts [2,X]."""
+    """Return an ErrorRow per key from sums float64 [2,X]: absolute errors, and counts; a count of 0 gives MAE None."""
     rows = zip(keys, *sums.tolist(), strict=True)
     return tuple(ErrorRow(key, finite_or_none(total / n) if n else None, int(n)) for key, total, n in rows)
 

@@ -185,9 +185,10 @@ class ScoringProtocol:
         if differ:
             sizes = f"{self.dataset} with {self.sensors} sensors, not {training.dataset} with {training.sensors}"
             problem = f"the data do not fit {run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
-            lost = "unknown" in self.inputs.values() and "unknown" not in training.inputs.values()
-            remedy = f"convert the file again with {Argument('units', 'mph|km/h')}"
-            if not lost:
+            if "unknown" in self.inputs.values() and "unknown" not in training.inputs.values():
+                problem = f"the unit of the speeds is unknown, and {run} was trained on {training.unit}"
+                remedy = f"add {Argument('units', 'km/h')} or {Argument('units', 'mph')} where the file is converted"
+            else:
                 source = f"the same {training.sensors} sensors" if self.network != training.network else "the training"
                 remedy = f"name a file of {source} with {Argument('data.path')}"
                 if not sensor_tables:

@@ -33,9 +33,8 @@ class NaiveLast(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the forecast [B,P,N,G] in file units."""
-        last = (
-            batch.last if self.zeros else torch.where(batch.last_observed.isnan(), self.fallback, batch.last_observed)
-        )
+        observed = batch.last_observed
+        last = batch.last if self.zeros else torch.where(observed.isnan(), self.fallback, observed)
         return last[:, None].expand(-1, self.horizon, -1, -1)
 
 

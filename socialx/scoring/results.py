@@ -214,14 +214,14 @@ def published_scores(protocol: ScoringProtocol, split: str) -> tuple[PublishedSc
 
 
 class Limit(NamedTuple):
-    """The largest allowed MAE for the first target at a lead time; None: over all steps."""
+    """The largest allowed MAE for the first target at a lead time in minutes; None: over all steps."""
 
     minutes: int | None
     mae: float
 
 
 def parse_limits(text: str) -> list[Limit]:
-    """Parse ``60min=3.5,all=3``.  Raises SettingsError for any other text."""
+    """Parse limits on the MAE such as ``60min=3.5,all=3``. Raises SettingsError for any other text."""
     limits = []
     for split in text.split(","):
         match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", split)

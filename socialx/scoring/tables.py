@@ -13,11 +13,11 @@ from rich.table import Table
 from socialx.core.errors import counted, sample
 from socialx.drawing.terminal import (
     IMPUTED,
+    lead_times,
     number,
     number_table,
     print_line,
     print_table,
-    reported_minutes,
     step_name,
     unit_suffix,
 )
@@ -118,12 +118,12 @@ def fine_tuning_verdict(difference: Difference) -> str:
 def worse_steps(
     run: Mapping[int | None, Scores], references: Mapping[str, Mapping[int | None, Scores]], protocol: ScoringProtocol
 ) -> str:
-    """Return the reported steps at which a baseline beats a run, with both MAEs, in words.
+    """Return texts for the reported lead times at which a baseline beats a run, with both MAEs; empty if none.
 
-    run, references: minutes ahead -> scores.
+    run, references: minutes ahead (None: over all steps) -> scores.
     """
     where = []
-    for minutes in reported_minutes(protocol.horizon, protocol.step_minutes)[:-1]:
+    for minutes in lead_times(protocol.horizon, protocol.step_minutes)[:-1]:
         name = min(references, key=lambda reference: references[reference][minutes].mae)
         mae, least = run[minutes].mae, references[name][minutes].mae
         if least < mae:
@@ -144,7 +144,7 @@ def print_scores(
     for name, model in rows.items():
         scores = model.by_minutes(target)
         name += " (best)" if scores[None].mae == least else ""
-        for minutes in reported_minutes(protocol.horizon, protocol.step_minutes):
+        for minutes in lead_times(protocol.horizon, protocol.step_minutes):
             at = step_name(minutes, protocol.horizon)
             table.add_row(name, at, *_cells(scores[minutes]), end_section=minutes is None)
             name = ""
@@ -159,7 +159,7 @@ def print_coverage(
     table.add_column("model", overflow="fold")
     for head in ("interval", "at", "covered", f"mean width{unit_suffix(unit)}"):
         table.add_column(head, no_wrap=True, justify="right")
-    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    shown = lead_times(protocol.horizon, protocol.step_minutes)
     for name, coverage in rows.items():
         for row in (row for row in coverage if row.minutes in shown):
             share = "-" if row.share is None else f"{row.share:.1%}"
@@ -171,7 +171,7 @@ def print_coverage(
 
 
 def key_text(by: str, key: Any) -> str:
-    """Return the printed key of an error row grouped by one of ``BY``."""
+    """Return the printed key of an error row, such as ``15 min``; by: the grouping, one of ``BY``."""
     return {"horizon": f"{key} min", "hour": f"{key:02}:00" if by == "hour" else ""}.get(by, str(key))
 
 
@@ -200,7 +200,7 @@ def print_errors(rows: Mapping[str, Sequence[ErrorRow]], by: str, evaluation: Ev
 def print_rules(name: str, rules: RuleErrors, evaluation: Evaluation, out: Console) -> None:
     """Print the MAE of a forecast under each rule that publications use, and the differences."""
     protocol = evaluation.protocol
-    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    shown = lead_times(protocol.horizon, protocol.step_minutes)
     columns = [-1 if minutes is None else minutes // protocol.step_minutes - 1 for minutes in shown]
     heads = (step_name(minutes, protocol.horizon) for minutes in shown)
     table = number_table("rule", *heads, "difference")
@@ -214,7 +214,7 @@ def print_rules(name: str, rules: RuleErrors, evaluation: Evaluation, out: Conso
 
 def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
     """Print the MAE difference with the interval, at 15, 30 and 60 minutes and over all steps."""
-    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    shown = lead_times(protocol.horizon, protocol.step_minutes)
     table = number_table("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "it differs")
     for row in (row for row in difference.rows if row.minutes in shown):
         signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
@@ -240,9 +240,8 @@ def drift_lines(name: str, drift: Drift) -> list[str]:
     lines = []
     if drift.stuck:
         samples = [f"{sensor} for {hours:.0f} h" for sensor, hours in drift.stuck.items()]
-        lines.append(
-            f"{counted(len(samples), 'sensor repeats', 'sensors repeat')} one reading ({sample(samples)}): repair them"
-        )
+        many = counted(len(samples), "sensor repeats", "sensors repeat")
+        lines.append(f"{many} one reading ({sample(samples)}): repair them")
     if drift.sensors:
         samples = [f"{sensor} since {date}" for sensor, date in drift.sensors.items()]
         share = f"less than {LEAST_OF_SENSOR:.0%} are in their intervals"

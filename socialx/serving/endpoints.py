@@ -258,7 +258,7 @@ class Compressed(GZipMiddleware):
 
 
 def make_service(experiment: Experiment, run: str, places: int) -> Service:
-    """Return a service for a trained run; the model forecasts up to ``loader.batch_size`` windows at a time."""
+    """Return a service for a run; places: most waiting requests. A batch has up to ``loader.batch_size`` windows."""
     experiment.model.eval()
     device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
@@ -377,10 +377,8 @@ def _add_states(app: FastAPI, service: Service) -> None:
     headers = {"content-security-policy": POLICY}
     if service.tiles:  # whose servers ask which page shows their tiles
         origin = urlsplit(service.tiles)
-        headers |= {
-            "content-security-policy": f"{POLICY} {origin.scheme}://{origin.netloc}",
-            "referrer-policy": "origin",
-        }
+        headers["content-security-policy"] += f" {origin.scheme}://{origin.netloc}"
+        headers["referrer-policy"] = "origin"
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> Response:

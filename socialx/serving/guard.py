@@ -54,10 +54,8 @@ def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
     """Return web origins as browsers write them.  Raise SettingsError for other texts, and for ``*``."""
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
-            example = Argument("allow_origin", "https://dashboard.example")
-            raise SettingsError(
-                "", f"{Argument('allow_origin', origin)} is not a web origin", f"write for example {example}"
-            )
+            remedy = f"write for example {Argument('allow_origin', 'https://dashboard.example')}"
+            raise SettingsError("", f"{Argument('allow_origin', origin)} is not a web origin", remedy)
     return tuple(origins)
 
 
@@ -86,7 +84,7 @@ class Histogram:
         self.total += value
 
     def lines(self, name: str, label: str = "") -> Iterator[str]:
-        """Yield the lines in the text format of Prometheus, with cumulative buckets."""
+        """Yield the lines in the text format of Prometheus, with cumulative buckets; label: such as ``path="/"``."""
         for number, bound in enumerate([*self.bounds, "+Inf"]):
             both = ",".join(filter(None, (label, f'le="{bound}"')))
             yield f"{name}_bucket{{{both}}} {sum(self.counts[bucket] for bucket in range(number + 1))}"
@@ -104,7 +102,7 @@ class Metrics:
     batches: Histogram = field(default_factory=lambda: Histogram(SIZES))
 
     def text(self, queue: int, gauges: Mapping[str, float | None]) -> str:
-        """Return all metrics in the text format of Prometheus; gauges with None are left out."""
+        """Return all metrics in the text format of Prometheus; queue: waiting requests; a gauge of None is left out."""
         lines = ["# TYPE socialx_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'socialx_requests_total{{path="{path}",status="{status}"}} {count}')
@@ -156,9 +154,8 @@ class Guard:
         allowed = self.token is None or scope["path"] in OPEN
         if not allowed:
             scheme, _, word = Headers(scope=scope).get("authorization", "").partition(" ")
-            allowed = scheme.lower() == "bearer" and hmac.compare_digest(
-                word.strip().encode(), str(self.token).encode()
-            )
+            given, token = word.strip().encode(), str(self.token).encode()
+            allowed = scheme.lower() == "bearer" and hmac.compare_digest(given, token)
         refusal = JSONResponse({"detail": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
         try:
             await (self.app if allowed else refusal)(scope, receive, send_with_headers)

@@ -48,10 +48,8 @@ class Curves:
     def curve(self, sensor: str, column: int) -> bytes:
         """Return the curve of the sensor in a column as JSON."""
         lines = {"observed": self.observed.values[:, column, 0], "usual": self.usual[:, column]}
-        content: dict[str, Any] = {
-            "sensor": sensor,
-            "times": [as_text(int(s)) for s in self.observed.times.astype(int)],
-        }
+        times = [as_text(int(second)) for second in self.observed.times.astype(int)]
+        content: dict[str, Any] = {"sensor": sensor, "times": times}
         for name, values in lines.items():
             content[name] = [None if value != value else round(value, 3) for value in values.tolist()]
         for name, forecast in (("latest", self.latest), ("earlier", self.earlier)):
@@ -103,9 +101,8 @@ class Latest:
             self._score(issue)
             ends = self.band.intervals.apply(torch.from_numpy(values[0]), LEVEL)
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
-        forecast, *earlier = (
-            one.forecast(self.run, given, self.band) for one, given in zip(issued, values, strict=True)
-        )
+        pairs = zip(issued, values, strict=True)
+        forecast, *earlier = (one.forecast(self.run, given, self.band) for one, given in pairs)
         rows = np.searchsorted(forecast.observed.times, forecast.origin)
         last = forecast.observed.values[rows].astype(object)  # [1,N,G]
         last[last != last] = None
@@ -157,7 +154,7 @@ class Latest:
         try:
             if file_signature(self.path) != self._version:
                 issued = await asyncio.to_thread(self.read)
-                values = await asyncio.gather(*(ask(issue.batch) for issue in issued))
+                values = [await ask(issue.batch) for issue in issued]  # one by one, as at the start: the same bits
                 await asyncio.to_thread(self.keep, issued, values)
             self.reason = ""
         except (SocialxError, OSError) as error:

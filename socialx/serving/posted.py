@@ -50,10 +50,8 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     """Return the lookback in a body; ``kind`` is the content type, JSON or CSV.
 
     The reader compares sizes before parsing, and counts rows before reading numbers: a million mistakes cost as much
-    time as a single mistake.  A sensor without an observation in the body continues from the last observation in the
-    data file.
-
-    Raises SocialxError at the first mistake.
+    time as a single mistake. A sensor without an observation in the body continues from the last observation in the
+    data file. Raises SocialxError at the first mistake.
     """
     data = experiment.data
     if len(data.stores) > 1:
@@ -85,7 +83,7 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
 
 
 def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Return times and readings of a body whose lists all have the right length; the values are still unchecked."""
+    """Return times and readings of a body whose lists all have the right length; values are unchecked. most: rows."""
     lookback, ids = experiment.data.lookback, set(experiment.data.store.sensors.ids)
     parts = ("times", "readings")
     if not isinstance(content, dict) or set(content) != set(parts):
@@ -108,7 +106,7 @@ def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], 
 
 
 def _validate(kind: TypeAdapter[Any], values: list[Any], strict: bool, where: str) -> list[Any]:
-    """Return values that all have the right type.  Raise SocialxError at the first other value."""
+    """Return values that all have the right type. Raise SocialxError at the first other value; where: its field."""
     try:
         return kind.validate_python(values, strict=strict)
     except ValidationError as error:

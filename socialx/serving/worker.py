@@ -97,7 +97,7 @@ class Worker:
             self._waiting.pop(answer, None)
 
     def stuck(self, limit_s: float) -> bool:
-        """Return whether the current batch takes longer than a limit."""
+        """Return whether the current batch takes longer than ``limit_s`` seconds; False between batches."""
         return self.began is not None and time.monotonic() - self.began > limit_s
 
     async def run(self) -> None:

@@ -83,7 +83,8 @@ def as_yaml(values: Mapping[str, Any], comments: Mapping[str, str] | None = None
 
     lines: list[str] = []
     sections: set[str] = set()
-    for key, value in values.items():
+    order = list(dict.fromkeys(key.split(".")[0] for key in values))
+    for key, value in sorted(values.items(), key=lambda item: order.index(item[0].split(".")[0])):
         section, name = key.split(".")
         lines += [] if section in sections else [f"{section}:"]
         sections.add(section)

@@ -26,18 +26,7 @@ from socialx.core.progress import note
 from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
 from socialx.settings.kinds import CUSTOM, MODELS
-from socialx.settings.schema import (
-    BY_NAME,
-    FILES,
-    KEYS,
-    MAY_CHANGE,
-    RESUME,
-    SCORED,
-    SCORING,
-    WEIGHTS,
-    Settings,
-    flag_name,
-)
+from socialx.settings.schema import BY_NAME, FILES, KEYS, MUTABLE, RESUME, SCORED, SCORING, WEIGHTS, Settings, flag_name
 
 PREFIX = "SOCIALX_"
 BEARER = "SOCIALX_TOKEN"  # read by serve; outside the settings
@@ -75,7 +64,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Value:
-    """Unvalidated value and its origin for error lines: file, flag or argument."""
+    """Unvalidated value with its origin, the file, flag or argument that error lines name."""
 
     value: Any
     origin: str
@@ -131,11 +120,10 @@ class Config:
 
 @dataclass(frozen=True)
 class ConfigLayers:
-    """Unvalidated settings from all sources.
+    """Unvalidated settings from all sources, from the lowest: start, preset, here, values.
 
-    values: highest value from files, environment, ``--set``, flags and arguments. here: settings file in the current
-    folder, ignored for runs. preset: name in ``PRESETS``, below both. start: values from the run to fine-tune, lowest.
-    files: files read.
+    values: by dotted key, from files, environment, ``--set``, flags and arguments. here: from a settings file in the
+    current folder, ignored for runs. preset: name in ``PRESETS``. start: from the run to fine-tune. files: those read.
     """
 
     values: Values = field(default_factory=dict)
@@ -155,7 +143,7 @@ class ConfigLayers:
         here: Path | None = None,
         preset: str | None = None,
     ) -> ConfigLayers:
-        """Read the layers of a command line, later over earlier.
+        """Read the layers of a command line; a later source wins: files, env, sets, flags. here, preset: see class.
 
         files: YAML or TOML. env: environment. sets: ``section.key=value``. flags: typed values by dotted key. Raises
         SettingsError for an unreadable file and for ``sets`` lacking ``=``.
@@ -211,7 +199,7 @@ class ConfigLayers:
         return layers.over(values)
 
     def over(self, values: Mapping[str, Any], origin: str = ARGUMENT) -> ConfigLayers:
-        """Return these layers with values on top, by dotted key; ``None`` unsets a setting."""
+        """Return these layers with values by dotted key on top; ``None`` unsets a setting. origin: for messages."""
         return replace(self, values={**self.values, **_with_origin(values, origin)})
 
     def argument(self, key: str) -> Any:
@@ -251,9 +239,8 @@ class ConfigLayers:
         if trained_settings.model.kind not in MODELS:
             reason = f"the model {trained_settings.model.kind} is code from outside socialx"
             raise SettingsError(saved.parent, reason, f"pass {Argument('trainer.init_from')} a socialx model")
-        start = {
-            key: value for key, value in invariants(trained_settings).items() if key.startswith(("model.", "pooling."))
-        }
+        fixed = invariants(trained_settings)
+        start = {key: value for key, value in fixed.items() if key.startswith(("model.", "pooling."))}
         del start["model.zero_shot"]
         loaded = replace(self, start=_with_origin(start, str(saved))).load()
         new, old = flat(loaded.settings), flat(trained_settings)
@@ -290,7 +277,7 @@ class ConfigLayers:
         saved_values = _with_origin(run_values, str(saved))
         merged = _validate({**saved_values, **values})
         merged.refuse_unnamed_model()
-        new, old, free = flat(merged.settings), flat(trained_settings.settings), MAY_CHANGE[purpose]
+        new, old, free = flat(merged.settings), flat(trained_settings.settings), MUTABLE[purpose]
         by_hand = {key for key, value in values.items() if not value.origin.startswith("$")}
         if refused := [key for key in KEYS if key in by_hand and key not in free and new[key] != old[key]]:
             raise SettingsError.together(
@@ -312,12 +299,12 @@ def run_settings(saved: Path, run_values: Mapping[str, Any]) -> Config:
 
 def invariants(settings: Settings) -> dict[str, Any]:
     """Return the settings that stay fixed on resume, by dotted key, as plain data."""
-    free = (*MAY_CHANGE[RESUME], "trainer.run_dir")
+    free = (*MUTABLE[RESUME], "trainer.run_dir")
     return {key: value for key, value in flat(settings).items() if key not in free}
 
 
 def _refuse_edits(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
-    """Raise SettingsError with one line per setting that was edited since training."""
+    """Raise SettingsError with one line per setting of a run's file (saved) that differs from ``trained``."""
     current = flat(settings)
     edited = [key for key, value in trained.items() if key in current and current[key] != value]
     if not edited:

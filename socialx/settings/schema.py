@@ -38,7 +38,7 @@ def _refuse_duplicates(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _choice(kinds: Collection[str], custom: bool = False) -> AfterValidator:
-    """Return a validator for these kinds, in pydantic's wording; custom: also accept a custom class name."""
+    """Return a validator for these kinds, in pydantic's wording; custom: also accept ``package.module:Class``."""
 
     def check(name: str) -> str:
         if name not in kinds and not (custom and CUSTOM.fullmatch(name)):
@@ -322,7 +322,7 @@ _MACHINE = {
     "model": "backend encoder_batch activation_checkpointing",
 }
 _LENGTH = "compile cuda_graph max_epochs patience log_every_n_steps loggers teacher"
-MAY_CHANGE = {
+MUTABLE = {
     RESUME: _keys(
         data="path extra_data", pooling="distances", trainer=f"device threads {_LENGTH}", profile="*", **_MACHINE
     ),

@@ -103,7 +103,7 @@ def compare(
 
 
 def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
-    """Alternate blocks between two new processes, which start at the same time."""
+    """Alternate blocks of about ``seconds`` between two new processes, A (here) and B (there), as A B B A."""
     blocks: tuple[list[Block], list[Block]] = ([], [])
     with start_process("these settings", here) as first, start_process("the other settings", there) as second:
         first(seconds)  # sets the number of steps
@@ -186,7 +186,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
 
 
 def measure_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
-    """Time a number of steps; windows: the windows per step."""
+    """Time ``steps`` training steps, and return a Block: seconds, windows, shares and bytes; windows: per step."""
     training.take(training.queued_steps)  # batches made while the other process ran
     clock = clock_for(device)
     training.take(steps, clock)

@@ -100,7 +100,7 @@ def convert(
 def _as_file(
     task: str, data: Any, options: dict[str, Any]
 ) -> Iterator[tuple[Any, dict[str, Any], tuple[str, str] | None]]:
-    """Yield the data to read, the options, and names for messages and commands.
+    """Yield the data to read, the options, and (names for messages, for commands), None where the data is a file.
 
     A frame or a database query becomes a temporary file.
     """
@@ -329,13 +329,8 @@ class Inspection(ResultRepr):
         following = None if self.kind.next is None else python(self.kind.next)
         kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_description": self.kind.why, "next": following}
         if self.report is None:
-            return {
-                **kind,
-                **dict.fromkeys(inspection.NAMES),
-                "path": str(self.path),
-                "problems": None,
-                "remarks": None,
-            }
+            unread = dict.fromkeys([*inspection.NAMES, "path", "problems", "remarks"])
+            return {**kind, **unread, "path": str(self.path)}
         return {**kind, **self.report.as_dict(), "problems": list(self.problems), "remarks": list(self.remarks)}
 
 

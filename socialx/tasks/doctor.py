@@ -76,11 +76,11 @@ class DoctorLine:
         return Message(self.name, self.facts, self.remedy)
 
     def text(self, write: Write = python) -> str:
-        """Return the state, the facts and, on a second line, the remedy."""
+        """Return the state, the facts and, on a second line, the remedy; write: spells arguments and commands."""
         return f"{self.state:<4} {self.message.text(write)}"
 
     def helps(self, write: Write = python) -> str:
-        """Return the remedy as text; ``write`` formats arguments and commands."""
+        """Return the remedy as text; write: spells an argument or a command, as Python or as shell flags."""
         return self.message.advice(write)
 
 

@@ -128,9 +128,7 @@ def _score_models(
     run_metrics_per_model(
         models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, rules, saved
     )
-    scored_models = {
-        name: ModelScores.from_scores(metric.compute(), scored.protocol) for name, metric in scores.items()
-    }
+    scored_models = {name: ModelScores.from_scores(sums.compute(), scored.protocol) for name, sums in scores.items()}
     for run in runs:
         for target in data.targets:
             overall = scored_models[run].overall(target)
@@ -205,7 +203,7 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
 
 
 def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
-    """Return numbers of climatology days; None means all.  Raises SettingsError for other text."""
+    """Return days from a number or ``0,7,all``; None is all, train is UNTIL_TRAINED. SettingsError for other text."""
     several = days if isinstance(days, str) else map(str, days if isinstance(days, Iterable) else [days])
     texts = names_in(several)
     words = {"all": None, "train": UNTIL_TRAINED}
@@ -217,14 +215,14 @@ def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
 
 
 def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:
-    """Return the sensors that repeat one value on the last scored day, with the hours."""
+    """Return id -> hours for the sensors that repeat one value on the last scored day."""
     store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.indices)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
     return stuck_sensors(store.select_rows(rows))
 
 
 def _find_start_run(scored: ScoredSplit) -> str:
-    """Return the run that another run was fine-tuned from, by the settings, or an empty string."""
+    """Return the scored run that another scored run was fine-tuned from, by the settings, or an empty string."""
     names = {os.path.realpath(name): name for name in scored.experiments}
     starts = (experiment.settings.trainer.init_from for experiment in scored.experiments.values())
     return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")

@@ -38,10 +38,8 @@ def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: 
     """Return the error with the remedies that the model supports and has left."""
     settings, sensors = experiment.settings, len(experiment.data.sensors.ids)
     batches, sequences = settings.trainer.accumulate_grad_batches, windows * sensors
-    encoder_batch, half = (
-        min(sequences, settings.model.encoder_batch or sequences),
-        Argument("loader.batch_size", windows // 2),
-    )
+    encoder_batch = min(sequences, settings.model.encoder_batch or sequences)
+    half = Argument("loader.batch_size", windows // 2)
     ways = {  # a name, whether it helps here, and what to add
         "encoder_batch": (
             encoder_batch > 1 and experiment.precision.device.type == "cuda",

@@ -40,13 +40,7 @@ from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import (
-    find_unit_mismatches,
-    lean_on_naive,
-    load_intervals,
-    load_trained,
-    rescale_to_free_flow,
-)
+from socialx.tasks.trained_model import lean_on_naive, load_intervals, load_trained, rescale_to_free_flow, unit_doubts
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
 
@@ -97,9 +91,8 @@ def predict(
     with subscribe(progress), ExitStack() as stack:
         opened = open_run(Path(str(run)))
         file, named = stack.enter_context(as_file(data, opened, ConfigLayers.from_call(settings, sections), table))
-        experiment, trained = load_trained(
-            opened, ConfigLayers.from_call(settings, {**sections, "data": file}), split=False
-        )
+        layers = ConfigLayers.from_call(settings, {**sections, "data": file})
+        experiment, trained = load_trained(opened, layers, split=False)
         inputs = tuple(list_inputs(named, [opened], [meta_csv]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
@@ -129,7 +122,7 @@ def predict(
         forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {opened.named}")] if doubt else []
-        asked = find_unit_mismatches(experiment.data.store.path, experiment.protocol, opened.protocol)
+        asked = unit_doubts(experiment.data.store.path, experiment.protocol, opened.protocol)
         notes += [f"{message.where}: {message.problem}" for message in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
@@ -269,7 +262,7 @@ def requested_times(
 
 
 def _late_origin(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
-    """Return a problem and a remedy for an origin after the last row: the latest origin, or a longer horizon."""
+    """Return problem and remedy for an origin ``second`` after the last row: the latest origin, or a longer horizon."""
     store, horizon = experiment.data.store, experiment.data.horizon
     minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
     reaches = as_text(last + 60 * minutes)
@@ -341,7 +334,7 @@ def duration(seconds: int) -> str:
 
 
 def _last_observation(store: Store, second: int) -> int | None:
-    """Return the time of the last row before ``second`` with a valid observation, in seconds."""
+    """Return the time of the last row before ``second`` with an observation by any sensor, in seconds, or None."""
     for rows in reversed(list(pages(0, len(store.seconds)))):
         with_reading = store.read(rows)[1].any(axis=1) & (store.seconds[rows] < second)
         if with_reading.any():

@@ -117,6 +117,7 @@ class ScoredSplit:
 
     @cached_property
     def _free_flow(self) -> np.ndarray:
+        """Return the free-flow speeds of the data, float32 [N,G], in file units."""
         return free_flow_speeds(self.data)
 
     def errors(self, congestion: bool = False) -> RunningErrors:
@@ -216,7 +217,7 @@ def metadata(data: Dataset, split: str, indices: np.ndarray, name: str) -> Score
 
 
 def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray) -> None:
-    """Raise SocialxError with the reason why forecasts [W,P,N,G] lack a complete window."""
+    """Raise SocialxError with the reason why forecasts [W,P,N,G] lack a complete window; path: their file."""
     there = np.isfinite(values)
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(split)[0] - 1]

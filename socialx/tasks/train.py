@@ -34,14 +34,7 @@ from socialx.training.loggers import log_epochs_to
 from socialx.training.loop import fit, resume_training
 from socialx.training.networks import InterleavedLoader, network_switcher
 from socialx.training.process_group import SINGLE, ProcessGroup, init_process_group
-from socialx.training.run_folder import (
-    EpochRow,
-    TrainedRun,
-    find_restarted_run,
-    lock_folder_to_train,
-    open_run,
-    open_to_resume,
-)
+from socialx.training.run_folder import EpochRow, TrainedRun, find_restarted_run, lock_folder, open_run, open_to_resume
 
 SMALL_ON_CPU = 128  # width x blocks of the largest model with a reasonable training time on a CPU
 
@@ -231,7 +224,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 data.climatology_today if data.train_climatology_days and not old else None,
             )
             learner = make_learner(experiment, len(loader), group)
-            run = stack.enter_context(lock_folder_to_train(path, old, plan.overwrite, writes=group.is_rank_zero))
+            run = stack.enter_context(lock_folder(path, old, plan.overwrite, writes=group.is_rank_zero))
             stack.enter_context(log_epochs_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
             state = None
@@ -247,10 +240,8 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"and {run.settings} alone does not repeat this run"
             note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
-        with (
-            when_memory_runs_out(experiment, RESUMING if old else TRAINING, loader.batch_size),
-            group.train_together(run.path),
-        ):
+        remedies = RESUMING if old else TRAINING
+        with when_memory_runs_out(experiment, remedies, loader.batch_size), group.train_together(run.path):
             result = fit(
                 learner,
                 loader,

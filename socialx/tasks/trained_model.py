@@ -230,7 +230,7 @@ def _adapt_and_check(
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Return weights and protocol of a run as ``adapt_to_file``, checked by ``refuse_other``."""
     protocol, fits, file = experiment.protocol, run.protocol, experiment.data.store.path
-    for message in find_unit_mismatches(file, protocol, fits):
+    for message in unit_doubts(file, protocol, fits):
         note(message)
     if experiment.settings.model.zero_shot:
         state, fits = adapt_to_file(experiment, state, replace(fits, step_minutes=protocol.step_minutes))
@@ -251,9 +251,8 @@ def _build_for_run(
     lengths = {name: getattr(settings.data, name) // finer for name in ("lookback", "horizon")}
     settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, settings)):
-        raise SettingsError(
-            run.named, f"the run has other windows than the first run ({differ})", "score the runs one by one"
-        )
+        problem = f"the run has other windows than the first run ({differ})"
+        raise SettingsError(run.named, problem, "score the runs one by one")
     free = takes_new_sensors(settings) and run.sensors is not None
     experiment = build(
         settings,
@@ -277,10 +276,9 @@ def load_trained(
 ) -> tuple[Experiment, Trained]:
     """Load a run with trained weights on the device, and describe its training.
 
-    first: the experiment of another run with the same windows.  split: whether to cut the file into splits; otherwise
-    sensors are matched by id.  same_missing: refuse another missing-value rule, which is otherwise noted.  Raises
-    SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit the
-    settings.
+    first: the experiment of another run with the same windows. split: whether to cut the file into splits; otherwise
+    sensors are matched by id. same_missing: refuse another missing-value rule, which is otherwise noted. Raises
+    SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit.
     """
     run = open_run(run) if isinstance(run, Path) else run
     experiment, weights, climatology = _build_for_run(run, layers, first, split)
@@ -322,7 +320,7 @@ def free_flow_ratio(file: ScoringProtocol, run: ScoringProtocol, target: str) ->
     return float(_rounded_ratios(np.array(file.free_flow.get(target, 0.0)), file, run, target))
 
 
-def find_unit_mismatches(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list[Message]:
+def unit_doubts(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list[Message]:
     """Return a question for each speed whose free flow suggests the other unit.
 
     On the training network the limit is a factor of 1.4, in either direction.
@@ -341,18 +339,18 @@ def find_unit_mismatches(path: Path, file: ScoringProtocol, run: ScoringProtocol
     return messages
 
 
-def _speed_ratios(flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
-    """Return file / training free-flow ratios of any shape; 1 without data."""
+def _speed_ratios(free_flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
+    """Return free_flow (file speeds, any shape) / the trained network's speed of a target; 1 without either speed."""
     units, trained_flow = ((file.targets.get(target, ""), run.targets.get(target, "")), run.free_flow.get(target, 0.0))
     if trained_flow <= 0 or not {*units} <= {*KMH}:
-        return np.ones_like(flow)
-    return np.where(flow > 0, flow * ratio_of_units(*units) / trained_flow, 1.0)
+        return np.ones_like(free_flow)
+    return np.where(free_flow > 0, free_flow * ratio_of_units(*units) / trained_flow, 1.0)
 
 
-def _rounded_ratios(flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
-    """Return the free-flow ratios rounded to a fourth root of 2, of any shape; 1 without data."""
-    same = file.network == run.network
-    return np.ones_like(flow) if same else 2.0 ** (np.round(4 * np.log2(_speed_ratios(flow, file, run, target))) / 4)
+def _rounded_ratios(free_flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
+    """Return ``_speed_ratios`` rounded to a power of a fourth root of 2, any shape; 1 for the training network."""
+    ratios = _speed_ratios(free_flow, file, run, target)
+    return np.ones_like(ratios) if file.network == run.network else 2.0 ** (np.round(4 * np.log2(ratios)) / 4)
 
 
 def rescale_to_free_flow(experiment: Experiment, run: ScoringProtocol, before: int | None = None) -> None:
@@ -366,15 +364,15 @@ def rescale_to_free_flow(experiment: Experiment, run: ScoringProtocol, before: i
     scaler = getattr(model, "scaler", None)
     if file.network == run.network or not isinstance(scaler, StandardScaler):  # or a model of the user's own
         return
-    (flow, network), ratios = latest_free_flow(data, before), {}
+    (speeds, network), ratios = latest_free_flow(data, before), {}
     for index, name in enumerate(data.targets):
-        ratios[name] = _rounded_ratios(flow[:, index], file, run, name)
-        if before is None and 2 * (changed := int((ratios[name] != 1).sum())) > len(flow):
+        ratios[name] = _rounded_ratios(speeds[:, index], file, run, name)
+        if before is None and 2 * (changed := int((ratios[name] != 1).sum())) > len(speeds):
             flows = f"{network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
             problem = f"{name} in free flow is {flows}, here and in the training"
             note(f"{data.store.path}: {problem}, so {counted(changed, 'sensor is', 'sensors are')} rescaled")
     for part, units, of_run in (("input", file.inputs, run.inputs), ("target", file.targets, run.targets)):
-        columns = [ratios.get(name, np.ones(len(flow))) * ratio_of_units(of_run[name], units[name]) for name in units]
+        columns = [ratios.get(name, np.ones(len(speeds))) * ratio_of_units(of_run[name], units[name]) for name in units]
         for moment in ("mean", "std"):
             moments = [getattr(run.scaler[name], moment) for name in units]
             old = getattr(scaler, f"{part}_{moment}")

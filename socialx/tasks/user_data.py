@@ -9,16 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from socialx.core.errors import (
-    MARK,
-    Argument,
-    Command,
-    Message,
-    SettingsError,
-    SocialxError,
-    render,
-    rewriting_messages,
-)
+from socialx.core.errors import MARK, Argument, Command, Message, SettingsError, SocialxError, render, rewrite_messages
 from socialx.core.progress import note
 from socialx.files.sources.frames import FRAME, Frame, as_table, hide_file, temporary_folder, write_frame
 from socialx.files.sources.recognition import socialx_kind
@@ -77,7 +68,7 @@ def as_file(
                 refuse_other_file(run, {store.feature: store})
             write_frame(file, cast("Frame", data), store)
             kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
-            naming = rewriting_messages(hide_file(file, FRAME, kept))
+            naming = rewrite_messages(hide_file(file, FRAME, kept))
         else:
             naming = _convert_temporarily(table, file, options)
         with naming:
@@ -85,14 +76,14 @@ def as_file(
 
 
 def _exists(path: Path) -> bool:
-    """Return whether the path exists; the opener reports an invalid path."""
+    """Return whether the path exists; False for a path that the system refuses, which the opener reports."""
     with suppress(OSError):
         return container(path).exists()
     return False
 
 
 def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed: bool) -> None:
-    """Raise SettingsError for table options where the data is another kind."""
+    """Raise SettingsError for table options (name -> value): the data is a frame (framed), absent, or ours."""
     name = next((option for option in ("missing", "resample") if option in options), next(iter(options)))
     problem, remedy = f"{path} is a socialx file", str(Command("backfill", path, **options))
     if name in ("missing", "resample"):
@@ -126,10 +117,10 @@ def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> I
         renamed = hide_file(file, str(name), {str(file): kept, "OUT.h5": kept})
         return renamed(_write_for_predict(text, others, with_options))
 
-    with rewriting_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
+    with rewrite_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
         write_file("auto", ConvertOptions.from_call("convert", table, given), file)
     note(Message("", f"{table} was converted to a temporary file for this forecast", with_options({})), True)
-    with rewriting_messages(partial(retell, table, {*others, "missing"} - {"start"})):  # predict has start too
+    with rewrite_messages(partial(retell, table, {*others, "missing"} - {"start"})):  # predict has start too
         yield
 
 

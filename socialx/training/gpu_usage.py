@@ -95,7 +95,7 @@ def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
 
 
 def growth(used: Sequence[float]) -> float:
-    """Return bytes per epoch: the median slope over all pairs (Theil-Sen), which is robust to a few outliers."""
+    """Return the growth in bytes per sample: the median slope over all pairs (Theil-Sen), robust to a few outliers."""
     pairs = itertools.combinations(enumerate(used), 2)
     return statistics.median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
 

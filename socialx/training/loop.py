@@ -36,7 +36,7 @@ from socialx.training.run_folder import EpochRow, RunFolder
 
 
 def epoch_examples(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Example]:
-    """Return the batches of one epoch; for recorded steps on a series on the device, row numbers alone."""
+    """Return the batches of epoch ``number``; for recorded steps on a series on the device, only row numbers."""
     if learner.records and isinstance(loader, DeviceLoader):
         return loader.selections(number, first_batch)
     return loader.epoch(number, first_batch)
@@ -227,9 +227,8 @@ def _train_epoch(
     def read() -> None:
         nonlocal running, unread
         if unread:
-            progress.loss_sum += learner.group.all_reduce(
-                running
-            ).item()  # the one host sync, every log_every_n_steps steps
+            # The only host sync, every log_every_n_steps steps.
+            progress.loss_sum += learner.group.all_reduce(running).item()
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
@@ -291,6 +290,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
 def _end_epoch(
     learner: Learner, progress: TrainState, mae: float, windows: int, seconds: float, utilisation: float | None
 ) -> EpochRow:
+    """Return the metrics of the finished epoch, and start the next; mae: validation, seconds: of training."""
     row = EpochRow(
         epoch=progress.epoch + 1,
         steps=learner.steps,
@@ -328,9 +328,7 @@ def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> Non
 
 
 def load_progress(learner: Learner, run: RunFolder) -> TrainState:
-    """Load last.pt into the learner, and return the progress.  Raises SocialxError where the file is from another
-    model.
-    """
+    """Load last.pt into the learner, and return the progress. Raises SocialxError for a file from another model."""
     device = learner.precision.device
     try:
         content = run.read_state(device)

@@ -164,6 +164,7 @@ class ProcessGroup:
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
+        """Raise an error that says which process ended, if communication fails in the block."""
         try:
             yield
         except RuntimeError:  # what gloo and NCCL raise where a process has ended

@@ -37,15 +37,7 @@ from torch import Tensor, nn
 
 import socialx
 from socialx.core import sealed_tensors as sealed
-from socialx.core.disk import (
-    atomic_write,
-    check_name,
-    file_lock,
-    file_signature,
-    folder_for,
-    read_text,
-    remove_stale_files,
-)
+from socialx.core.disk import atomic_write, check_name, clean_folder, file_lock, file_signature, folder_for, read_text
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.core.precision import Precision
@@ -59,7 +51,7 @@ from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt
 TRAINED = Path(socialx.__file__).parent / "trained"  # bundled runs
-NAME_A_RUN = "name a folder that train wrote"
+NAME_A_RUN = "name a folder that train wrote, or a shipped run: zero-shot, metr-la"
 NAMES = (
     *("format.txt", "settings.yaml", "settings_sources.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
@@ -477,7 +469,7 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
         _refuse_folders(path, another)
         for file in files:
             file.unlink()
-        remove_stale_files(path)
+        clean_folder(path)
         yield RunFolder(path)
 
 
@@ -497,7 +489,7 @@ def _refuse_folders(path: Path, remedy: Remedy) -> None:
 def lock_run(run: RunFolder) -> Iterator[RunFolder]:
     """Lock an existing run folder until the block ends, so that training is exclusive."""
     with file_lock(run.path):
-        remove_stale_files(run.path)
+        clean_folder(run.path)
         yield run
 
 
@@ -531,7 +523,7 @@ def open_to_resume(path: Path) -> TrainedRun:
 
 
 @contextmanager
-def lock_folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
+def lock_folder(path: Path, old: TrainedRun | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
     """Lock the folder for training, new or resumed; only the writing rank locks."""
     if not writes:
         yield replace(old or RunFolder(path), writes=False)
@@ -543,8 +535,7 @@ def lock_folder_to_train(path: Path, old: TrainedRun | None, overwrite: bool, wr
 def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, bool]:
     """Return the run that a restarted torchrun job was training, and whether the folder belongs to the job.
 
-    The run is None before the first saved state, and for the run of another job.  Raises
-    SettingsError without a folder name.
+    The run is None before the first saved state, and for another job. Raises SettingsError without a folder name.
     """
     if path is None:
         unknown = "training restarted after a process had ended, and needs the name of the run folder"

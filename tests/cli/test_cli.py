@@ -21,18 +21,7 @@ from socialx.core.batch import TrainingBatch
 from socialx.data.loaders import gather
 from socialx.settings import file as settings_file
 from socialx.training.run_folder import NAMES
-from tests.commands import (
-    LOCATIONS,
-    ROOT,
-    SMALL,
-    cut_csv,
-    python,
-    refused,
-    small_file,
-    small_run,
-    socialx,
-    works,
-)
+from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, python, refused, small_file, small_run, socialx, works
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from socialx.training.run_folder import open_run
 from tests.commands import SMALL, small_file, socialx
 
 START = Start("city.h5", 4, 1000, "cpu", "32-true", 1, "runs/a")
-SAID = re.compile(r"an epoch takes about (.+) and all that is left about (.+), without validation\n")
+SAID = re.compile(r"an epoch takes about (.+), and about (.+) are left, validation aside\n")
 
 
 def said(

@@ -86,8 +86,7 @@ def scaled(windows: Windows) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [(swapped, "train: windows out"), (gap, "val: windows out"), (scaled, "y does not go on")],
+    ("change", "words"), [(swapped, "train: windows out"), (gap, "val: windows out"), (scaled, "y does not go on")]
 )
 def test_windows_that_are_no_series_are_noticed(change: Any, words: str) -> None:
     Path("METR-LA").mkdir()

@@ -122,10 +122,7 @@ BUILDERS = {
     "pyg-t": (lambda f: np.save(f / "node_values.npy", tiled(VALUES, fractions(TIMES))) or f, START),
     "libcity": (libcity, []),
     "pems-station": (lambda f: rows_of_sensors(f / "d07.txt", "", pems_station), []),
-    "utd19": (
-        lambda f: rows_of_sensors(f / "u.csv", "day,interval,detid,flow,occ,error,city,speed\n", utd19),
-        [],
-    ),
+    "utd19": (lambda f: rows_of_sensors(f / "u.csv", "day,interval,detid,flow,occ,error,city,speed\n", utd19), []),
     "taiwan-vd": (taiwan, []),
 }
 
@@ -345,12 +342,12 @@ def test_the_clock_of_rows_without_dates() -> None:
         )
     clock = Clock(ConvertOptions(Path("x"), first_time="2012-02-28 23:50:00", step_s=300))
     assert [as_text(int(each)) for each in (*clock.seconds(3), *clock.seconds(1))] == [
-        "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00",
+        "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00"
     ]  # fmt: skip
     clock = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 01:55:00", step_s=300))
     days = *clock.seconds_at(np.array([6900, 10800])), *clock.seconds_at(np.array([0, 0]))
     assert [as_text(int(each)) for each in days] == [
-        "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00",
+        "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00"
     ]  # fmt: skip
     refusal(lambda: Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00")).seconds(1), "--freq")
     wrong_start = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00", step_s=300))

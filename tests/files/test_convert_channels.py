@@ -180,7 +180,7 @@ def test_whole_missing_days_are_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "sensor", "value", "shown"),
     [(200, 1, 0.5, "row 201"), (200, slice(None), np.nan, "has nan"), (200, slice(None), 1.0, "has 1.0"),
-     (0, slice(None), 0.0011, "row 1 has 0.0011"), (200, slice(None), -0.25, "has -0.25"), (200, 0, np.inf, "has inf")],
+     (0, slice(None), 0.0011, "row 1 has 0.0011"), (200, slice(None), -0.25, "has -0.25"), (200, 0, np.inf, "has inf")]
 )  # fmt: skip
 def test_wrong_times_of_day_are_refused(tmp_path: Path, row: int, sensor: object, value: float, shown: str) -> None:
     tod = np.tile(fractions(timestamps(400))[:, None], (1, 3))

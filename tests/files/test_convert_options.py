@@ -106,9 +106,4 @@ def test_values_are_read_by_their_option() -> None:
     assert [
         ConvertOptions.from_call("convert", "a", {"missing": value}).missing
         for value in (None, "none", float("nan"), 3)
-    ] == [
-        None,
-        (),
-        (),
-        (3.0,),
-    ]
+    ] == [None, (), (), (3.0,)]

@@ -238,7 +238,7 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
      ("when,7\nnow,1\n".encode("utf-16"), "(no table with a column of times|UTF-16)"),
      (gzip.compress(b"time,7\n", mtime=0), "no row after the header"),
      (b"BZh9", "(no table with a column of times|packed by bzip2)"),
-     (b"PK\x03\x04" + bytes(400), "(truncated or damaged|cannot be read)")],
+     (b"PK\x03\x04" + bytes(400), "(truncated or damaged|cannot be read)")]
 )  # fmt: skip
 def test_what_keeps_a_file_from_being_read_is_said(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "data.csv"

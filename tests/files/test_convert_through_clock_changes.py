@@ -198,19 +198,19 @@ REFUSED = {
     "back by a day": ([*FALL[:5], *FALL], PARIS, ["two rows at", "with different observations"]),
     "two rows twice": ([*FALL[: SWITCH - 6], *FALL[SWITCH - 8 :]], PARIS, ["go back where Europe/Paris does", "300 s"]),
     "two rows swapped": (
-        [*FALL[: SWITCH + 3], FALL[SWITCH + 4], FALL[SWITCH + 3], *FALL[SWITCH + 5 :]], PARIS, ["go back where"],
+        [*FALL[: SWITCH + 3], FALL[SWITCH + 4], FALL[SWITCH + 3], *FALL[SWITCH + 5 :]], PARIS, ["go back where"]
     ),
     "three times": ([*FALL[:SWITCH], *FALL[SWITCH - 12 :]], PARIS, ["go back where Europe/Paris does"]),
     "a row lost there": ([*FALL[: SWITCH - 1], *FALL[SWITCH:]], PARIS, ["are not 300 s apart in UTC"]),
     "a skipped time": (
         [*FALL, *texts(moments("2024-03-31T01:00", 5)[:40]), "2024-03-31 02:30:00", "2024-03-31 03:30:00"], PARIS,
-        ["has the time 2024-03-31 02:30:00, which the start of daylight saving time skips in Europe/Paris"],
+        ["has the time 2024-03-31 02:30:00, which the start of daylight saving time skips in Europe/Paris"]
     ),
     "once in another year": (
         [*FALL, *[t for t in texts(moments("2024-10-27T01:00", 5), PARIS) if not t.startswith("2024-10-27 02")],
          "2025-10-26 01:55:00", *[f"2025-10-26 02:{5 * n:02}:00" for n in range(12)], "2025-10-26 03:00:00"], PARIS,
-        ["has the time 2025-10-26 02:00:00 once in the file, but twice in Europe/Paris", "in UTC"],
-    ),
+        ["has the time 2025-10-26 02:00:00 once in the file, but twice in Europe/Paris", "in UTC"]
+    )
 }  # fmt: skip
 
 

@@ -226,7 +226,7 @@ def server() -> Iterator[str]:
 def test_rows_of_postgres(server: str, roads: Path) -> None:
     done = works(
         *("convert", "auto", server, "--query", QUERY, "--meta-csv", "at.csv", "--units", "km/h"),
-        *("--output-h5", "out.h5"),
+        *("--output-h5", "out.h5")
     )  # fmt: skip
     store = open_store(roads / "out.h5")
     assert store.values.tolist() == VALUES.tolist()

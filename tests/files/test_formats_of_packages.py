@@ -69,10 +69,7 @@ def test_without_the_package_the_file_is_unknown(site: Path) -> None:
 UNUSABLE = {
     "absent": ("import no_such_package\n", "cannot be imported (No module named 'no_such_package')"),
     "syntax": ("def f(:\n", "cannot be imported (invalid syntax"),
-    "raises": (
-        "raise RuntimeError('of another version\\nof socialx')\n",
-        "cannot be imported (of another version)",
-    ),
+    "raises": ("raise RuntimeError('of another version\\nof socialx')\n", "cannot be imported (of another version)"),
     "without": ("number = 1\n", "has no attribute 'FORMATS')"),
     "else": ("FORMATS = ['json-lines']\n", "FORMATS of else_formats holds something else"),
 }

@@ -25,16 +25,7 @@ from socialx.files.store.writer import create
 from socialx.inspection.checks import CHECKS, PROBLEMS, failed_checks, parse, problems, remarks
 from socialx.inspection.report import Report, inspect
 from socialx.inspection.tables import print_report
-from tests.data_files import (
-    IDS,
-    altered,
-    block,
-    changed,
-    made_up,
-    refusal,
-    small_store,
-    timestamps,
-)
+from tests.data_files import IDS, altered, block, changed, made_up, refusal, small_store, timestamps
 
 
 def test_a_good_file_has_no_problems(tmp_path: Path) -> None:
@@ -73,10 +64,7 @@ CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
     "no vd_info": (lambda f: f.pop(INFO), ["positions", "vd_info"]),
     "shifted epochs": (lambda f: f[EPOCHS].write_direct(f[EPOCHS][:] + 28800), ["epochs"]),
     "a repeated epoch": (lambda f: _repeat(f, EPOCHS), ["order", "epochs"]),
-    "a repeated timestamp": (
-        lambda f: (_repeat(f, "metadata/timestamps"), f.pop(EPOCHS)),
-        ["duplicates", "order"],
-    ),
+    "a repeated timestamp": (lambda f: (_repeat(f, "metadata/timestamps"), f.pop(EPOCHS)), ["duplicates", "order"]),
     "no epochs": (lambda f: f.pop(EPOCHS), []),
     "no count": (lambda f: f.attrs.pop("num_timesteps"), []),
 }
@@ -497,5 +485,5 @@ def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
 
 def test_shares_that_are_small_do_not_look_like_none() -> None:
     assert [percent(share) for share in (0, 1e-9, 0.00049, 0.0005, 0.081, 1)] == [
-        "0.0%", "<0.1%", "<0.1%", "0.1%", "8.1%", "100.0%",
+        "0.0%", "<0.1%", "<0.1%", "0.1%", "8.1%", "100.0%"
     ]  # fmt: skip

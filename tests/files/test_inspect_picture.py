@@ -78,7 +78,7 @@ def test_an_svg_says_what_it_shows(tmp_path: Path) -> None:
     assert not {"V0000", "V0003", "V0005"} & set(found)
     assert "1 without any reading (X)" in joined
     assert [text for text in found if text.endswith(" Mar")] == [
-        "Mon 5 Mar", "Tue 6 Mar", "Wed 7 Mar", "Thu 8 Mar", "Fri 9 Mar", "Sat 10 Mar", "Sun 11 Mar",
+        "Mon 5 Mar", "Tue 6 Mar", "Wed 7 Mar", "Thu 8 Mar", "Fri 9 Mar", "Sat 10 Mar", "Sun 11 Mar"
     ]  # fmt: skip
     assert "km east of the centre" in found
     for words in ("avg speed, km/h", "a row is one sensor", "means of 15 minutes", "grey: no reading"):

@@ -22,15 +22,15 @@ BUDGET_MIB = 270  # it takes 225, with twice the rows too: the numbers are 180 M
 
 # A child's peak in rusage includes its parent's memory at the fork; the kernel's VmHWM is its own.
 SCRIPT = """
-import sys
+import atexit, sys
 from socialx.cli import app
-app(["convert", *sys.argv[1:]], standalone_mode=False)
-print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+atexit.register(lambda: print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM"))))
+app(["convert", *sys.argv[1:]])
 """
 
 
 def peak_mib(*arguments: str | Path) -> float:
-    """Convert in a process of its own -> its peak on_device memory."""
+    """Convert in a process of its own -> its peak resident memory."""
     # glibc keeps what large arrays gave back once it has seen a few, and how much depends on luck: 60 MiB here.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "1048576"}
     command = [sys.executable, "-c", SCRIPT, *map(str, arguments)]

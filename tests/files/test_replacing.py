@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from socialx.core.disk import atomic_write, check_output, remove_stale_files, temporary_for
+from socialx.core.disk import atomic_write, check_output, clean_folder, temporary_for
 from socialx.core.errors import SocialxError
 from tests.commands import LOCATIONS, cut_csv, socialx
 from tests.data_files import refusal
@@ -96,15 +96,10 @@ def test_a_folder_is_swept_of_temporaries_of_all_names(tmp_path: Path, gone: int
         tmp_path / ".hidden",
     ]
     old = tmp_path / ".stamp.json.00000000-77.tmp"
-    for path in (
-        *kept,
-        old,
-        temporary_for(tmp_path / "best.pt", gone),
-        temporary_for(tmp_path / "a.b.c", gone),
-    ):
+    for path in (*kept, old, temporary_for(tmp_path / "best.pt", gone), temporary_for(tmp_path / "a.b.c", gone)):
         path.write_text("half")
     os.utime(old, (0, time.time() - 8 * 86_400))
-    remove_stale_files(tmp_path)
+    clean_folder(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 

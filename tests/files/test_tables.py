@@ -110,7 +110,7 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
         f"{name} is a part of the calendar beside {readings}": (
             table(f"time,{name},{readings}", at, lambda r: r % 7, *[speed] * (1 + readings.count(","))),
             {},
-            D7 if readings == "speed" else S1_S2,
+            D7 if readings == "speed" else S1_S2
         )
         for name in ("hour", "weekday", "day_of_week", "month", "holiday")
         for readings in ("speed", "S1,S2")
@@ -126,7 +126,7 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
     "an hour beside a date": (
         table("date,hour,speed", lambda r: at(r, "%Y-%m-%d", 60), lambda r: (6 + r) % 24, speed),
         {},
-        D7,
+        D7
     ),
     "the only column has any name": (table("time,average", at, speed), {}, {"average": SPEEDS}),
     "weekdays in words": (table("time,weekday,S1", at, lambda r: ("Mon", "Tue")[r > 9], speed), {}, {"S1": SPEEDS}),
@@ -135,7 +135,7 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
     "flows behind sensors": (
         table("time,S1_speed,S1_flow,S2_speed,S2_flow", at, speed, flow, speed, flow),
         {"channel": "flow", **FLOW},
-        {"S1": FLOWS, "S2": FLOWS},
+        {"S1": FLOWS, "S2": FLOWS}
     ),
     "speeds behind sensors": (table("time,S1_speed,S1_flow,S2_speed,S2_flow", at, *[speed] * 4), {}, S1_S2),
     "streets": (table(f"time,{STREETS}", at, *[speed] * 4), {}, dict.fromkeys(STREETS.split(","), SPEEDS)),
@@ -154,10 +154,10 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
         f"each sensor has its rows together, beside {name}": (
             table(
                 f"{name},time,sensor,speed",
-                first, lambda r: at(r % 60), lambda r: f"S{1 + r // 60}", speed, rows=120,
+                first, lambda r: at(r % 60), lambda r: f"S{1 + r // 60}", speed, rows=120
             ),
             {},
-            {"S1": [60.5 + r for r in range(60)], "S2": [60.5 + r for r in range(60, 120)]},
+            {"S1": [60.5 + r for r in range(60)], "S2": [60.5 + r for r in range(60, 120)]}
         )
         for name, first in {"id": lambda r: r + 1, "name": lambda r: "A9"}.items()
     },
@@ -167,12 +167,12 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
     "a folder of flows": (
         {f"flow/S{each}.csv": table("time,value", at, flow) for each in (1, 2)},
         FLOW,
-        {"S1": FLOWS, "S2": FLOWS},
+        {"S1": FLOWS, "S2": FLOWS}
     ),
     "columns in another order": (
         {"S1.csv": table("time,speed,flow", at, speed, flow), "S2.csv": table("time,flow,speed", at, flow, speed)},
         {},
-        S1_S2,
+        S1_S2
     ),
     "months of two quantities": (MONTHS, {}, {"speed": SPEEDS * 2}),
     "their speeds": ({"a.csv": JANUARY, "b.csv": FEBRUARY}, {"channel": "speed,flow"}, {"speed": SPEEDS * 2}),
@@ -185,7 +185,7 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
         f"times since 1970 times {unit} as {form}": (
             table("time,S1", lambda r, unit=unit, form=form: form.format(since(r, unit)), speed),
             {},
-            {"S1": SPEEDS},
+            {"S1": SPEEDS}
         )
         for unit, form in ((1, "{}"), (10**3, "{}.0"), (10**3, "{}"), (10**6, "{}"), (10**9, "{}"))
     },
@@ -198,20 +198,20 @@ READ: dict[str, tuple[Files, dict[str, Any], dict[str, list[float]]]] = {
         f"numbers of JSON whose decimals are {sign}": (
             json_lines(S1=61.125, S2=60),
             {"decimal": sign},
-            {"S1": [61.125] * ROWS, "S2": [60.0] * ROWS},
+            {"S1": [61.125] * ROWS, "S2": [60.0] * ROWS}
         )
         for sign in (None, ",", ".")
     },
     "thousands in texts of JSON": (
         json_lines(S1="1.125", S2=60.5),
         {"quantity": "flow", "decimal": ",", **FLOW},
-        {"S1": [1125.0] * ROWS, "S2": [60.5] * ROWS},
+        {"S1": [1125.0] * ROWS, "S2": [60.5] * ROWS}
     ),
     "decimals in texts of JSON": (
         json_lines(S1="61,5", S2=60.5),
         {"decimal": ","},
-        {"S1": [61.5] * ROWS, "S2": [60.5] * ROWS},
-    ),
+        {"S1": [61.5] * ROWS, "S2": [60.5] * ROWS}
+    )
 }  # fmt: skip
 
 
@@ -233,21 +233,21 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
         f"{header} are several quantities": (
             table(header, at, *[speed] * header.count(",")),
             {},
-            (header.split(",")[-1].split()[-1], "--channel"),
+            (header.split(",")[-1].split()[-1], "--channel")
         )
         for header in (
             *("time,S1 speed,S1 flow", "time,v1,q1", "time,S1,S2,flow", "time,speed,colour"),
-            *("time,S1 (km/h),flow", "time,cars,trucks"),
+            *("time,S1 (km/h),flow", "time,cars,trucks")
         )
     },
     **{
         f"rows that {kind} tells apart": (
             table(
                 f"time,sensor,{kind},flow",
-                lambda r: at(r // 4), lambda r: f"S{1 + r // 2 % 2}", lambda r: "ab"[r % 2], lambda r: 5, rows=96,
+                lambda r: at(r // 4), lambda r: f"S{1 + r // 2 % 2}", lambda r: "ab"[r % 2], lambda r: 5, rows=96
             ),
             {},
-            (f"'{kind}' tells rows of one time",),
+            (f"'{kind}' tells rows of one time",)
         )
         for kind in ("class", "direction")
     },
@@ -259,13 +259,13 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
         f"files of two quantities, {' and '.join(names)}": (
             {name: table(f"time,{column}", at, speed) for name, column in names.items()},
             {},
-            ("flow",),
+            ("flow",)
         )
         for names in (
             {"S1/speed.csv": "value", "S1/flow.csv": "value"},
             {"speed/S1.csv": "value", "flow/S1.csv": "value"},
             {"S1.csv": "speed", "S2.csv": "flow"},
-            {"S1_speed.csv": "value", "S1_flow.csv": "value"},
+            {"S1_speed.csv": "value", "S1_flow.csv": "value"}
         )
     },
     **{
@@ -273,11 +273,11 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
         for name, said in (("occupancy", "flow"), ("flow", "speed"), ("speed", "occupancy"))
         for where, text in {
             "in rows": long(f"time,sensor,{name}", half_row, sensor, speed),
-            "in columns": table(f"time,S1_{name},S2_{name}", at, speed, speed),
+            "in columns": table(f"time,S1_{name},S2_{name}", at, speed, speed)
         }.items()
     },
     "years of two digits": (
-        long("time,S1", lambda r: at(r, "%y-%m-%d %H:%M"), speed), {}, ("24-01-30", "--time-format"),
+        long("time,S1", lambda r: at(r, "%y-%m-%d %H:%M"), speed), {}, ("24-01-30", "--time-format")
     ),
     "large counts by their unit": (DAY_COUNTS, {}, ("thousands or decimals",)),
     "large counts": (COUNTS, {"quantity": "flow"}, ("thousands or decimals",)),
@@ -286,13 +286,13 @@ ASKED: dict[str, tuple[Files, dict[str, Any], tuple[str, ...]]] = {
         f"{total} among lanes": (
             table(
                 "time,sensor,lane,flow",
-                lambda r: at(r // 3), lambda r: "S1", lambda r, total=total: ("1", "2", total)[r % 3], flow, rows=72,
+                lambda r: at(r // 3), lambda r: "S1", lambda r, total=total: ("1", "2", total)[r % 3], flow, rows=72
             ),
             {},
-            (total,),
+            (total,)
         )
         for total in ("all", "Total", "Gesamt")
-    },
+    }
 }  # fmt: skip
 
 

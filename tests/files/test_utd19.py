@@ -57,7 +57,10 @@ def test_the_speeds_of_a_city_of_several(tmp_path: Path, suffix: str) -> None:
     assert done.exit_code == 1
     assert "the detectors of 2 cities (augsburg, essen).\n  try: choose a city: --city augsburg" in done.stderr
     wrong = socialx("convert", "auto", data, *output, "--city", "esen")
-    assert (wrong.exit_code, "which has 2 cities (augsburg, essen).\n  try: --city augsburg" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "which has 2 cities (augsburg, essen).\n  try: --city augsburg" in wrong.stderr) == (
+        2,
+        True,
+    )
     done = socialx("convert", "auto", data, *output, "--city", "Essen", "--timezone", "Europe/Berlin", "--validate")
     assert done.exit_code == 0, done.stderr
     assert "1 of 24 readings (4.2%) are marked as errors: no readings" in done.stderr

@@ -50,7 +50,8 @@ def _served(_: Path, stdout: str) -> Result:
     found = json.loads(stdout)
     first, then = found["first"], found.get("then", found["first"])
     latest = "/forecast/latest"
-    kept = not then["/ready"][1]["reason"] or then[latest] == first[latest]
+    unread = then["/ready"][1]["reason"] != first["/ready"][1]["reason"]  # both say that the last row is old
+    kept = not unread or then[latest] == first[latest]
     states = [[answer[0] for answer in each.values()] for each in (first, then)]
     sensors = then["/sensors"][1].get("sensors")
     return {"states": states, "kept": kept, "forecast": then[latest][1].get("forecast"), "sensors": sensors}

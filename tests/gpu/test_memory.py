@@ -79,16 +79,7 @@ def test_recomputing_never_waits(precision: str) -> None:
 def test_recomputing_without_dropout_can_be_captured(sequences: int | None, recomputed: bool) -> None:
     torch.manual_seed(0)
     encoder = (
-        SharedEncoder(
-            64,
-            2,
-            [1],
-            4,
-            12,
-            backend=FASTEST,
-            encoder_batch=sequences,
-            activation_checkpointing=recomputed,
-        )
+        SharedEncoder(64, 2, [1], 4, 12, backend=FASTEST, encoder_batch=sequences, activation_checkpointing=recomputed)
         .to(CUDA)
         .train()
     )

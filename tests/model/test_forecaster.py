@@ -26,17 +26,7 @@ from socialx.settings.layers import load_settings
 from socialx.settings.schema import HEADS, Settings
 from socialx.tasks.build import build
 from tests.commands import small_file
-from tests.networks import (
-    KINDS,
-    MOMENTS,
-    batch,
-    example,
-    features,
-    forecaster,
-    network,
-    pooling,
-    positions,
-)
+from tests.networks import KINDS, MOMENTS, batch, example, features, forecaster, network, pooling, positions
 
 WITHOUT_SENSORS = {"identity": False}
 

@@ -13,15 +13,7 @@ from torch import Tensor
 
 from benchmarks.step_bytes import Traffic, as_on_cuda
 from socialx.data import geo
-from socialx.model.pooling import (
-    DotAttention,
-    Geometry,
-    Max,
-    Mean,
-    MlpAttention,
-    SocialPooling,
-    WeightedMean,
-)
+from socialx.model.pooling import DotAttention, Geometry, Max, Mean, MlpAttention, SocialPooling, WeightedMean
 from tests.attention import attention_of, check_attention
 from tests.networks import KINDS, pooling, positions
 

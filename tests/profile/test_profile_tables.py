@@ -93,7 +93,7 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     found = Finding(
         "loader.inline", "critical", 0.5, 2.0, "50% of the time the CPU waits while the training process makes a batch",
         {"loader.mode": "on_device", "loader.pin_memory": True}, [{"loader.num_workers": None}], "it fits",
-        "loader.prefetch_factor: " + "a longer queue does not help " * 9,
+        "loader.prefetch_factor: " + "a longer queue does not help " * 9
     )  # fmt: skip
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
     assert text.startswith("INPUT-BOUND  the CPU waits\n")
@@ -122,7 +122,7 @@ def test_what_was_tried_together_is_said_first_and_no_bound_below_it(first: int,
     batch = Finding("batch.small", "critical", 0.84, None, "32 are faster", PLANTED, trial=tried(8.0))
     threads = Finding(
         "threads.too_many", "warn", 0.2, None, "1 is faster", {"trainer.threads": 1},
-        trial=Trial("trainer.threads", 1, 1.25, 1.2, 1.3),
+        trial=Trial("trainer.threads", 1, 1.25, 1.2, 1.3)
     )  # fmt: skip
     findings = [batch, threads] if first == 0 else [threads, batch]
     text = " ".join(printed(replace(measured(), findings=findings, verdict="PYTHON-BOUND"), width).split())

@@ -176,7 +176,7 @@ CASES = [
          {"fluctuation": None}, "host"),
     Case("memory.headroom", 0.0, {"memory.peak_bytes": 10 * GIB, "sm_efficiency": 0.7}, {}, {"sm_efficiency": 0.85}),
     Case("memory.bound", 0.0, MOVES, {}, {"throughput.bytes_per_step": 4e9}, "host"),
-    Case("memory.bound", 0.0, MOVES, {}, {"throughput.flops_per_step": 5e10}, "host"),
+    Case("memory.bound", 0.0, MOVES, {}, {"throughput.flops_per_step": 5e10}, "host")
 ]  # fmt: skip
 
 
@@ -222,7 +222,7 @@ WORDS = {
     "sync": "SYNC-BOUND", "loader": "INPUT-BOUND", "transfer": "COPY-BOUND", "launch": "LAUNCH-BOUND",
     "hooks": "HOOK-BOUND", "threads": "THREAD-BOUND", "batch": "PYTHON-BOUND", "step": "WAIT-BOUND",
     "compute": "COMPUTE-BOUND", "memory": "MEMORY-BOUND", "compile": "COMPILE-BOUND", "clock": "CLOCK-BOUND",
-    "fluctuation": "STALLED", "kernels": "KERNEL-BOUND",
+    "fluctuation": "STALLED", "kernels": "KERNEL-BOUND"
 }  # fmt: skip
 
 

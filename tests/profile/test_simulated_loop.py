@@ -11,18 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated_loop import (
-    NEVER,
-    REMOVED,
-    US,
-    Loop,
-    draw,
-    gains,
-    profile_of,
-    run,
-    trace_of,
-    truth,
-)
+from benchmarks.simulated_loop import NEVER, REMOVED, US, Loop, draw, gains, profile_of, run, trace_of, truth
 from socialx.training.profile.analysis import partition
 
 FREE = Loop(making_s=0.0, log_every=NEVER, kernels=100)  # the loader and the hooks cost nothing

@@ -25,14 +25,7 @@ from socialx.training.loop import run_steps
 from socialx.training.profile import collector
 from socialx.training.profile.measure import Lengths, measure, with_trace
 from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, missed_limits, parse_limits, part
-from socialx.training.profile.trace import (
-    MARK,
-    WINDOW,
-    Trace,
-    read_operators,
-    read_trace,
-    short_name,
-)
+from socialx.training.profile.trace import MARK, WINDOW, Trace, read_operators, read_trace, short_name
 from tests.networks import CPU, learner, loader
 from tests.profile.sections import loading, section
 from tests.profile.test_fluctuation import parts_of
@@ -447,7 +440,7 @@ def test_the_time_without_a_kernel_is_the_hosts_the_devices_or_nobodys() -> None
     }
     # Scaled by the clock: all of the input was idle, and of the span's 126 us 8 + 20 late, 5 queued and 8 waited for.
     assert idle_us([*SLOW_HOST, wait], section("shares", 0.37, 0.0, 0.63, 0.0)) == {
-        **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8},
+        **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8}
     }
     # Without the wait the host was busy between the steps, and launched late what came then.
     assert idle_us(SLOW_HOST) == {

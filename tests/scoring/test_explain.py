@@ -20,12 +20,7 @@ from socialx.data.source import Arrays
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
-from socialx.scoring.attention_sums import (
-    AttentionWeights,
-    RunningWeights,
-    sensor_errors,
-    social_layers,
-)
+from socialx.scoring.attention_sums import AttentionWeights, RunningWeights, sensor_errors, social_layers
 from socialx.scoring.explanation import plot_explanation
 from socialx.scoring.metrics import BY, RunningErrors, mae_values
 from socialx.scoring.results import Head

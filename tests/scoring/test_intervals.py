@@ -293,11 +293,7 @@ def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        ("other weights", "made for other weights"),
-        ("no file", "socialx calibrate"),
-    ],
+    ("how", "says"), [("other weights", "made for other weights"), ("no file", "socialx calibrate")]
 )
 def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str, says: str, run: Path) -> None:
     folder = RunFolder(run)

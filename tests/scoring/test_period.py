@@ -115,10 +115,7 @@ def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path
         (("--start", TO, "--end", FROM, "--split", "all"), "within 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
         (("--start", TO, "--end", FROM), f"the test split has no forecast within {TO}:00 .. {FROM}:00"),
         (("--start", "yesterday"), "--start yesterday is not a time"),
-        (
-            ("--start", FROM, "--days", "2"),
-            "--start cannot be combined with --days.\n  try: leave out --days",
-        ),
+        (("--start", FROM, "--days", "2"), "--start cannot be combined with --days.\n  try: leave out --days"),
         (("--end", TO, "--days", "2"), "--end cannot be combined with --days"),
     ],
 )

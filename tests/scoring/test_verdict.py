@@ -43,10 +43,7 @@ STEPS = (1.5,) * 3 + (5.0,) * 9
         ({"naive": 2.0}, []),
         ({"run": 1.0, "perfect": 0.0}, []),
         ({"naive": 2.0, "run": float("nan")}, []),
-        (
-            {"naive": STEPS, "average": 2.6, "run": (2.0,) * 12},
-            [f"{LATE}; worse at 15 min (2, naive 1.5)"],
-        ),
+        ({"naive": STEPS, "average": 2.6, "run": (2.0,) * 12}, [f"{LATE}; worse at 15 min (2, naive 1.5)"]),
         (
             {"naive": STEPS, "run": (6.0,) * 12},
             ["run: MAE 6 mph over all steps, 45.5 % worse than the best baseline (naive, 4.125)"],

@@ -184,8 +184,8 @@ def test_a_forecast_that_overflows_is_refused(
         b"", b"{", b"null", b"[" * 100_000, b'{"times": NaN}', b'{"times": 1e999}', b"\xff\xfe",
         b'{"times": "\\ud800"}',
         b'{"times": [], "readings": {"773869": [NaN]}}', b'{"times": [], "readings": {"773869": [Infinity]}}',
-        b'{"times": [], "readings": {"773869": [' + b"9" * 5000 + b"]}}",
-    ],
+        b'{"times": [], "readings": {"773869": [' + b"9" * 5000 + b"]}}"
+    ]
 )  # fmt: skip
 def test_what_is_no_json_of_plain_numbers_is_refused(body: bytes, client: TestClient) -> None:
     answer = client.post("/forecast", content=body, headers=JSON)

@@ -20,9 +20,7 @@ from socialx.tasks.doctor import DoctorLine, DoctorResult
 from tests.commands import SMALL, edited, process, works
 from tests.commands import socialx as command
 
-NAMES = [
-    *("machine", "packages", "settings", "device", "precision", "memory and disk", "data", "one step", "worker"),
-]
+NAMES = [*("machine", "packages", "settings", "device", "precision", "memory and disk", "data", "one step", "worker")]
 PRESETS: dict[str, Any] = {
     "model": {"width": 8, "blocks": 1, "slstm_at": ()},
     "pooling": {"neighbours": 3},
@@ -274,7 +272,7 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     assert hidden.helps()
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
-    assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch sees 0 CUDA devices (")
+    assert asked.stderr.startswith("error: device: trainer.device is cuda:0, but this torch sees 0 CUDA devices.\n")
     assert asked.stderr.count("\n") == 2
 
 

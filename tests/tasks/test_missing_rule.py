@@ -73,6 +73,6 @@ def test_the_remedy_works(run: Path, data: Path, tmp_path: Path) -> None:
     for code in ("none", "0"):
         works(
             "convert", "csv", data.parent / "small.csv", "--meta-csv", places, "--name", "metr-la", "--units", "mph",
-            "--missing", code, "--output-h5", converted, "--overwrite",
+            "--missing", code, "--output-h5", converted, "--overwrite"
         )  # fmt: skip
         assert ("convert the file again" in works("predict", run, "--data", converted).stderr) == (code == "none")

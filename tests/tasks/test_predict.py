@@ -189,18 +189,9 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (
-            {"at": "2012-05-04 09:02"},
-            "has no row at 2012-05-04 09:02:00.\n  try: use at='2012-05-04 09:00:00' or at=",
-        ),
-        (
-            {"at": "2030-01-01"},
-            "and a forecast from there reaches 60 min, to 2012-05-04 10:15:00.\n  try: use at='",
-        ),
-        (
-            {"at": "2012-05-03 00:10"},
-            "fewer than 12 rows, one lookback, until",
-        ),
+        ({"at": "2012-05-04 09:02"}, "has no row at 2012-05-04 09:02:00.\n  try: use at='2012-05-04 09:00:00' or at="),
+        ({"at": "2030-01-01"}, "and a forecast from there reaches 60 min, to 2012-05-04 10:15:00.\n  try: use at='"),
+        ({"at": "2012-05-03 00:10"}, "fewer than 12 rows, one lookback, until"),
         ({"at": "soon"}, "at='soon' is not a time.\n  try: write 2012-06-27 17:00"),
         ({"at": LAST, "start": LAST}, "at cannot be combined with start"),
         ({"every": "15min"}, "every needs start"),

@@ -268,7 +268,7 @@ def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
     )
     assert "temporary file of" not in said
     said = told(socialx.predict, "zero-shot", table().reset_index(drop=True), **OPTIONS)
-    assert "the frame: no table with a column of times" in said
+    assert "the frame: this is no table with a column of times; line 1 is" in said
     assert "temporary file of" not in said
     lacking = "the frame: zero-shot has no file that says where its sensors are.\n  try: add meta_csv='LOCATIONS.csv'"
     assert lacking in told(socialx.predict, "zero-shot", table())
@@ -389,7 +389,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
     error = command("predict", "zero-shot", "--data", "export.csv", *SAID).stderr.rstrip()
     place = here.parent / "temporary"
     assert error.endswith(
-        f"error: the temporary file of export.csv in {place}: cannot be written (No space left on device).\n"
+        f"error: the temporary file of export.csv in {place}: the file cannot be written (No space left on device).\n"
         "  try: check the folder and its space"
     )
 

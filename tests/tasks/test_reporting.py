@@ -125,7 +125,7 @@ def test_what_cannot_be_reported_is_refused_before_the_pass(
     (tmp_path / "folder.html").mkdir()
     for runs, options, says in (
         ([], {}, "report: no run.\n  try: name a run folder"),
-        ([social], {"split": "tests"}, "one of train, validation, test"),
+        ([social], {"split": "tests"}, r"split='tests' is unknown\.\n  try: choose train, validation, test or all"),
         ([social], {"output": tmp_path / "folder.html"}, "a folder, not a file"),
         ([tmp_path], {}, "not a run folder"),
     ):

@@ -19,28 +19,11 @@ from socialx.drawing.page import ODD
 from socialx.files.store.published import PublishedScore
 from socialx.scoring.metrics import ErrorRow, HorizonScores, Scores
 from socialx.scoring.protocol import Trained
-from socialx.scoring.results import (
-    Evaluation,
-    Explanation,
-    Head,
-    Layer,
-    ModelScores,
-    Neighbour,
-    SensorErrors,
-)
+from socialx.scoring.results import Evaluation, Explanation, Head, Layer, ModelScores, Neighbour, SensorErrors
 from socialx.tasks.report.contents import Day, RunRecord, RunReport
 from socialx.tasks.report.page import STYLES, page
 from socialx.training.run_folder import EpochRow
-from tests.pages import (
-    CHROMIUM,
-    Outline,
-    colours_of,
-    contrast,
-    drawn,
-    everywhere,
-    refuse_network,
-    well_formed,
-)
+from tests.pages import CHROMIUM, Outline, colours_of, contrast, drawn, everywhere, refuse_network, well_formed
 from tests.protocols import MOMENTS, protocol
 
 HOSTILE = "<script>alert('x')</script></script>&\"\u202e\x00\udcff\u2028"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from socialx.drawing.terminal import lead_text, reported_minutes
+from socialx.drawing.terminal import lead_text, lead_times
 from socialx.files.store.time_axis import as_text, wall_seconds
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.forecast.picture import print_forecast
@@ -61,7 +61,7 @@ def test_what_is_no_time_is_refused(run: Path, text: str) -> None:
     ],
 )
 def test_the_reported_steps(horizon: int, step: int, shown: list[str]) -> None:
-    assert [each and lead_text(each) for each in reported_minutes(horizon, step)] == [*shown, None]
+    assert [each and lead_text(each) for each in lead_times(horizon, step)] == [*shown, None]
 
 
 @pytest.mark.parametrize("interval", [None, 0.9])
@@ -73,7 +73,7 @@ def test_a_forecast_of_a_day_fits_into_80_columns(interval: float | None, capsys
     ends = {} if interval is None else {"interval": interval, "lower": values - 10, "upper": values + 9}
     forecast = Forecast(
         ("717490", "717489", "717486"), ("avg_speed",), ("mph",), issued, times, values, np.array([[12, 3, 12]]),
-        np.ones((1, 3), bool), 12, 5, None, "run", "city", observed, **ends,
+        np.ones((1, 3), bool), 12, 5, None, "run", "city", observed, **ends
     )  # fmt: skip
     print_forecast(forecast.headline(), forecast.panels(forecast.sensors), 5, Console(width=80))
     printed = capsys.readouterr().out

@@ -158,13 +158,10 @@ def test_the_same_network_by_another_clock_is_refused(shared: Path, folder: Path
     data = file_of(folder, 4)
     for command in ("evaluate", "predict"):
         error = refused(command, shared, "--data", with_facts(data, tmp_path / "utc.h5", timezone="UTC"))
-        assert f"utc.h5: the times are of UTC, and {shared} was trained on times of America/Los_Angeles" in " ".join(
-            error.split()
-        )
-        assert (
-            ".\n  try: convert the file again with times of the same clock as in the training, or for times in UTC run"
-            in error
-        )
+        clocks = f"utc.h5: the times are of UTC, and {shared} was trained on times of America/Los_Angeles"
+        remedy = "\n  try: convert the file again with times of the same clock as in the training, or for times in UTC"
+        assert clocks in error
+        assert remedy in error
 
 
 @pytest.mark.parametrize(("zone", "lines"), [("US/Pacific", 0), ("", 1), ("Mars/Base", 1)])
@@ -186,7 +183,7 @@ def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(
     shared: Path, folder: Path, tmp_path: Path
 ) -> None:
     error = refused("predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
-    assert "avg_speed in an unknown unit, not mph" in " ".join(error.split())
+    assert "the unit of the speeds is unknown" in " ".join(error.split())
     assert "--units" in error
     result = socialx(
         "predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')

@@ -24,12 +24,12 @@ from socialx.scoring import protocol as protocols
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.serving.server import Served
 from socialx.settings.layers import ConfigLayers
-from socialx.settings.schema import KEYS, MAY_CHANGE, RESUME
+from socialx.settings.schema import KEYS, MUTABLE, RESUME
 from socialx.training import run_folder
 from tests.commands import edited, small_run
 
 FIELDS = [field.name for field in fields(ScoringProtocol) if field.name != "trained"]  # which a run folder lacks
-FIXED = [key for key in KEYS if key not in MAY_CHANGE[RESUME]]
+FIXED = [key for key in KEYS if key not in MUTABLE[RESUME]]
 COMMANDS: dict[str, Callable[..., object]] = {
     "predict": api.predict,
     "evaluate": api.evaluate,

@@ -20,18 +20,7 @@ from socialx.scoring.tables import fine_tuning_verdict
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
 from socialx.training.run_folder import open_run
-from tests.commands import (
-    LOCATIONS,
-    SMALL,
-    cut_csv,
-    in_kmh,
-    process,
-    refused,
-    renamed,
-    small_file,
-    small_run,
-    works,
-)
+from tests.commands import LOCATIONS, SMALL, cut_csv, in_kmh, process, refused, renamed, small_file, small_run, works
 
 DAY = 288
 TABLES = [

@@ -80,10 +80,7 @@ def test_scoring_and_going_on_name_what_they_may_change(
 
 
 def experiment(data: Path, **sections: dict[str, Any]) -> Experiment:
-    own: dict[str, dict[str, Any]] = {
-        "model": {"width": 8, "blocks": 1, "slstm_at": ()},
-        "trainer": {"device": "cpu"},
-    }
+    own: dict[str, dict[str, Any]] = {"model": {"width": 8, "blocks": 1, "slstm_at": ()}, "trainer": {"device": "cpu"}}
     names = {*own, *sections}
     return build(load_settings(data={"path": data}, **{n: {**own.get(n, {}), **sections.get(n, {})} for n in names}))
 

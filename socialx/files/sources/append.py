@@ -50,15 +50,7 @@ from socialx.files.store.layout import (
 from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import Store, open_store
-from socialx.files.store.time_axis import (
-    JITTER_S,
-    as_text,
-    as_timestamps,
-    common_step,
-    known_zone,
-    lacking_times,
-    odd_rows,
-)
+from socialx.files.store.time_axis import JITTER_S, as_text, as_timestamps, common_step, gap_times, known_zone, odd_rows
 from socialx.files.store.writer import (
     ADVICE,
     WAIT_S,
@@ -354,9 +346,7 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
     for a time before the file's end that the file lacks.
     """
     store = grid.store
-    n_old = int(
-        np.searchsorted(table.seconds, store.seconds[-1], "right")
-    )  # rows that are not behind those of the file
+    n_old = int(np.searchsorted(table.seconds, store.seconds[-1], "right"))  # rows up to the end of the file
     early, later = table.seconds[:n_old], table.seconds[n_old:]
     rows = np.searchsorted(store.seconds, early)
     if (lost := store.seconds[rows] != early).any():
@@ -398,7 +388,7 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
         times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
         problem = f"the rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
         raise SocialxError(where, problem, "give the table the same step")
-    gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
+    gap = gap_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
         begins = as_text(int(seconds[0]))
         problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"
@@ -483,7 +473,7 @@ def _widen(file: h5py.File, grid: _Grid) -> None:
 
 
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
-    """Append values to a file's column ``name``; a column with fixed length is replaced by a growing column."""
+    """Append the values ``added`` to a file's column ``name``; a fixed-length column is replaced by a growing one."""
     column = file[name]
     first = len(column)
     if column.maxshape != (None,):
@@ -496,7 +486,7 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
-    """Check the written rows, and the old rows in every touched chunk, against the plan."""
+    """Return whether the new file has the planned rows, and the old rows in every chunk that was written."""
     old_features, new_features, grid = old[FEATURES], new[FEATURES], change.grid
     same = len(new_features) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
     rows = old_features.chunks[0]

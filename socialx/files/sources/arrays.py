@@ -196,7 +196,7 @@ def float32(values: np.ndarray) -> np.ndarray:
 
 
 def _refusal(path: Path, member: str | None, problem: str, advice: str) -> SocialxError:
-    """Return the error for a file, or for its zip member: the file {problem}, and what helps."""
+    """Return the error about a file, or its zip member; ``problem`` is a verb phrase, ``advice`` the remedy."""
     return SocialxError(path, f"{f'{member!a} in it' if member else 'the file'} {problem}", advice)
 
 
@@ -223,7 +223,7 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
 
 
 def _read_header(path: Path, member: str | None) -> tuple[Array, int]:
-    """Return the array that the header declares, and the file size in bytes."""
+    """Return the array that the header of a file, or of a zip ``member``, declares, and the size in bytes."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     with _stream(path, member) as (file, size):
         try:

@@ -209,7 +209,7 @@ def _crs(file: h5py.File) -> list[MissingPart]:
 
 
 def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[MissingPart]:
-    """Return the missing or wrong epoch seconds, int64 [T]."""
+    """Return the missing or wrong epoch seconds, int64 [T], of the file's ``timestamps``; [] where all are right."""
     seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
     seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
     new = {SECONDS: seconds, "metadata": {"epoch_basis": "naive-utc"}}
@@ -236,7 +236,7 @@ def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
 
 
 def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given) -> list[MissingPart]:
-    """Return units that the file kind implies, and facts from the caller."""
+    """Return units that the file kind implies, and the facts ``given`` by the caller that the file lacks."""
     units = lacking_units(file, names)
     lacks = [MissingPart(f"units of {', '.join(units)}", {})] if units else []
     measured = [name for name in names if name not in STATIC_UNITS]
@@ -275,9 +275,8 @@ def _check_given(
         ("units", f"{feature} is", "in", unit, units, f"unit of {feature}:"),
     ):
         if value is not None and old not in ("", value):
-            raise SocialxError(
-                path, f"{subject} {word} {old}, not {word} {value}", f"drop {Argument(name)}, or {ADVICE}"
-            )
+            problem = f"{subject} {word} {old}, not {word} {value}"
+            raise SocialxError(path, problem, f"drop {Argument(name)}, or {ADVICE}")
         if value is not None and not old:
             changes[name] = f"{action} {value}", value
     return changes
@@ -332,7 +331,7 @@ def _location_facts(location: Location | None) -> Facts:
 
 
 def _position(facts: Facts) -> tuple[float, float]:
-    """Return latitude and longitude, NaN where unknown."""
+    """Return latitude and longitude in degrees from a sensor's attributes ``facts``, NaN where unknown."""
     return facts.get("position_lat", np.nan), facts.get("position_lon", np.nan)
 
 
@@ -387,7 +386,7 @@ def _locate(
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
-    """Return static facts by sensor id from columns that stay constant; a value that changes counts as unknown."""
+    """Return static facts by sensor id from columns that stay constant; ``variant`` tells the code of directions."""
     wanted = ("latitude", "longitude", *MORE, "direction")
     values = np.full((len(wanted), len(ids)), np.nan)
     present = [name for name in wanted if name in names]
@@ -416,7 +415,7 @@ def _patch(plan: Completion, file: h5py.File) -> None:
 
 
 def _is_patched(plan: Completion, old: h5py.File, new: h5py.File) -> bool:
-    """Check that the copy has byte-identical features and every planned change."""
+    """Return whether the ``new`` file has the features of the ``old`` byte by byte, and every planned change."""
     same = _stored_digest(old[FEATURES]) == _stored_digest(new[FEATURES])
     for name, values in plan.changes():
         if isinstance(values, dict):

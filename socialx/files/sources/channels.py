@@ -121,14 +121,13 @@ class ChannelLayout:
             quantity = QUANTITIES.get(name)
             if quantity is None or quantity in numbers or not (self.names or number):
                 example = f"write for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
-                raise SettingsError(
-                    "", f"{Argument('channel', request.channel)} needs a quantity for each channel", example
-                )
+                problem = f"{Argument('channel', request.channel)} needs a quantity for each channel"
+                raise SettingsError("", problem, example)
             numbers[quantity] = self._number(request, number or name)
         return numbers
 
     def _number(self, request: ConvertOptions, choice: str) -> int:
-        """Return the channel number, from 0, for a name or number; the default where the user gave none."""
+        """Return the channel number, from 0, for ``choice``, a name or number; the default where the user gave none."""
         numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
         numbering = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
         if request.channel is None:
@@ -138,9 +137,8 @@ class ChannelLayout:
             return self.default
         if choice not in numbering:
             there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
-            raise SettingsError(
-                request.data, f"{Argument('channel', request.channel[:40])} is not there", f"choose {there}"
-            )
+            problem = f"{Argument('channel', request.channel[:40])} is not there"
+            raise SettingsError(request.data, problem, f"choose {there}")
         return numbering[choice]
 
 
@@ -220,7 +218,7 @@ SHAPES = (
 
 
 def _recognise(shape: Shape, head: FileHead) -> str | None:
-    """Return a description of the array; None for any other file."""
+    """Return a description of the array in a file or folder with this shape; None for any other file."""
     with suppress(SocialxError, OSError):
         if head.kind in ("npy", "zip", "folder"):
             array = shape.find(head.path)

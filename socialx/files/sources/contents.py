@@ -66,9 +66,7 @@ class Format:
     recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None; never raises for another kind
     read: Callable[[ConvertOptions], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
-    takes: frozenset[str] = frozenset(
-        {"ids", "first_time", "step_s", "channel"}
-    )  # what of a Request it does not ignore
+    takes: frozenset[str] = frozenset({"ids", "first_time", "step_s", "channel"})  # what of a Request it reads
     needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
 
 

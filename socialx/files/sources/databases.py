@@ -86,7 +86,7 @@ def database(url: str) -> Database:
 
 
 def query_table(base: Database, query: str | None) -> pa.Table:
-    """Run a single read-only SELECT and return the rows. Raises for other statements and empty results."""
+    """Run a single read-only SELECT on the database ``base``. Raises for other statements, and for no rows."""
     query = _refuse_without_query(base) if query is None else query.strip().rstrip("; \n")
     bare = QUOTED.sub(" ", query).rstrip("; \n")
     if ";" in bare or not SELECT.match(bare):
@@ -147,7 +147,7 @@ def _query_postgres(base: Database, query: str) -> pa.Table:
 
 
 def suggest_query(base: Database) -> tuple[str, str]:
-    """Return what tables a SQLite file has, as text, and a query for all rows of the likely one; "" for PostgreSQL."""
+    """Return the SQLite tables as text, "" for PostgreSQL, and a query for all rows of the likely one."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
         for table, column in zip(*(part.to_pylist() for part in _query_sqlite(base, base.path, TABLES)), strict=True):

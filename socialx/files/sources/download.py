@@ -84,7 +84,7 @@ def _fault(path: Path, published: PublishedFile) -> str:
 
 
 def _receive(path: Path, url: str, timeout_s: float) -> None:
-    """Download ``url`` to ``path``, with up to five retries after lost connections and temporary server errors."""
+    """Download ``url`` with up to five retries; ``timeout_s``: seconds for connecting and for each read."""
     for failures in range(1, len(WAITS_S) + 2):
         try:
             return _receive_once(path, url, timeout_s, again=failures > 1)

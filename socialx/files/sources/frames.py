@@ -12,16 +12,7 @@ from zoneinfo import available_timezones
 
 import numpy as np
 
-from socialx.core.errors import (
-    Argument,
-    Command,
-    Retell,
-    SettingsError,
-    SocialxError,
-    in_short,
-    render,
-    rewriting_messages,
-)
+from socialx.core.errors import Argument, Command, Edit, SettingsError, SocialxError, in_short, render, rewrite_messages
 from socialx.files.store.layout import Block, Readings
 from socialx.files.store.store import Store
 from socialx.files.store.writer import write
@@ -112,18 +103,18 @@ def temporary_folder(task: str) -> Iterator[Path]:
 def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str) -> Iterator[tuple[Path, str | None]]:
     """Yield a temporary Parquet file for a frame, and the time zone where the times name a zone, else None.
 
-    task: part of the temporary folder's name. name: the file's name without .parquet. Messages inside the block call
-    the file ``called``, and commands show ``typed``, the variable's name in the user's code.
+    task: part of the temporary folder's name. name: the file's name without .parquet. called, typed: the text that
+    replaces the file's path in messages and, as an argument, in commands.
     """
     with temporary_folder(task) as folder:
         path = folder / f"{name}.parquet"
         zone = write_table(path, data)
         kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
-        with rewriting_messages(hide_file(path, called, kept)):
+        with rewrite_messages(hide_file(path, called, kept)):
             yield path, zone
 
 
-def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
+def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Edit:
     """Return a function that rewrites messages: ``name`` replaces the temporary ``file``. kept: in commands, the text
     shown for each of these argument values.
     """

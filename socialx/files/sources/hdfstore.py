@@ -94,7 +94,7 @@ def _open(path: Path) -> Frame:
 
 
 def _find_key(path: Path, file: h5py.File) -> str:
-    """Return the key of the only frame, or of the only frame called df or speed. Raises for none and for several."""
+    """Return the key of the only frame, else of the only frame called df or speed. Raises for none and several."""
     frames = _groups(file, "axis0")
     preferred = [key for key in frames if key in SPEED_KEYS]
     if len(preferred) == 1 or len(frames) == 1:

@@ -21,7 +21,7 @@ ADVICE = "name a table with a date and a weekday in each row, such as 2012-05-28
 
 
 def load_holidays(named: str) -> Holidays:
-    """Return the holidays of a country such as US, a region such as US-CA, or a CSV file.
+    """Return the holidays for ``named``: a country such as US, a region such as US-CA, or a CSV file.
 
     Public holidays count as Sundays and are computed per year on demand. A file line has a date and an optional
     weekday, Sunday by default. Raises SettingsError for an unknown country, and SocialxError for a malformed file.
@@ -38,7 +38,7 @@ def holiday_file(named: str | None) -> Path | None:
 
 
 def _holiday_in_country(country: str, region: str | None, day: int) -> int | None:
-    """Return SUNDAY for a day since 1970 that is a public holiday, else None."""
+    """Return SUNDAY where ``day``, since 1970, is a public holiday of the country or region, else None."""
     date_of_day = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
     return SUNDAY if date_of_day in _country_holidays(country, region, date_of_day.year) else None
 
@@ -87,5 +87,5 @@ def _day(moment: date) -> int:
 
 
 def as_dates(days: Mapping[int, int]) -> dict[str, str]:
-    """Return weekday names by ISO date: ``2012-05-28`` -> ``Sunday``."""
+    """Return weekday names by ISO date, ``2012-05-28`` -> ``Sunday``, for weekday numbers by day since 1970."""
     return {str(np.datetime64(day, "D")): WEEKDAYS[like] for day, like in sorted(days.items())}

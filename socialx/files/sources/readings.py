@@ -126,7 +126,7 @@ def _find_published(
 
 
 def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[Message, ...]:
-    """Return notes about sensors and times outside the named data set. Raises SocialxError for another network."""
+    """Return notes on sensors and times that ``dataset`` lacks. Raises SocialxError for another network."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
     numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
     if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
@@ -138,9 +138,8 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
         raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
-        notes.append(
-            Message(path, f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}", sample=foreign)
-        )
+        sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
+        notes.append(Message(path, sentence, sample=foreign))
     if request.published:
         begin = f"no dates in it: its rows begin at {request.first_time}, as {dataset.name} does as published"
         notes.append(Message(path, begin))
@@ -272,7 +271,7 @@ def stored_unit(feature: str, text: str) -> str:
 def _readings(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None, sensors: Sensors, positions: str
 ) -> tuple[Readings, tuple[Message, ...]]:
-    """Return the readings with metadata, and notes about assumptions."""
+    """Return the readings with metadata, and notes about assumptions; ``positions``: the source of locations."""
     notes: list[Message] = []
     stem = re.sub(r"\W+", "_", request.data.resolve().name.split(".")[0]).strip("_").lower()
     name = request.name or (dataset.dataset_name if dataset else stem or MINE)
@@ -317,7 +316,7 @@ def _readings(
 def _units(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
-    """Return the unit by feature, and a note about unknown units; the option ``units`` applies to speed where read."""
+    """Return the unit by feature, and a note on unknown units; the user's unit applies to the speed, if any."""
     units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
     feature = SPEED if SPEED in units else contents.feature
     if dataset and feature == SPEED and units[feature] == "unknown":

@@ -45,7 +45,7 @@ class Option(Help):
 
 
 def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
-    """Convert ``5min``, ``300s``, ``1h`` or a timedelta to seconds; ``argument`` is the name in errors."""
+    """Convert ``5min``, ``300s``, ``1h`` or a timedelta to seconds; ``argument``: the option's name in errors."""
     text = f"{given.total_seconds():.0f}s" if isinstance(given, timedelta) else str(given)
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
@@ -120,7 +120,7 @@ def _codes(value: float | str | Sequence[float]) -> tuple[float, ...]:
 
 
 def zone_name(name: str, argument: str = "timezone") -> str:
-    """Return a zone name, checked against the installed time zone data where present."""
+    """Return a zone name, checked where zone data are installed; ``argument``: the option's name in errors."""
     if (zones := available_timezones()) and name not in zones:
         near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
         raise SettingsError("", f"{Argument(argument, name)} is an unknown zone", f"write for example {near[0]}")

@@ -17,7 +17,7 @@ from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
 from socialx.files.store.quantities import SPEED
-from socialx.files.store.time_axis import as_timestamps, common_step, lacking_times, odd_rows
+from socialx.files.store.time_axis import as_timestamps, common_step, gap_times, odd_rows
 
 Blocks = Generator[Block, None, None]
 SHARE = 0.5  # of the readings of a step, below which the step has none
@@ -135,7 +135,7 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
         remedy = f"drop {freq}, or average finer rows with {Argument('resample', f'{step // 60}min')}"
         raise SettingsError(where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy)
-    lacking = lacking_times(seconds, step, readings.timezone)
+    lacking = gap_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
     first, last = as_timestamps(lacking[[0, -1]]).astype(str)

@@ -65,12 +65,12 @@ def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False
 
 
 def read_rows(path: Path, advice: str, *, long: bool = False) -> Iterator[Row]:
-    """Return the rows of the first table, as in ``read_tables``."""
+    """Return the rows of the first table; ``advice`` and ``long`` as in ``read_tables``."""
     return iter(read_tables(path, advice, [], long=long)[0])
 
 
 def _parquet(path: Path, advice: str) -> Rows:
-    """Return column names, then the cells of each row, possibly points or bytes."""
+    """Return column names, then each row's cells, perhaps points or bytes; ``advice``: the remedy in errors."""
     from pyarrow import ArrowException, parquet
 
     try:

@@ -179,7 +179,7 @@ def refuse_table(head: FileHead) -> NoReturn:
 
 
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
-    """Raise SocialxError for dates without separators, such as 170101, or seconds from an unknown start."""
+    """Raise SocialxError for a cell in ``row`` such as the date 170101, or seconds from an unknown start."""
     pairs = list(zip(header, row, strict=False))
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:

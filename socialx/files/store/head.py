@@ -141,7 +141,7 @@ def check_first_line(head: FileHead, advice: str) -> None:
 
 
 def check_text(path: Path, first: bytes) -> None:
-    """Raise SocialxError for packed or UTF-16 content where only plain text is read."""
+    """Raise SocialxError where the ``first`` bytes are packed or UTF-16, and only plain text is read."""
     for magic, (kind, remedy) in PACKED.items():
         if first.startswith(magic):
             raise SocialxError(path, f"the file is {kind}", remedy)

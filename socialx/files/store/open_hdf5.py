@@ -101,7 +101,7 @@ def _words(error: BaseException) -> str:
 
 
 def _raised_by_h5py(error: BaseException) -> bool:
-    """Return whether the innermost frame belongs to h5py."""
+    """Return whether the innermost frame in the traceback belongs to h5py."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -21,7 +21,7 @@ TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
 
 
 def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
-    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to seconds int64 [T], read as UTC; ``first``: preceding rows."""
+    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; ``where`` and ``first``, rows before: for errors."""
     seconds = np.empty(len(timestamps), np.int64)
     for row, timestamp in enumerate(timestamps.tolist()):
         try:
@@ -58,17 +58,17 @@ def odd_rows(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
 
 
 def whole_minutes(seconds: np.ndarray, where: str) -> int:
-    """Return the common step in minutes. Raises SocialxError for other steps, when writing and when reading."""
+    """Return the common step in minutes. Raises SocialxError, about the file ``where``, for other steps."""
     step = common_step(seconds)
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
         problem = f"the rows are {step} s apart, not whole minutes" if step else "all rows have one time"
-        raise SocialxError(where, problem, "convert a file with such rows")
+        raise SocialxError(where, problem, "convert a file with rows in whole minutes, each at its own time")
     return minutes
 
 
 def refuse_jitter(seconds: np.ndarray, where: str) -> None:
-    """Raise SocialxError for a free-running clock, whose steps keep changing."""
+    """Raise SocialxError, about ``where``, for a free-running clock, whose steps keep changing."""
     steps = np.diff(seconds)
     step = 60 * round(float(np.median(steps)) / 60) if len(steps) else 0
     rows = odd_rows(seconds, step) if step > 0 else np.empty(0, np.int64)
@@ -98,7 +98,7 @@ def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> 
     return places, elapsed[places]
 
 
-def lacking_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
+def gap_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
     """Return the missing times between rows int64 [T], int64 [t], ``step`` seconds apart.
 
     The skipped daylight-saving hour and gaps after odd rows are excluded.

@@ -202,7 +202,7 @@ def mlstm_backward(
 
 @triton.jit
 def _keep(h, keep, at, exists, factor):
-    """Apply dropout: h [N,D] times factor = 1 / (1 - p) where keep is true, else 0."""
+    """Apply dropout to h [N,D], at addresses ``at`` of mask keep: kept values times factor = 1 / (1 - p), else 0."""
     return tl.where(tl.load(keep + at, exists, 0) != 0, h * factor, 0.0)
 
 
@@ -215,7 +215,7 @@ def _gate(matrix, number: constexpr, D: constexpr):
 
 @triton.jit
 def _held(matrix, D: constexpr, HOLD: constexpr):
-    """Return the four gate matrices, or their addresses."""
+    """Return the four gate matrices in matrix [4D,D], loaded (HOLD), or their addresses for ``_select`` to load."""
     if HOLD:
         return _gate(matrix, 0, D), _gate(matrix, 1, D), _gate(matrix, 2, D), _gate(matrix, 3, D)
     else:
@@ -265,11 +265,12 @@ def slstm_forward(
 ):
     """Compute gates, scan (formulas in exact._Scan), dropout and head norm. A program: N sequences in one head.
 
-    A row in reads [H,T,S,3D] holds convolved channels, raw channels, and room for the previous step's h, written here.
-    Gate order: input, forget, z, output; weight [H,4D,D] multiplies convolved channels for the first two and raw
-    channels for the others, kernel [H,4D,D] multiplies h; bias [4,C]. Reads norm [C] and keep [Q,S,C], ``None`` without
-    dropout; writes y [Q,S,C] and states [H,T,S,2D] float32, which are r and L. HOLD: keep the matrices on chip; else
-    every step loads them.
+    T steps, S sequences, H heads, D head width, C = H D, Q = 1 (LAST) or T. A row in reads [H,T,S,3D] holds convolved
+    channels, raw channels, and room for the previous step's h, written here. Gate order: input, forget, z, output;
+    weight [H,4D,D] multiplies convolved channels for the first two and raw channels for the others, kernel [H,4D,D]
+    multiplies h; bias [4,C]. norm [C]: scale, with eps. keep [Q,S,C]: kept values are multiplied by factor; ``None``:
+    no dropout. Writes y [Q,S,C], states [H,T,S,2D] float32: r, then L in exact._Scan. HOLD: keep matrices on chip; else
+    each step loads them.
     """
     C = H * D
     head = tl.program_id(0) % H

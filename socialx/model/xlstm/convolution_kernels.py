@@ -98,9 +98,7 @@ def conv_forward(
     ROWS: constexpr,
     W: constexpr,
 ):
-    """Compute the SiLU after the causal convolution over x [T,S,C], rows with X numbers.
-
-    A program: ROWS // T sequences.
+    """Compute the SiLU after the causal convolution over x [T,S,C], rows of X; a program: ROWS // T sequences.
 
     For an mLSTM the SiLU goes to out as queries, with keys (from out) and values (from x), [T,S,C] each, and gates
     (from both) [T,S,2H] float32, with bias [2H]. For an sLSTM bias, keys, values and gates are ``None``, and a row in
@@ -123,9 +121,8 @@ def conv_forward(
             offset = row[:, None] * C + w
             tl.store(out + offset, y, exists[:, None])
             tl.debug_barrier()
-            y = tl.load(
-                out + offset, exists[:, None], 0.0
-            )  # else the compiler convolves in the layout of a factor, too
+            # Without the load the compiler convolves in the layout of a factor, too.
+            y = tl.load(out + offset, exists[:, None], 0.0)
             k = dot(y, _blocks(table + QUERY_KEY * C + first, C, W).to(y.dtype))
             v = dot(current, _blocks(table + VALUE * C + first, C, W).to(y.dtype))
             tl.store(keys + offset, k.to(y.dtype), exists[:, None])

@@ -56,8 +56,7 @@ class LayerFunctions(NamedTuple):
 class Branch(NamedTuple):
     """Residual branch: a layer or feed-forward part behind its norm.
 
-    last: keeps the last step only. drop: share of the output that the sum drops; ``None`` if the branch drops by
-    itself.
+    last: keep only the last step. drop: share of the output that the sum drops; ``None`` if ``run`` itself drops.
     """
 
     norm: Norm
@@ -97,8 +96,7 @@ def encode(
 def recompute(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
     """Return ``run(x)``, keeping only x: the backward pass runs ``run`` again with equal dropout.
 
-    drops: whether dropout is active in ``run``. Generator states are kept only then, since a CUDA graph capture may not
-    read them.
+    drops: whether ``run`` has active dropout. Only then are generator states kept, which a CUDA graph may not read.
     """
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=drops)
 

@@ -163,7 +163,7 @@ LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm, _dropout)
 
 
 def _draw_mask(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
-    """Return the dropout mask for x (``None`` keeps all) and the factor for kept values."""
+    """Return the dropout mask for x, bool (``None`` keeps all), and the factor 1 / (1 - drop) for kept values."""
     if not drop:
         return None, 1.0
     return torch.empty(x.shape, dtype=torch.bool, device=x.device).bernoulli_(1 - drop), 1 / (1 - drop)
@@ -216,6 +216,7 @@ def mlstm(
 
 @mlstm.register_fake
 def _mlstm_outputs(u: Tensor, z: Tensor | None, table: Tensor, heads: int, *_: Any) -> tuple[Tensor, ...]:
+    """Return empty outputs of ``mlstm`` for torch.compile, which needs only shapes and types."""
     steps, sequences = u.shape[:2]
     h = u.new_empty(steps if z is None else 1, sequences, table.shape[1])
     projected = (u.new_empty(steps, sequences, table.shape[1]) for _ in range(3))
@@ -234,7 +235,7 @@ def mlstm_backward(
     d_h: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return gradients for u, z (empty if absent), table and bias."""
+    """Return gradients for u, z (empty if absent), table and bias, from d_h [Q,S,I]; shapes as in ``mlstm``."""
     d_u, d_z, *_ = _mlstm_gradients(u, z, table, gates)
     d_h, u, (sequences, inner), heads = d_h.contiguous(), u.contiguous(), queries.shape[1:], gates.shape[2] // 2
     small_weights, (skip, norm) = table[:-2], table[-2:]
@@ -316,6 +317,7 @@ def slstm(
 
 @slstm.register_fake
 def _slstm_outputs(x: Tensor, heads: int, last: bool, *_: Any) -> tuple[Tensor, ...]:
+    """Return empty outputs of ``slstm`` for torch.compile, which needs only shapes and types."""
     steps, sequences, embed = x.shape
     width = embed // heads
     reads = x.new_empty(heads, steps, sequences, 3 * width)
@@ -336,7 +338,7 @@ def slstm_backward(
     eps: float,
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return gradients for x, table, weight, kernel and bias."""
+    """Return gradients for x, table, weight, kernel and bias, from d_y [Q,S,E]; shapes as in ``slstm``."""
     d_x, *_ = _slstm_gradients(table, weight, kernel, bias, reads)
     d_y, (heads, steps, sequences, _), embed = d_y.contiguous(), reads.shape, table.shape[1]
     width, taps, norm, low = embed // heads, table[:-1], table[-1], d_y.dtype
@@ -447,7 +449,7 @@ def add_norm_backward(
     d_out: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients for x, for y in its dtype (empty if equal to x's), and for scale."""
+    """Return gradients for x, y in its dtype (empty if equal to x's) and scale; total: x + y; d_*: of the outputs."""
     d_x, d_y, _ = _add_norm_gradients(total, keep, factor, scale, dtype)
     with torch.cuda.device_of(total):
         programs, options = _row_plan(total)

@@ -82,8 +82,7 @@ def add_norm_backward(
 ):
     """Compute gradients of add_norm_forward, whose norm is recomputed.
 
-    Writes d_x [rows,E], y's part to d_y in the type of y unless ``None``, and shares [programs,E] of the scale
-    gradient.
+    Writes d_x [rows,E], d_y in the type of y unless ``None``, and shares [programs,E] of the scale gradient.
     """
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]

@@ -179,6 +179,7 @@ xlstm = _import_xlstm()
 
 
 def _mlstm(layer: Any) -> MLSTM:
+    """Return the weights of the package's ``mLSTMLayer``; ValueError for options that ``exact`` lacks."""
     heads, inner, size = layer.config.num_heads, layer.config._inner_embedding_dim, layer.q_proj.weight.shape[-1]
     if layer.config.bias:
         raise ValueError("mLSTM block with bias=True: only bias=False, the package's default, is supported")
@@ -207,6 +208,7 @@ def _mlstm(layer: Any) -> MLSTM:
 
 
 def _slstm(layer: Any) -> SLSTM:
+    """Return the weights of the package's ``sLSTMLayer``; ValueError for options that ``exact`` lacks."""
     config = layer.config
     if config.backend != "vanilla" or config.function != "slstm":
         raise ValueError(

@@ -119,10 +119,9 @@ class ForecastRecorder:
     """Forecasts at a horizon step for some windows, recorded while a model passes over a split in time order."""
 
     def __init__(self, step: int, spans: Sequence[slice], around: Ends | None = None) -> None:
-        """Prepare records.
+        """Prepare records at horizon step ``step``, from 1; spans: slices of windows in the split.
 
-        step: horizon step, from 1. spans: slices of windows in the split. around: returns lower and upper ends for
-        forecasts [B,P,N,G], or None.
+        around: returns lower and upper ends for forecasts [B,P,N,G]; None: no ends.
         """
         self.step, self.spans, self.around, self._seen = step - 1, spans, around, 0
         self._kept: list[list[Tensor]] = [[] for _ in spans]

@@ -18,7 +18,7 @@ from socialx.core.errors import counted
 from socialx.drawing.canvas import DAYS, HOUR, day
 from socialx.drawing.map import plane_locations, round_length
 from socialx.drawing.page import COLOURS, NBSP, Line, clock_axes, environment, files, inline, render, setting
-from socialx.drawing.terminal import DASH, duration, is_known, lead_text, number, reported_minutes, unit_suffix
+from socialx.drawing.terminal import DASH, duration, is_known, lead_text, lead_times, number, unit_suffix
 from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.metrics import Scores, mae_values
 from socialx.scoring.results import Explanation, SensorErrors
@@ -83,7 +83,7 @@ def page(report: RunReport) -> str:
         "runs": [short[name] for name in runs],
         "short": short,
         "lead": _lead(report, short),
-        "reported": reported_minutes(protocol.horizon, protocol.step_minutes),
+        "reported": lead_times(protocol.horizon, protocol.step_minutes),
         "scores": {target: _scores(report, target) for target in protocol.targets},
         "ladder": ladder_rows(evaluation, short) if evaluation.published else [],
         "published_at": [f"{minutes}{NBSP}min" for minutes in SCORED_MINUTES],
@@ -106,7 +106,7 @@ def page(report: RunReport) -> str:
 
 
 def _lead(report: RunReport, short: Mapping[str, str]) -> str:
-    """Return the verdict about the best run."""
+    """Return the verdict about the best run; short: run name -> name on the page, here and below."""
     best, runs = report.explanation.run, report.runs
     verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best}: ")), None)
     several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
@@ -118,7 +118,7 @@ def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     protocol, models = report.evaluation.protocol, report.evaluation.distinct_models
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
-    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    shown = lead_times(protocol.horizon, protocol.step_minutes)
     when = {minutes: "all steps" if minutes is None else lead_text(minutes).replace(" ", NBSP) for minutes in shown}
     tables = {name: models[name].by_minutes(target) for name in order}
     return {name: {when[minutes]: table[minutes] for minutes in shown} for name, table in tables.items()}
@@ -274,7 +274,7 @@ def error_map(explanation: Explanation) -> dict[str, Any]:
 
 
 def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | None], int, float | None, str]:
-    """Return the location per sensor on the map, the height, map units per km, and a note about absent sensors.
+    """Return locations on the map [sensors], the map height, map units per km, and a note about absent sensors.
 
     Without any location the sensors stand in rows, and map units per km are None.
     """
@@ -300,23 +300,19 @@ def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | Non
 def model_card(report: RunReport, licence: str, tied: bool) -> str:
     """Return the model card for the single run in a report, in Markdown with metadata for hubs at the head.
 
-    licence: for the weights, by a hub's identifier such as ``mit``. tied: whether the run forecasts a single sensor
-    network.
+    licence: for the weights, by a hub's identifier such as ``mit``. tied: whether the run forecasts one sensor network.
     """
     (run,) = report.runs
     evaluation, protocol, name = report.evaluation, report.evaluation.protocol, Path(run.name).resolve().name
     target, unit = next(iter(protocol.targets.items()))
-    shown = reported_minutes(protocol.horizon, protocol.step_minutes)
+    shown = lead_times(protocol.horizon, protocol.step_minutes)
     rows = []
     for label, model in evaluation.distinct_models.items():
         scores = model.by_minutes(target)
         maes = (number(scores[minutes].mae, 3) for minutes in shown)
         rows.append([name if label == run.name else label, *maes])
-    mae = {
-        "type": "mae",
-        "name": f"MAE{unit_suffix(unit)}",
-        "value": round(evaluation[run.name].overall(target).mae, 4),
-    }
+    value = round(evaluation[run.name].overall(target).mae, 4)
+    mae = {"type": "mae", "name": f"MAE{unit_suffix(unit)}", "value": value}
     data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.split}
     result = {"task": {"type": "time-series-forecasting"}, "dataset": data, "metrics": [mae]}
     changed = [

@@ -85,7 +85,7 @@ def partition(marks: Sequence[tuple[str, float]]) -> Partition:
 
 
 def outliers(values: np.ndarray, most: int = 10) -> list[int]:
-    """Return indices of values far above the rest by the modified z-score, the largest first."""
+    """Return indices of at most ``most`` values far above the rest by the modified z-score, the largest value first."""
     deviation = np.abs(values - np.median(values))
     scale = np.median(deviation) / 0.6745 or np.mean(deviation) * 1.2533  # the mean where more than half are equal
     if not scale:
@@ -95,14 +95,14 @@ def outliers(values: np.ndarray, most: int = 10) -> list[int]:
 
 
 def group_means(values: np.ndarray, most: int) -> tuple[int, list[float]]:
-    """Return a group size and the means over groups of neighbouring values, at most ``most`` means."""
+    """Return a group size, and the mean of each group of neighbouring values [n]: at most ``most`` means."""
     size = -(-len(values) // most)
     means = [float(values[at : at + size].mean()) for at in range(0, len(values), size)]
     return size, means
 
 
 def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Return the total length of disjoint intervals, given in order, before each moment."""
+    """Return, for each moment, the total length before it of disjoint intervals in order, from begin to end [n]."""
     if not len(begin):
         return np.zeros(moments.shape)
     whole = np.concatenate([[0.0], np.cumsum(end - begin)])
@@ -115,9 +115,9 @@ def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np
 
 
 def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
-    """Return the course of the busy share.
+    """Return the section ``fluctuation``: the spread of the busy share over time, and a repeating stall.
 
-    causes: setting or phrase -> period in steps; the first within 10 % of the found period is named.
+    causes: setting or phrase -> period in steps; the first within 10 % of the measured period is named, else None.
     """
     bin_s = bin_seconds(parts)
     busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
@@ -136,7 +136,7 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
 
 
 def bin_seconds(parts: Partition) -> float:
-    """Return a bin length in seconds: at least the median step, and a tenth of a second for shorter steps.
+    """Return a bin length in seconds: at least the median step, and a tenth of a second if steps are shorter.
 
     A window of a few seconds gets finer bins, down to a fiftieth of a second.
     """
@@ -146,7 +146,7 @@ def bin_seconds(parts: Partition) -> float:
 
 
 def busy_bins(parts: Partition, bin_s: float) -> np.ndarray:
-    """Return the busy share per whole bin in the window, float64 [n], n >= 1."""
+    """Return the busy share (1 - idle share) of each whole bin of bin_s seconds in the window, float64 [n], n >= 1."""
     count = max(1, int(parts.wall / bin_s + 1e-9))
     edges = parts.at[0] + bin_s * np.arange(count + 1)
     idle = np.diff(length_before(*parts.idle(), edges))
@@ -154,10 +154,10 @@ def busy_bins(parts: Partition, bin_s: float) -> np.ndarray:
 
 
 def find_period(signal: np.ndarray, least: int = 4) -> tuple[float | None, float]:
-    """Return the period of a signal in samples, and the strength; None for less than 2.5 periods.
+    """Return the period of a signal in samples, and the strength 0 to 1; None, 0 for less than 2.5 periods.
 
-    least: samples in a period. After removing a straight line, the autocorrelation is searched beyond the first zero:
-    the first local maximum close to the highest counts, before any multiple.
+    least: shortest period in samples. After removing a straight line, the autocorrelation is searched beyond its first
+    zero: the first local maximum within 10 % of the highest counts, before any multiple.
     """
     n = len(signal)
     longest = int(n / LEAST_PERIODS)

@@ -65,7 +65,7 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
 def trace_operators(
     run: Callable[[], object], steps: int, keep: Path | None = None
 ) -> tuple[list[dict[str, Any]], str]:
-    """Call ``run`` ``steps`` times, and return the longest CPU operators, or the reason for a missing trace."""
+    """Return the longest CPU operators in ``steps`` calls of ``run``, and the reason for none; keep: trace file."""
     try:
         return read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps), "the trace has no operator"
     except ProfilerError as error:
@@ -80,7 +80,7 @@ def record(
     keep: Path | None = None,
     warmup_steps: int = WARMUP_STEPS,
 ) -> list[dict[str, Any]]:
-    """Return Chrome trace events for ``steps`` calls, with the profiler's prints in ``printed``."""
+    """Return Chrome trace events for ``steps`` calls; printed: receives printed lines; keep: file for the trace."""
     # Taken down between two profilers, CUPTI may crash where CUDA graphs are used (CUDA 12), and the later profiler may
     # find no kernel (kineto pull request 1554).
     os.environ.setdefault("TEARDOWN_CUPTI", "0")
@@ -114,7 +114,7 @@ def record(
 
 @contextmanager
 def _quiet(printed: list[str]) -> Iterator[None]:
-    """Keep messages by kineto, which ignore log levels, off stderr, and raise errors in them as ProfilerError."""
+    """Append lines that kineto writes to stderr to ``printed``, and raise errors in the block as ProfilerError."""
     try:
         with tempfile.TemporaryFile() as aside:
             sys.stderr.flush()

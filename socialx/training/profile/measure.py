@@ -86,8 +86,8 @@ class Lengths:
 def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, keep: Path | None = None) -> Profile:
     """Warm up, measure ``lengths.steps`` optimizer steps, then trace and try a few more.
 
-    facts: about the loader. keep: a path for the trace. Discard the model afterwards, because the measured steps train
-    the model.
+    facts: section ``loader``, known before a step. keep: file for the trace, None for no file. The measured steps train
+    the model: discard the model afterwards.
     """
     device, steps = learner.precision.device, lengths.steps
     if learner.records:  # the recording itself belongs to the warm-up
@@ -126,7 +126,7 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
 
 
 def _add_trace(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
-    """Return the profile with results from a trace, and the lines that wait for the device."""
+    """Return the profile with a trace of ``steps`` steps, and lines that wait for the device; keep: trace file."""
     trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[dict[str, Any]](), NO_STEPS
     if device.type == "cuda":
         trace, reason = Trace.missing(0, NO_STEPS), "a CPU's operators are not the time of a CUDA device"
@@ -175,7 +175,7 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
 
 
 def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section:
-    """Return time without a kernel, from the clock's shares of the window and the trace's shares per phase."""
+    """Return the section ``idle``. shares: phase -> share of the window, by the clock; phases: see ``Trace``."""
 
     def window_facts(cause: str, *names: str) -> float:
         return sum(shares[name] * phases[name][cause] for name in names if name in phases)
@@ -237,7 +237,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
 def clock_sections(
     clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: Section
 ) -> Profile:
-    """Return the sections of a profile that need the clock alone; batches: per step."""
+    """Return a profile with the sections that need only the clock. batches: per step; facts: see ``measure``."""
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
     facts = _loader_supply(facts, loader, parts, batches) if loader.making_s else facts
@@ -268,7 +268,7 @@ def clock_sections(
 
 
 def _loader_supply(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
-    """Return loader facts with the measured supply; batches: per step."""
+    """Return the loader facts with the measured supply, see ``NUMBERS``. parts: phases of steps; batches: per step."""
     making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
     computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
     if facts["mode"] == "sharded":
@@ -307,7 +307,7 @@ class Training:
     def take(
         self, steps: int, clock: StepClock | None = None, most_s: float = math.inf, least: int = LEAST_STEPS
     ) -> None:
-        """Take ``steps`` optimizer steps, or ``least`` after ``most_s``, reading the loss as often as training does."""
+        """Take ``steps`` optimizer steps, or ``least`` if ``most_s`` seconds pass; read the loss like a training."""
         first, last = self.taken, self.taken + steps
         apart, looked, until = max(1, steps // MEMORY_SAMPLES), 0.0, time.monotonic() + most_s
 
@@ -328,9 +328,9 @@ class Training:
 
 
 def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Section:
-    """Return the peak and the slope of memory in use after the first tenth of the window.
+    """Return the section ``memory``: peak bytes, and growth in bytes per step after the first tenth of the window.
 
-    records: a replayed step allocates within the reserved pool of the recording.
+    used: bytes in use, sampled at equal distances. records: steps replay a CUDA graph, whose memory is a reserved pool.
     """
     later, grown = used[len(used) // 10 :], {}
     if len(later) >= 5:
@@ -350,9 +350,9 @@ def _memory(device: torch.device, used: list[int], steps: int, records: bool = F
 
 
 def device_section(samples: DeviceSamples) -> Section | None:
-    """Return NVML samples over the window, or None without samples.
+    """Return the section ``device`` from NVML samples over the window, or None without samples.
 
-    A lowered clock gets the most frequent reason, if present in half of the samples.
+    throttled_by: the most frequent reason for a lowered clock, if present in half of the samples, else None.
     """
     if samples.mean is None:
         return None
@@ -450,7 +450,7 @@ class _Bytes(TorchDispatchMode):
 
 
 def machine(precision: Precision) -> dict[str, float]:
-    """Return the device's rates for a large square matrix product in the training type, and for a large copy."""
+    """Return operations/s in a large square matrix product in the training type, and bytes/s in a large copy."""
     device, dtype = precision.device, precision.low or torch.float32
     size, count = MATRIX[device.type], COPY_BYTES[device.type]
     some = torch.randn(size, size, dtype=dtype, device=device)
@@ -463,7 +463,7 @@ def machine(precision: Precision) -> dict[str, float]:
 
 
 def _best(run: Callable[[], object], device: torch.device) -> float:
-    """Return seconds for the quickest call."""
+    """Return seconds for the quickest call: at least four calls, and at least RATE_S seconds in all."""
     seconds: list[float] = []
     while len(seconds) < 4 or sum(seconds) < RATE_S:
         seconds.append(time_call(run, device))

@@ -64,8 +64,7 @@ class ProfileView:
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
         """Return rows for the phases in a step, then for the time without a kernel by cause.
 
-        A row has a number and a colour (0 for a cause across phases), name, share, milliseconds, and the width in the
-        bar in percent.
+        A row: number, colour (0 for a cause across phases), name, share, milliseconds, and percent of the bar's width.
         """
         rows = []
         for rank, (phase, name, share, ms) in enumerate(phase_rows(self.profile), 1):
@@ -181,9 +180,8 @@ def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
     if not is_known(value):
         return DASH
     power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
-    return number(
-        value / base**power, unit=f"{NBSP}{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}{unit}"
-    )
+    prefix = f"{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}"
+    return number(value / base**power, unit=f"{NBSP}{prefix}{unit}")
 
 
 def _share_text(part: float | None, whole: Any, name: str) -> str:

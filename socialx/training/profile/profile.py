@@ -84,7 +84,7 @@ NAMES = [f"{section}.{name}" if name else section for section, names in NUMBERS.
 
 
 def part(section: str, **values: Any) -> Section:
-    """Return a section with the given values, and None for the rest.
+    """Return a section (name -> number or fact) with the given values, and None for every other name of that section.
 
     Raises ValueError for a value outside the section.
     """
@@ -108,7 +108,7 @@ class Gain:
         return self.low > 1 or self.high < 1
 
     def within(self, times: float) -> bool:
-        """Return whether both ways are equally fast within a factor."""
+        """Return whether the whole interval lies in 1 / times to times, such as 1.05: both ways are equally fast."""
         return 1 / times <= self.low and self.high <= times
 
     @property
@@ -154,7 +154,7 @@ class Trial:
 
 
 def best_trial(trials: Iterable[Trial], setting: str) -> Trial | None:
-    """Return the fastest clearly faster value for a setting alone, and the smallest near the best for batches."""
+    """Return the fastest trial of ``setting`` alone that gains over 5 %; for a batch, the smallest near the fastest."""
     faster = [trial for trial in trials if trial.setting == setting and not trial.together and trial.low > WORTH]
     best = max(faster, key=lambda trial: trial.gain, default=None)
     if best is not None and setting == "loader.batch_size":
@@ -167,8 +167,7 @@ class Finding:
     """A cause that costs time, and the remedy.
 
     share: part of the window to save. ceiling: speed-up at most from this cause alone; None with a trial. patch:
-    settings to change; instead: alternatives. will_not_help: popular settings in vain, with the reason. trial: measured
-    gain.
+    settings to change; instead: alternatives. will_not_help: popular settings in vain, and why. trial: measured gain.
     """
 
     rule: str

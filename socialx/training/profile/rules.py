@@ -58,7 +58,7 @@ VERDICT_OF = {f"{family}.{name}": word for family, (word, _, names) in FAMILIES.
 
 
 def with_findings(profile: Profile) -> Profile:
-    """Return the profile with findings and a verdict, lost time before work that could shrink."""
+    """Return the profile with findings, costliest first, and a verdict; lost time precedes work that could shrink."""
     findings = [finding for rule in RULES if (finding := rule(profile)) is not None]
     # A finding is information where another one names the same time with its cause.
     names = {finding.rule for finding in findings}
@@ -99,7 +99,7 @@ def _verdict(p: Profile, findings: Sequence[Finding]) -> tuple[str, str]:
 
 
 def joint_patch(findings: Iterable[Finding]) -> dict[str, Any]:
-    """Return the settings changed by all findings, where earlier findings win."""
+    """Return the settings changed by all costly findings; a finding that contradicts an earlier finding is left out."""
     patch: dict[str, Any] = {}
     for finding in findings:
         if finding.severity != "info" and all(patch.get(key, value) == value for key, value in finding.patch.items()):
@@ -132,7 +132,7 @@ def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:
 def _finding(
     rule: str, share: float, evidence: str, patch: dict[str, Any] | None = None, vain: str = "", **more: Any
 ) -> Finding:
-    """Return a finding with the severity given or by the share. vain: settings that would be tried in vain."""
+    """Return a finding; its severity follows from the share, unless given. vain: settings that would not help."""
     share = min(max(share, 0.0), 0.999)
     severity = more.pop("severity", "critical" if share >= CRITICAL else "warn")
     ceiling = None if more.get("trial") else 1 / (1 - share)
@@ -150,7 +150,7 @@ def fits(p: Profile) -> bool:
 
 
 def _without_workers(p: Profile) -> tuple[dict[str, Any], str]:
-    """Return settings for a loader without workers, and the reason in words."""
+    """Return settings for a loader without workers (on_device, or sharded if too large), and the reason in words."""
     if not fits(p):
         return {"loader.mode": "sharded"}, "the series is read in shards while the model trains"
     size = p.number("loader.series_bytes") / GIB
@@ -158,7 +158,7 @@ def _without_workers(p: Profile) -> tuple[dict[str, Any], str]:
 
 
 def _saved_on_device(p: Profile) -> float:
-    """Return the share that a series on the device would save: all waiting minus the measured gathering.
+    """Return the share of the window that a series on the device would save: all waiting minus the measured gathering.
 
     On a CPU workers take cores from the training step; without workers a step takes the time measured alone.
     """
@@ -170,7 +170,7 @@ def _saved_on_device(p: Profile) -> float:
 
 
 def _instead_workers(p: Profile) -> list[dict[str, Any]]:
-    """Return settings with enough workers, where the machine has the cores."""
+    """Return a patch with enough workers as a list; empty if cores are lacking, or the number is already set."""
     making_s, computing = p.value("loader.making_s"), p.step_s * (1 - p.shares["input"])
     if making_s is None or computing <= 0:
         return []
@@ -207,7 +207,7 @@ def _hidden_by_sync(p: Profile) -> bool:
 
 
 def _larger_batch(p: Profile) -> tuple[Trial | None, Trial | None]:
-    """Return the best larger batch, and the trial of that batch together with a number of threads."""
+    """Return the best larger batch, and the trial of that batch with a number of threads; None for an absent trial."""
     best = best_trial(p.trials, "loader.batch_size")
     with_threads = (trial for trial in p.trials if best and trial.together and trial.value == best.value)
     return best, next(with_threads, None)
@@ -305,7 +305,7 @@ def _sync_per_step(p: Profile) -> Finding | None:
 
 
 def _fewer_launches(p: Profile, rule: str, share: float, evidence: str, vain: str, *keys: str) -> Finding | None:
-    """Return settings for fewer and larger kernels: the first that is off, else a larger batch."""
+    """Return a finding that turns on the first of ``keys`` that is off, else doubles the batch; None below 5 %."""
     if share < WARN:
         return None
     on = {"trainer.cuda_graph": "auto", "trainer.compile": "default"}
@@ -468,9 +468,8 @@ def _clock_throttled(p: Profile) -> Finding | None:
     if clock is None or cause is None or clock >= 0.85:
         return None
     evidence = f"the GPU's clock is at {clock:.0%} of its highest: {cause}"
-    return _finding(
-        "clock.throttled", 1 - clock, evidence, vain="any setting: power and cooling of the machine decide it"
-    )
+    vain = "any setting: power and cooling of the machine decide it"
+    return _finding("clock.throttled", 1 - clock, evidence, vain=vain)
 
 
 def _fluctuation_periodic(p: Profile) -> Finding | None:

@@ -262,7 +262,7 @@ def print_comparison(
     changes: Mapping[str, Any],
     console: Console | None = None,
 ) -> None:
-    """Print a comparison between two settings: differences, rates, and the gain with an interval."""
+    """Print both sides' rates (rows), changes (key -> value here, value there), and the gain over ``rounds`` rounds."""
     out = console or Console()
     table = _table(out, "", "these", "the others")
     for name, (here, there) in rows.items():
@@ -276,7 +276,7 @@ def print_comparison(
 
 
 def _line(text: str, out: Console, before: str = "", style: str | None = None) -> None:
-    """Print a text, wrapped at words, with ``before`` in front."""
+    """Print a text in a style, wrapped at words to the terminal, with ``before`` in front of the first line."""
     width = max(20, out.width - 1)
     rest = " " * len(before)
     for line in textwrap.wrap(text, width, initial_indent=before, subsequent_indent=rest):

@@ -97,8 +97,8 @@ class Trace:
 def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None) -> Trace:
     """Return a Trace for the ``traceEvents`` in a Chrome trace over ``steps`` steps.
 
-    sms: multiprocessors on the device, or None. Without WINDOW the window is the whole trace; without marks the span is
-    the window.
+    sms: multiprocessors on the device, or None. Without WINDOW the window is the whole trace, without marks the span
+    too.
     """
     seen = [Event.parse(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
     window = max((e for e in seen if e.name == WINDOW), default=None, key=lambda e: e.begin)
@@ -153,13 +153,13 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 def overlap(some: Sequence[Interval], others: Sequence[Interval]) -> float:
-    """Return the length of the intersection between two lists of disjoint intervals in order."""
+    """Return the length of the intersection between two lists of intervals, each list disjoint and in order."""
     begin, end = np.array(others, float).reshape(-1, 2).T
     return float(np.diff(length_before(begin, end, np.array(some, float).reshape(-1, 2))).sum())
 
 
 def _lost(calls: Sequence[Event], work: Sequence[Event]) -> str | None:
-    """Return whether CUPTI dropped the first kernels (pytorch issue 192021), so that sums disagree."""
+    """Return the reason to reject a trace in which CUPTI dropped kernels (pytorch issue 192021), else None."""
     ran = {e.correlation for e in work}
     if None in ran:
         return None
@@ -191,7 +191,7 @@ def _waits(calls: Sequence[Event], work: Sequence[Event], launches: Mapping[int 
 def _idle(
     work: Sequence[Event], launches: Mapping[int | None, Event], waits: Sequence[Event], begin: float, end: float
 ) -> dict[str, list[Interval]]:
-    """Return idle time on all streams by cause.
+    """Return idle intervals in us on all streams, by cause (see ``Trace``), between the window's begin and end.
 
     The host causes a gap if the launch behind the gap began after the device had become idle.
     """
@@ -214,7 +214,7 @@ def _idle(
 def _phases(
     marks: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event], begin: float, end: float
 ) -> dict[str, list[Interval]]:
-    """Return device time per phase, from mark to mark.
+    """Return phase -> intervals of device time in us, from mark to mark; without marks the window is one ``span``.
 
     The device reaches a mark like an event in a stream: after the host made the mark, and after all earlier launches
     finished. While the device is idle, a phase is therefore the host's activity.
@@ -234,6 +234,10 @@ def _phases(
 def _shares(
     tiles: Mapping[str, list[Interval]], busy: list[Interval], phases: Mapping[str, list[Interval]], why: dict[str, str]
 ) -> dict[str, dict[str, float]]:
+    """Return phase -> cause -> share of that phase's device time; why: receives the reason if no step was traced.
+
+    tiles: cause -> intervals that together fill the window, without copies; busy: intervals with any device work.
+    """
     shares = {}
     for phase, intervals in phases.items():
         if whole := length(intervals):
@@ -246,6 +250,7 @@ def _shares(
 
 
 def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: dict[str, str]) -> float | None:
+    """Return the mean share of busy SMs over ``wall`` us, or None with the reason added to ``why``."""
     if not sms:
         why["sm_efficiency"] = "the device's number of SMs is not known"
         return None
@@ -262,6 +267,7 @@ def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: 
 def _kernels(
     kernels: Sequence[Event], calls: Sequence[Event], work: Sequence[Event], steps: int, why: dict[str, str]
 ) -> dict[str, Any]:
+    """Return the section ``kernels``, per step; unmeasured numbers are None with the reason added to ``why``."""
     durations = [e.end - e.begin for e in kernels]
     launches = None
     if calls:
@@ -283,7 +289,7 @@ def _kernels(
 
 
 def _longest(calls: Sequence[tuple[str, float]], steps: int, most: int) -> list[dict[str, Any]]:
-    """Return the names with the most time: share, us and calls per step."""
+    """Return the ``most`` names with the most time in (name, us) pairs: share of all, us and calls per step."""
     by_name: dict[str, list[float]] = defaultdict(list)
     for name, us in calls:
         by_name[name].append(us)
@@ -303,6 +309,7 @@ def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[
 
 
 def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, Any]:
+    """Return the section ``copy``, from host to device; unmeasured facts are None with the reason added to ``why``."""
     copies = [e for e in work if e.cat == "gpu_memcpy" and "HtoD" in e.name]
     if not copies:
         why["copy.pageable"] = "nothing was copied from the host in the traced steps"
@@ -348,7 +355,7 @@ def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict
 
 
 def short_name(name: str, most: int = 60) -> str:
-    """Shorten ``void at::native::fill<4, at::Fill<float>>(int, float*)`` to ``fill<4, Fill<float>>``, cut."""
+    """Shorten ``void at::native::fill<4, at::Fill<float>>(int, float*)`` to ``fill<4, Fill<float>>``, ``most`` long."""
     short = re.sub(r"\(anonymous namespace\)::|\b\w+::", "", name.removeprefix("void "))
     if short.endswith(")"):
         depth = 0

@@ -40,7 +40,7 @@ T_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3
 
 
 class Way(NamedTuple):
-    """A training step with a number of threads, and a multiple of the present batch."""
+    """A training step with a number of threads, and batches ``times`` as large as the present batch."""
 
     threads: int
     times: int = 1
@@ -52,8 +52,7 @@ def try_settings(
     """Return trials for ``trainer.threads`` on a CPU and for ``loader.batch_size``, while the learner trains on.
 
     example: a batch on the device. windows: in the training split, an upper limit for a batch. Compiled or recorded
-    steps get an empty list, because each shape would be compiled again. The most decisive trials come first, until the
-    time is over.
+    steps get an empty list, because each shape would be compiled again. Decisive trials come first, while time is left.
     """
     present, turns, trials = torch.get_num_threads(), _Turns(learner, example, advance), list[Trial]()
     if turns.step_s(Way(present)) > BUDGET_S / 4:
@@ -90,9 +89,9 @@ class _Turns:
             self._steps_s[present] *= self._group / self.batches
 
     def seconds(self, way: Way, batches: int | None = None) -> float:
-        """Return seconds per present batch, from a block with at least a step.
+        """Return seconds per present batch, from a block of steps (0.15 s or a single step) taken in this way.
 
-        A step keeps the number of windows where the batches allow. batches: number that stands for a whole step.
+        A step keeps the number of windows where the batches allow. batches: batches in a step, None for all.
         """
         self._advance()
         if self.on_cpu:
@@ -106,7 +105,7 @@ class _Turns:
         return step_s / (way.times * len(group))
 
     def quick_s(self, way: Way) -> float:
-        """Return seconds per present batch as a first look, from the quicker block of two where blocks are short."""
+        """Return seconds per present batch as a first look: one block, or the quicker of two where a step is short."""
         one = 1 if self.batches > MANY else None
         first = self.seconds(way, one)
         return first if self._steps_s[way] > LONG_S else min(first, self.seconds(way, one))
@@ -124,11 +123,11 @@ class _Turns:
         return one_s + max(0.0, slope) * (windows - 1)
 
     def pair_s(self, *ways: Way) -> float:
-        """Return the seconds for a block each way."""
+        """Return the expected seconds for one block in each of the given ways."""
         return sum(BLOCK_S + self.step_s(way) for way in ways)
 
     def has_time(self, way: Way, kept_s: float) -> bool:
-        """Return whether a larger batch fits into the time left, minus ``kept_s``.
+        """Return whether a larger batch can be tried in the time left, with ``kept_s`` seconds kept for later trials.
 
         Joined batches take far less time than extrapolated, so that a single step must fit.
         """
@@ -136,7 +135,7 @@ class _Turns:
         return needed_s < self.left_s - kept_s
 
     def gain(self, before: Way, after: Way, kept_s: float = 0.0) -> Gain | None:
-        """Return the speed-up from ``before`` to ``after``, or None where the time is over, except ``kept_s``."""
+        """Return the speed-up from ``before`` to ``after``; None without time, with ``kept_s`` seconds left unused."""
         if after not in self._steps_s and self.step_s(after) < self.left_s - kept_s:
             self.seconds(after)  # warms up
         pair_s = self.pair_s(before, after)
@@ -154,7 +153,7 @@ class _Turns:
 def _threads(turns: _Turns, present: int) -> tuple[list[int], int]:
     """Return other numbers of threads to try (1 and the number of cores), and the best number.
 
-    The quickest block decides. A number above the cores is excluded, because such threads wait for each other by
+    The quickest block decides. More threads than cores are left out, because such threads wait for each other by
     chance.
     """
     cores = usable_cores()
@@ -166,10 +165,10 @@ def _threads(turns: _Turns, present: int) -> tuple[list[int], int]:
 
 
 def _batches(turns: _Turns, threads: int, windows: int, named: int | None) -> list[Trial]:
-    """Try larger batches, until a batch brings most of the possible gain.
+    """Return trials of larger batches, until a batch brings most of the possible gain.
 
     Batches within a step are joined. Other steps get a few times the batch, then the size that follows from the gain,
-    or the largest that time allows if undecided. named: the threads, where different from the present.
+    or the largest that time allows if undecided. windows: most in a batch. named: threads, None for the present number.
     """
     whole, present = turns.batches, Way(threads)
     # A step keeps its windows, where its batches can be joined.
@@ -230,7 +229,7 @@ def step_alone(learner: Learner, example: TrainingBatch) -> float:
 
 
 def _step_and_block(learner: Learner, group: list[TrainingBatch]) -> tuple[float, float]:
-    """Return seconds per step, and seconds for the block, which has at least a step."""
+    """Return the mean seconds per step, and the seconds of all steps: repeated for 0.15 s, at least once."""
     device = learner.precision.device
     steps, total = 0, 0.0
     while total < BLOCK_S:
@@ -243,12 +242,12 @@ def _step_and_block(learner: Learner, group: list[TrainingBatch]) -> tuple[float
 
 
 def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
-    """Return the speed-up from paired blocks with equal work, in seconds."""
+    """Return the speed-up from two lists of seconds [pairs]; each pair of blocks, before and after, does equal work."""
     return mean_gain(np.log(before) - np.log(after))
 
 
 def mean_gain(logs: Sequence[float] | np.ndarray) -> Gain:
-    """Return the mean gain with an interval from logarithms of independent gains."""
+    """Return the mean gain with a 99 % interval from natural logarithms of at least two independent gains."""
     gains = np.asarray(logs)
     mean, error = float(gains.mean()), float(gains.std(ddof=1)) / math.sqrt(len(gains))
     reach = T_99[len(gains) - 2] * error
@@ -261,9 +260,9 @@ def interleaved_ab(
     pairs: int,
     enough: Callable[[Sequence[float], Sequence[float]], bool] = lambda *_: False,
 ) -> Gain:
-    """Run two ways in turns, a block per call, and return the gain from seconds per unit of work.
+    """Run two ways in turns, a block per call that returns seconds per unit of work, and return the gain of the second.
 
-    enough: asked after each pair whether the blocks suffice.
+    pairs: at most. enough: called with both lists of seconds after each pair; True ends the comparison.
     """
     before, after = list[float](), list[float]()
     for pair in range(pairs):

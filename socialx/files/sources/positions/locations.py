@@ -18,7 +18,7 @@ from socialx.files.sources.tables.text_cells import NO_READING
 from socialx.files.store.ids import case_variants, casefolded_key, find_repeated, match_key
 from socialx.files.store.layout import DIRECTIONS, Sensors
 
-ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
+ADVICE = "name a table with the columns sensor_id, latitude and longitude"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
 NOWHERE = NO_READING | {"POINT EMPTY"}
 TIMES = 10  # most rows per sensor in a locations table with lane rows
@@ -60,7 +60,7 @@ def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] |
 
 
 def format_position(position: tuple[float, float]) -> str:
-    """Format a location as text: ``near 48.1 N, 11.5 E``."""
+    """Format latitude and longitude in degrees as ``near 48.1 N, 11.5 E``."""
     latitude, longitude = position
     return f"near {abs(latitude):.1f} {'NS'[latitude < 0]}, {abs(longitude):.1f} {'EW'[longitude < 0]}"
 
@@ -83,7 +83,7 @@ def join(
     if unknown and not allow_missing:
         few = droppable and len(unknown) < len(ids) and len(unknown) <= DROPPED and max(map(len, unknown)) <= ITEM
         drop = Argument("drop", unknown if len(unknown) > 1 else unknown[0])
-        leaves_out = f", leave out what is no sensor: {drop}" if few else ""
+        leaves_out = f", drop what is no sensor: {drop}" if few else ""
         raise SocialxError(
             path,
             f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
@@ -314,7 +314,7 @@ def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
 
 
 def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
-    """Return the best candidate. Raises SocialxError for a tie, and for x and y that lie far apart."""
+    """Return the best of the ``choices``. Raises SocialxError for a tie, and for x and y that lie far apart."""
     best = min(choices, key=_Places.order)
     for rival in choices:
         same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)

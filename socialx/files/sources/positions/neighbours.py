@@ -103,6 +103,7 @@ def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
 
 
 def _is_number(cell: str) -> bool:
+    """Return whether a cell is a number for Python, without _ between digits."""
     try:
         float(cell)
     except ValueError:

@@ -72,7 +72,7 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
 
 
 def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
-    """Convert times in UTC, int64 [T], to wall times in the zone ``name``, int64 [T]."""
+    """Convert UTC times int64 [T], in seconds, to wall times in the zone ``name``, int64 [T]."""
     return utc + shifts(_zone(name), utc)
 
 
@@ -106,9 +106,7 @@ def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> 
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
-    """Return the rows with a time that an earlier row has, bool [T], except in the hour that a zone repeats. seconds:
-    wall times int64 [T].
-    """
+    """Return the rows of wall times int64 [T] with an earlier time, except in a zone's repeated hour, bool [T]."""
     again = np.zeros(len(seconds), bool)
     if not goes_back(seconds):
         return again
@@ -168,7 +166,7 @@ def on_axis(
 def note_skipped(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
-    """Yield the blocks; at the end, note rows with observations at wall times that the zone skips in spring."""
+    """Yield the blocks; then note rows with readings, unlike ``missing``, at wall times that the zone skips."""
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
@@ -189,8 +187,8 @@ def is_put_back(seconds: np.ndarray) -> bool:
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
-    """Return the first row that goes back like the hour a zone repeats, and the error; otherwise ``None``. seconds:
-    wall times int64 [T]. where: the file or sheet, and remedy: the advice, both for the error.
+    """Return the first of wall times int64 [T] that goes back like the hour a zone repeats, and the error; otherwise
+    ``None``. The error names ``where``, a file or sheet, and the ``remedy``. The row counts from 0.
     """
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
@@ -247,7 +245,7 @@ def _offsets(wall: np.ndarray, zone: ZoneInfo, fold: int) -> np.ndarray:
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:
-    """Return (first row, end) for each run of the rows ``twice``, bool [T], in one repeated hour."""
+    """Return (first row, end) for each run of rows ``twice``, bool [T], in one repeated hour of ``wall`` [T]."""
     far = np.diff(wall, prepend=wall[:1]) > DAY_S
     edges = [*np.flatnonzero(np.diff(twice, prepend=False) | far).tolist(), len(wall)]
     return [(begin, end) for begin, end in pairwise(edges) if twice[begin]]

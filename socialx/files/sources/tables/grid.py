@@ -88,17 +88,15 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
             noun = "observations" if table.joined else "rows"
             note(f"{table.sheets[0].path}: {again:,} {noun} repeat an earlier one and count once")
         shape = (len(moments), len(table.ids), features)
-        grid, step = (
-            values.reshape(shape[: 3 if features > 1 else 2]),
-            max(1, BLOCK_BYTES // (4 * count // len(moments))),
-        )
+        grid = values.reshape(shape[: 3 if features > 1 else 2])
+        step = max(1, BLOCK_BYTES // (4 * count // len(moments)))
         for begin in range(0, len(moments), step):
             yield Block(moments[begin : begin + step], np.array(grid[begin : begin + step]))
 
 
 @contextmanager
 def _scratch_array(shape: tuple[int, ...], kind: type) -> Iterator[np.ndarray]:
-    """Yield an array of zeros, in memory or, if large, in a temporary file."""
+    """Yield an array of zeros with dtype ``kind``, in memory or, if large, in a temporary file."""
     if np.prod(shape) * np.dtype(kind).itemsize <= MEMORY_BYTES:
         yield np.zeros(shape, kind)
         return
@@ -120,9 +118,8 @@ def _refuse_two(
     pair = f"({old[row, column]:g}, {new[row, column]:g})"
     if (step := table.times.step) is not None:
         many = counted(int(other.sum()), "row comes", "rows come")
-        problem = (
-            f"{many} to the time of another row when rounded to {step // 60} min, first of {vdid} at {when} {pair}"
-        )
+        rounded = f"to the time of another row when rounded to {step // 60} min"
+        problem = f"{many} {rounded}, first of {vdid} at {when} {pair}"
         either = f"{Argument('resample', f'{2 * step // 60}min')} averages the rows of longer steps"
         raise SocialxError(table.sheets[0].path, problem, f"{either}, in place of {Argument('round_times', True)}")
     raise SocialxError(table.sheets[0].path, f"{vdid} has two observations at {when} {pair}", "remove one of them")

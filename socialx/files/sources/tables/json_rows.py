@@ -52,7 +52,7 @@ def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
 
 
 def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
-    """Return the cells in an object as texts by key: NESTED for an object or array, an empty text for null."""
+    """Return the cells of an object's ``pairs`` as texts by key: NESTED for an object or array, "" for null."""
     cells: dict[str, str] = {}
     for key, value in pairs:
         if key in cells:
@@ -176,7 +176,7 @@ def _station_rows(path: Path, document: Any) -> list[_Pairs]:
 
 
 def _inner_table(document: Any) -> Any:
-    """Return the table inside nested objects: a table replaces the object with that table alone, again and again. An
+    """Return the table inside nested objects: each object with a single table is replaced by the table, inwards. An
     object without a table, or with several, is returned; an object whose arrays are columns gives the rows.
     """
     while isinstance(document, _Pairs):

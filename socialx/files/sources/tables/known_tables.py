@@ -351,7 +351,7 @@ def _choose_city(sheets: Sequence[PublishedSheet], request: ConvertOptions) -> s
 
 
 def _storable(vdid: str) -> str:
-    """Return an id without signs that are forbidden in ids."""
+    """Return an id with _ in place of spaces and /, which are forbidden in stored ids."""
     return vdid.replace(" ", "_").replace("/", "_")
 
 
@@ -378,7 +378,7 @@ def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where:
 
 
 def _select_sensors(contents: Contents, vdids: Sequence[str]) -> Contents:
-    """Return the contents for these sensors, in this order."""
+    """Return the contents for the sensors ``vdids``, in this order."""
     column_by_id = {vdid: column for column, vdid in enumerate(contents.ids or ())}
     columns = [column_by_id[vdid] for vdid in vdids]
 

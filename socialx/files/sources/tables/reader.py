@@ -52,7 +52,7 @@ Look = Callable[[FileHead, ConvertOptions], list[Sheet]]  # the sheets of a file
 
 
 def _recognise_published(head: FileHead) -> str | None:
-    """Return how METR-LA.csv and PEMS-BAY.csv look where the head looks so; otherwise None."""
+    """Return the reason where a head looks like METR-LA.csv or PEMS-BAY.csv; otherwise None."""
     header, row = two_lines(head)
     if len(header) < 2 or not row or header[0] or not all(isinstance(match_key(name), int) for name in header[1:]):
         return None
@@ -159,7 +159,7 @@ def _omission_notes(sheets: list[Sheet]) -> list[str]:
 
 
 def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Message | str]:
-    """Return a note that explains how the times are read, where they are converted."""
+    """Return a note on how the times are read, where they are converted; ``first``: the first sheet."""
     if ends := [first.names[column] for column in first.times if ENDS.fullmatch(first.names[column])]:
         return [f"{request.data}: times are those of {ends[0]!r}, the ends of intervals"]
     if first.day:

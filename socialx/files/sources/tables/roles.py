@@ -218,12 +218,9 @@ def _select(names: list[str], columns: list[list[str]], times: tuple[int, ...], 
     for column, name in enumerate(names):
         dropped = bool({name, without_unit(name)} & {*request.drop})
         empty = not name and not columns[column]
-        if (
-            column not in times
-            and not dropped
-            and not empty
-            and (name in asked or not _is_calendar(name, columns[column]))
-        ):
+        if column in times or dropped or empty:
+            continue
+        if name in asked or not _is_calendar(name, columns[column]):
             kept.append(column)
     return kept
 
@@ -312,16 +309,13 @@ class _SampledTable:
         return problem, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
     def counts_times(self, column: int) -> bool:
-        """Return whether a column next to dates numbers the slots of a day without gaps from 0 or 1, more than 25
-        slots. For example, 0 to 95 number quarter hours. At most 25 numbers may be hours, and return False.
+        """Return whether a column next to dates holds slot numbers of a day: all integers from 0 or 1 on, at least 26.
+        For example, 0 to 95 number the quarter hours. At most 25 numbers may be hours, and give False.
         """
         if may_be_sensors(self.names[column]) or not (self.is_dated() and self.holds_integers(column)):
             return False
-        numbers = self.numbers(column)
-        return len(numbers) > MOST_HOURS and sorted(numbers) in (
-            [*range(max(numbers) + 1)],
-            [*range(1, max(numbers) + 1)],
-        )
+        numbers = sorted(self.numbers(column))
+        return len(numbers) > MOST_HOURS and numbers in ([*range(start, numbers[-1] + 1)] for start in (0, 1))
 
     def slot_or_sensor(self) -> tuple[str, str] | None:
         """Return a question where a column may number the intervals of a day, or sensors; otherwise ``None``."""
@@ -366,7 +360,7 @@ class _SampledTable:
         return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
     def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
-        """Return whether columns name sensors: they tell rows of a time apart, and cells come again at later times."""
+        """Return whether columns tell rows of a time apart and recur, with a fraction ``covered`` of all pairs."""
         values = self.values(*columns)
         pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
@@ -480,12 +474,8 @@ class _SampledTable:
             return None
         first = " and ".join(self._names(sensors))
         for column in self.rest:
-            kind = column in self.texts or self.holds_integers(column)
-            if (
-                kind
-                and column not in (*sensors, *lanes)
-                and len({*self.cells(*sensors, *lanes, column)}) == len(self.rows)
-            ):
+            kind = column not in (*sensors, *lanes) and (column in self.texts or self.holds_integers(column))
+            if kind and len({*self.cells(*sensors, *lanes, column)}) == len(self.rows):
                 problem = f"column {self.names[column]!r} tells rows of one time and {first} apart"
                 return problem, self._key_remedy((*sensors, column))
         return None
@@ -557,10 +547,8 @@ class _SampledTable:
         other = next((name for name, quantity in zip(names, stated, strict=True) if not quantity), None)
         problem = f"the columns are not all of one quantity ({sample(names, 6)})"
         named = f"{Argument('sensor_column', other)} if that names the sensor of each row" if other else ASK
-        return (
-            problem,
-            f"{named}; {Argument('channel', odd)} reads that column alone, {Argument('drop', odd)} leaves it out",
-        )
+        choices = f"{Argument('channel', odd)} reads that column alone, {Argument('drop', odd)} leaves it out"
+        return problem, f"{named}; {choices}"
 
     def _other_scale(self, values: list[int]) -> tuple[str, str] | None:
         """Return a question where a column is a constant id, or medians differ 20-fold; otherwise ``None``."""

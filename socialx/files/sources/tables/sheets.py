@@ -341,11 +341,8 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Con
         try:
             with closing(replace(sheet, names=tuple(names)).rows(tuple(range(len(names))))) as pieces:
                 piece = next(pieces, None)
-            columns = (
-                []
-                if piece is None
-                else [texts[np.arange(min(SAMPLE, len(texts.codes)))].cells() for texts in piece.texts]
-            )
+            texts = [] if piece is None else piece.texts
+            columns = [column[np.arange(min(SAMPLE, len(column.codes)))].cells() for column in texts]
             return list(map(list, zip(*columns, strict=True)))
         except SocialxError:
             return []

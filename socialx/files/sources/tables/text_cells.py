@@ -101,7 +101,7 @@ def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
 
 
 def has_number(cells: list[str], decimal: str) -> bool:
-    """Return whether a cell is a number, with or without thousands."""
+    """Return whether a cell is a number with the sign ``decimal``, or a number with thousands in either way."""
     forms = (NUMBERS[decimal], *GROUPED.values())
     return any(form.fullmatch(cell) for cell in cells for form in forms)
 

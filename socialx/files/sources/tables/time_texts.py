@@ -212,8 +212,8 @@ def _stated_time_columns(
 
 
 def _guess(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
-    """Return the possible choices of time columns, best names only: a column, or date and clock; [] for none. columns:
-    filled cells by column. mostly: the first cell and half the cells suffice; the reader reports wrong cells.
+    """Return the possible choices of time columns: (column,) or (date, clock); several where names leave it open.
+    columns: filled cells by column. mostly: the first cell and half the cells suffice; the reader reports wrong cells.
     """
 
     def holding(form: re.Pattern[str]) -> list[int]:

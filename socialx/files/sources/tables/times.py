@@ -94,8 +94,7 @@ def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int])
 
 def _align_columns(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
     """Return the sheets with the columns ordered as in the first sheet, and whether all sheets share their columns.
-
-    Single-sensor sheets keep the requested columns.  Raises for duplicated sensors and for location columns.
+    Single-sensor sheets keep the columns ``chosen`` by the user. Raises for duplicated sensors and location columns.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -148,8 +147,8 @@ def _is_joined(moments: list[np.ndarray]) -> bool:
 def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
     """Return the sensor name per sheet, and a note.
 
-    The name comes from the sheet, the file or the folder.  Files that follow one another are one sensor, named like the
-    column.  file_ids: sensor ids in the file to extend.
+    The name comes from the sheet, the file or the folder. Unless ``joined``, sheets follow one another in time and are
+    one sensor, named like the column. file_ids: sensor ids in the file to extend, () for convert.
     """
     names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
     if not joined:
@@ -163,7 +162,7 @@ def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, j
 
 
 def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str) -> Table:
-    """Join sheets that overlap in time or hold different sensors, with a note."""
+    """Join sheets that overlap in time or hold different sensors; ``moments``: all times; ``told``: for the note."""
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
@@ -190,9 +189,7 @@ class TimeScan:
 
 
 def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
-    """Read all times in each format in ``ways``, and the sensors in cells; a format ends at the first text that
-    misfits.
-    """
+    """Read all times in each format in ``ways``, and sensors in cells; a format ends at the first text that misfits."""
     scan = TimeScan({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
         parts: dict[Times, list[np.ndarray]] = {way: [] for way in scan.moments}
