@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.commands import ROOT, shell_environment, works
+from tests.commands import ROOT, shell_environment, socialx
 from tests.documents import commands
 
 STEPS = commands(ROOT / "docs/forecast-my-data.md")
@@ -50,7 +50,8 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch:
         if words[:2] == ["socialx", "serve"]:
             printed = served(words, shell_environment(tmp_path))
         elif words[0] == "socialx":
-            of_command = works(*words[1:])
+            of_command = socialx(*words[1:], details=False)
+            assert of_command.exit_code == 0, of_command.output
             printed = of_command.stdout + of_command.stderr
         else:
             printed = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
