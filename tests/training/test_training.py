@@ -298,7 +298,7 @@ def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     run_fit(learner(), tmp_path / "run", epochs=1)
     line = refusal(lambda: fresh_run(tmp_path / "run"), task="train")
-    assert "holds a run already.\n  try: add --overwrite" in line
+    assert "holds a run already. Try: add --overwrite" in line
     run = fresh_run(tmp_path / "run", overwrite=True)
     assert not run.best.exists()
 
