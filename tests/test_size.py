@@ -48,14 +48,14 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 35861),
-    "files of socialx/": (lambda: len(MODULE_FILES), 180),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43262),
-    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3583),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 35927),
+    "files of socialx/": (lambda: len(MODULE_FILES), 181),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 44030),
+    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3638),
     "lines of the import order": (lambda: len(order()) - 1, 11),
     "floors": (floors, 8),
     "settings": (lambda: len(KEYS), 65),
-    "flags": (flags, 321),
+    "flags": (flags, 323),
 }
 
 

@@ -257,7 +257,8 @@ def _device(setup: Setup) -> Answer:
     except SettingsError as error:
         message = error.messages[0]
         why = f" ({reason})" if reason and not available else ""
-        return "fail", f"{message.where}: {message.problem}{why}", message.remedy
+        facts = ": ".join(filter(None, (message.where, message.problem)))
+        return "fail", f"{facts}{why}", message.remedy
     built = torch.version.cuda or torch.version.hip
     if available and not reason:
         cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]

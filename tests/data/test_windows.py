@@ -70,7 +70,7 @@ def test_the_rows_of_a_window_are_those_that_its_times_find(
     try:
         windows = split_windows(seconds, 5, 6, 4, rule, slack_s)
     except SocialxError as error:
-        assert "would cross a time gap" in str(error)  # noqa: PT017
+        assert "cross a time gap" in str(error)  # noqa: PT017
         return
     nothing = np.zeros((rows, 1, 1))
     context = ContextReader(Arrays(nothing.astype(np.float32), nothing == 0, seconds), 6, 4, [0], [0], slack_s)
@@ -108,7 +108,7 @@ def test_strict_parts_share_no_row(rows: int) -> None:
 
 def test_a_file_too_short_is_refused_with_the_way_out() -> None:
     line = refusal(lambda: split_windows(every_five_minutes(30), 5, 12, 12, "strict"), task="train")
-    assert re.search(r"30 rows are too few for a .* window of 12 \+ 12 steps: .*--lookback", line)
+    assert re.search(r"30 rows are too few for a .* window of 12 \+ 12 steps\. Try: .*--lookback", line)
 
 
 def test_the_normaliser_ignores_missing_readings_and_everything_after_the_training_rows() -> None:

@@ -58,5 +58,5 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch:
         printed = masked(printed)
         for line in (line for line in shown if line.strip() not in ("", "...")):
             assert masked(line) in printed, f"$ {command}\n{line}\n{printed}"
-    assert (tmp_path / "city.html").stat().st_size > 50_000
+    assert (tmp_path / "my_city.html").stat().st_size > 50_000
     assert (tmp_path / "next_hour.csv").read_text().count("\n") == 1 + 16 * 12

@@ -272,7 +272,7 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     assert hidden.helps()
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
-    assert asked.stderr.startswith("error: device: trainer.device is cuda:0, but this torch sees 0 CUDA devices.\n")
+    assert asked.stderr.startswith("error: device: trainer.device is cuda:0, but this torch sees 0 CUDA devices (")
     assert asked.stderr.count("\n") == 2
 
 

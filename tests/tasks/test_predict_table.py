@@ -209,7 +209,7 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
         ({"at": "2030-01-01"}, "export.csv ends at 2024-03-06"),
         ({"sensors": "nowhere"}, "nowhere"),
         ({"interval": 0.9}, "zero-shot"),
-        ({"units": None}, "export.csv: the data do not fit zero-shot"),
+        ({"units": None}, "export.csv: the unit of the speeds is unknown, and zero-shot was trained on mph"),
     ],
 )
 def test_nothing_names_the_temporary_file(options: dict[str, object], says: str, here: Path) -> None:

@@ -70,7 +70,7 @@ def run_fit(
     return fit(
         made,
         train,
-        loader(part="validation", batch_size=64),
+        loader(split="validation", batch_size=64),
         run,
         horizon=12,
         max_epochs=epochs,
@@ -152,7 +152,7 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
     assert best.epoch == progress.best_epoch + 1
     model = forecaster(seed=5)
     model.load_state_dict(best.state)
-    score = scores_of(model, loader(part="validation", batch_size=64)).overall.mae
+    score = scores_of(model, loader(split="validation", batch_size=64)).overall.mae
     assert score == pytest.approx(progress.best_mae, rel=1e-5)
     assert (run.path / "best.safetensors").is_file()
     assert run.last.is_file()
@@ -161,7 +161,7 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
 
 
 def test_without_a_folder_the_model_ends_with_its_best_weights() -> None:
-    made, validation = learner(learning_rate=0.1, total_steps=10**6), loader(part="validation", batch_size=64)
+    made, validation = learner(learning_rate=0.1, total_steps=10**6), loader(split="validation", batch_size=64)
     progress = fit(made, loader(batch_size=64), validation, horizon=12, max_epochs=50, patience=1)
     assert progress.best_epoch == progress.epoch - 2  # the last epoch was worse
     score = scores_of(made.model, validation).overall.mae
@@ -275,7 +275,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
-    validation = loader(part="validation", batch_size=64)
+    validation = loader(split="validation", batch_size=64)
     validation.series.ages[:] = OLD
     run = fresh_run(tmp_path / "r")
     with pytest.raises(SocialxError, match="validation: all windows lack a valid target"):
@@ -298,7 +298,7 @@ def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     run_fit(learner(), tmp_path / "run", epochs=1)
     line = refusal(lambda: fresh_run(tmp_path / "run"), task="train")
-    assert "holds a run already.\n  try: add --overwrite" in line
+    assert "holds a run already. Try: add --overwrite" in line
     run = fresh_run(tmp_path / "run", overwrite=True)
     assert not run.best.exists()
 
