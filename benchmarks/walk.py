@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = str(ROOT / "socialx") + os.sep
 # The rooms through which a file becomes batches: steps go back and forth between them by nature.
 READING = {"data", "model", "files.store", "files.sources", "dataset", "drawing", "inspection"}
-LOOPS = {("training.loop", "fit"), ("scoring.scoring_pass", "survey")}
+LOOPS = {("training.loop", "fit"), ("scoring.scoring_pass", "run_metrics")}
 OPTIMIZED = 0x1  # set in the code of functions, not in that of classes and modules
 Stay = tuple[str, list[str]]
 
