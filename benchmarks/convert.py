@@ -78,7 +78,7 @@ def large(folder: Path) -> dict[str, float]:
         array[first : first + PIECE] = np.where(dice.random(shape) < 0.08, 0, dice.normal(60, 8, shape).round(1))
     del array
     common = ("--meta-csv", locations, "--units", "mph", "--missing", "0", "--name", "large")
-    clock = ("--ids", folder / "ids.txt", "--start", "2017-01-01 00:00:00", "--freq", "5min")
+    clock = ("--ids", folder / "ids.txt", "--first-time", "2017-01-01 00:00:00", "--freq", "5min")
     began = time.perf_counter()
     peak = run(COMMAND, "convert", "npy", source, *clock, *common, "--output-h5", output).rpartition("VmHWM:")[2]
     seconds = time.perf_counter() - began  # the imports of the command included

@@ -375,7 +375,9 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.data_files._convert#2": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
     "tasks.data_files._convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.data_files._convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
-    "tasks.predict._note_known#1": lambda w: w.says("predict", "zero-shot", "--data", small_file(w.folder, 9 * 288, 4)),
+    "tasks.predict._note_zero_shot#1": lambda w: w.says(
+        "predict", "zero-shot", "--data", small_file(w.folder, 9 * 288, 4)
+    ),
     "tasks.trained_model._note_left_out#1": larger,
     "tasks.trained_model.resampling_factor#1": coarse,
     "tasks.train.describe_start#1": lambda w: beside_a_card(w, False),

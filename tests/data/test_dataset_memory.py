@@ -30,7 +30,7 @@ def test_a_reading_needs_few_bytes(tmp_path: Path) -> None:
     rows, sensors = 3000, 1000
     np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(20, 70, (rows, sensors)).astype(np.float32))
     convert = ["convert", "npy", tmp_path / "x.npy", "--without-positions", "--units", "mph"]
-    options = ["--start", "2012-01-01 00:00", "--freq", "5min", "--output-h5", tmp_path / "x.h5"]
+    options = ["--first-time", "2012-01-01 00:00", "--freq", "5min", "--output-h5", tmp_path / "x.h5"]
     works(*convert, *options)
     opened(tmp_path / "x.h5")  # what is imported or kept for ever counts only once
     tracemalloc.start()

@@ -150,7 +150,7 @@ def test_predict_after_a_gap_says_what_it_lacks(gappy: tuple[Path, Path]) -> Non
     before = np.flatnonzero(np.diff(store.seconds) > 3600)[0]
     at = str(store.seconds[before + 4].astype("datetime64[s]"))
     said = said_by(api.predict, run, path, at=at)
-    assert any("8 of 12 rows of the history are not in the file" in line for line in said)
+    assert any("8 of 12 rows of the lookback are not in the file" in line for line in said)
     assert (api.predict(run, path, at=at).readings <= 4).all()
 
 
@@ -208,7 +208,7 @@ def test_training_says_what_it_leaves_out(gappy: tuple[Path, Path], tmp_path: Pa
     path, run = gappy
     left_out = api.load_run(run).protocol.windows_left_out
     said = said_by(api.train, path, max_epochs=1, run_dir=tmp_path / "run", preset="mlp-small")
-    assert f"{path}: {left_out['train']} training windows across a time gap were left out" in said
+    assert f"{path}: {left_out['train']} training windows across a time gap were left out." in said
 
 
 def older(run: Path, folder: Path, crossed: int) -> Path:
@@ -234,7 +234,7 @@ def test_an_older_run_that_was_trained_across_gaps_says_so(gappy: tuple[Path, Pa
 
 def test_a_part_that_is_all_gaps_is_refused_with_the_reason(whole: Path, tmp_path: Path) -> None:
     path = written(whole, tmp_path / "file.h5", lambda rows: every(rows)[every(rows) % 16 > 0], np.zeros_like)
-    with pytest.raises(SocialxError, match=r"no train window of 12 \+ 12 steps: .* would cross a time gap"):
+    with pytest.raises(SocialxError, match=r"rows are too few for a train window of 12 \+ 12 steps .*cross a time gap"):
         api.evaluate(baselines=True, data=path)
 
 

@@ -132,7 +132,7 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
 ) -> None:
     other = renamed(five, tmp_path / "other.h5")
     assert "all 5 sensors are new to" in refused("predict", free, "--data", other)
-    assert "exactly its 4 sensors" in refused("evaluate", trained, "--data", five)
+    assert "\n  try: name a file of the same 4 sensors with --data" in refused("evaluate", trained, "--data", five)
 
 
 def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, five: Path, tmp_path: Path) -> None:

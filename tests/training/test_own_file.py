@@ -128,9 +128,8 @@ def test_the_file_itself_is_another_one_now(
     other(place / "data/small.h5")
     for folder in (place, Path.cwd()):
         monkeypatch.chdir(folder)
-        with pytest.raises(SocialxError, match=OTHER_DATA) as error:
+        with pytest.raises(SocialxError, match=OTHER_DATA):
             DOORS[door](place / "runs/a")
-        assert "data" in str(error.value)
     if door not in ("resume", "predict a frame"):
         api.predict(place / "runs/a", place / "data/small.h5")  # it was asked for
 

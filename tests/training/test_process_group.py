@@ -144,7 +144,7 @@ def test_no_thread_of_the_group_outlives_it(data: Path, tmp_path: Path, monkeypa
 @pytest.mark.parametrize("devices", [2, 4])
 def test_processes_take_the_steps_of_one(devices: int, one: Path, data: Path, tmp_path: Path) -> None:
     """At one global batch."""
-    small = ["--batch-size", str(32 // devices), "--devices", str(devices)]
+    small = ["--batch-size", str(32 // devices), "--devices", str(devices), "--verbose"]
     said = trained(sys.executable, *words(data, tmp_path / "many", *EQUAL, *small))
     assert torch.load(one / "last.pt", weights_only=True)["learner"]["steps"] == 20
     assert furthest(one, tmp_path / "many") < 1e-5
@@ -205,7 +205,7 @@ def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
     code, _, said = finished(job)
     assert code == 130, said
     assert "Traceback" not in said
-    assert f"interrupted.\n  try: socialx train --resume {run} --devices 2, or score it" in said
+    assert f"training was interrupted.\n  try: resume with socialx train --resume {run} --devices 2\n" in said
     code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run))
     assert code == 1
     assert "the run was trained by 2 processes, and now there are 1" in said
