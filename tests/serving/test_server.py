@@ -36,15 +36,15 @@ COMMANDS = [
 
 @contextmanager
 def started(*arguments: str | Path, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """A server process, its address, and the line that it printed."""
+    """A server process, its address, and the note that it printed, with its advice."""
     command = [sys.executable, "-m", "socialx", "serve", *map(str, arguments), "--port", "0"]
     own = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, cwd=ROOT)
     try:
-        line = next(each for each in server.stderr if "is served at" in each)
-        address = re.search(r"is served at (http://[\d.:]+)/\.$", line.rstrip())
-        assert address, line
-        yield server, address[1], line
+        said = next(line for line in server.stderr if "is served at" in line) + next(server.stderr)
+        address = re.search(r"is served at (http://[\d.:]+)/\.\n  try: curl ", said)
+        assert address, said
+        yield server, address[1], said
     finally:
         server.kill()
         server.wait()
@@ -55,14 +55,18 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     """As they stand, in the folder of the repository, but for the port."""
     if shutil.which("curl") is None:
         pytest.skip("no curl")
-    first, *others = COMMANDS
-    assert first.startswith("socialx serve ")
+    (first, *more), others = (
+        [c for c in COMMANDS if c.startswith("socialx serve ") == serves] for serves in (True, False)
+    )
+    for command in more:
+        with started(*shlex.split(command)[2:]) as (_, address, _):
+            assert httpx.get(address, timeout=60).status_code == 200
     assert sum(line.startswith("curl") for line in others) == 2
     (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "hour.json").write_text(block)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with started(*shlex.split(first)[2:]) as (_, address, line):
-        others.append(line.split("/: ")[1])
+        others.append(line.split("  try: ")[1])
         for typed in others:
             command = typed.replace("http://127.0.0.1:8000", address)
             done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
