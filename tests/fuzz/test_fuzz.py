@@ -69,7 +69,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "an output after a refusal": (lambda: _write("out.h5", 1), "left behind: out.h5"),
     "a temporary": (lambda: _write(".out.h5.12.tmp", 0), "litter: .out.h5.12.tmp"),
     "no line of error": (lambda: _say("oh"), "0 lines of error"),
-    "an error without advice": (lambda: _say("error: a.csv: broken"), "no advice"),
+    "an error without advice": (lambda: _say("error: a.csv: broken"), "no place or no advice"),
     "a long error": (lambda: _say(f"error: a.csv: {'x' * 700}.\n{runner.TRY}mend it"), "715 characters"),
     "an error of two lines": (
         lambda: _say(f"error: a.csv: wrong.\n{runner.TRY}mend it\nnow"),

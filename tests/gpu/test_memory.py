@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,9 +124,9 @@ def room_for(bytes_: int) -> Iterator[None]:
 
 
 def named(stderr: str) -> list[list[str]]:
-    """The flags of each remedy in the line of an error."""
-    (line,) = [line for line in stderr.splitlines() if line.startswith("error") and "out of memory" in line]
-    return [flags.split() for flags in line.rpartition(".\n  try: add ")[2].split(", or ")]
+    """The flags of each remedy in the line below an error."""
+    (remedies,) = re.findall(r"^error.*out of memory.*\n  try: add (.*)$", stderr, re.MULTILINE)
+    return [flags.split() for flags in remedies.split(", or ")]
 
 
 def need_of(command: list[Any]) -> int:

@@ -10,7 +10,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/backend/DeviceGuardImplInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -130,18 +130,18 @@ struct OnHost { // the arguments of one call as host tensors, and its results as
 
   Tensor host(const Tensor& tensor) {
     if (!tensor.defined()) return tensor;
-    auto* backend = tensor.unsafeGetTensorImpl();
+    auto* impl = tensor.unsafeGetTensorImpl();
     if (!tensor.is_cuda()) {
       host_given |= tensor.dim() > 0;
-      known[backend] = {tensor, tensor};
+      known[impl] = {tensor, tensor};
       return tensor;
     }
     card_given = true;
-    auto& made = seen[backend];
+    auto& made = seen[impl];
     if (!made.defined()) {
       made = like(tensor, host(tensor.storage()), ON_HOST);
       known[made.unsafeGetTensorImpl()] = {made, tensor};
-      bases[made.storage().unsafeGetStorageImpl()] = backend->key_set();
+      bases[made.storage().unsafeGetStorageImpl()] = impl->key_set();
     }
     return made;
   }
@@ -176,10 +176,10 @@ struct OnHost { // the arguments of one call as host tensors, and its results as
     if (found != known.end()) return found->second.second;
     auto base = bases.find(tensor.storage().unsafeGetStorageImpl());
     if (base == bases.end()) return like(tensor, card(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::CUDA));
-    auto backend = c10::make_intrusive<c10::TensorImpl>(
+    auto impl = c10::make_intrusive<c10::TensorImpl>(
         c10::TensorImpl::VIEW, card(tensor.storage()), base->second, tensor.dtype());
-    backend->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-    return Tensor(std::move(backend));
+    impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    return Tensor(std::move(impl));
   }
 
   IValue card(const IValue& value) {
@@ -207,10 +207,10 @@ struct OnHost { // the arguments of one call as host tensors, and its results as
   }
 
   static Tensor like(const Tensor& tensor, c10::Storage storage, c10::DispatchKeySet keys) {
-    auto backend = c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, tensor.dtype());
-    backend->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) backend->set_wrapped_number(true);
-    return Tensor(std::move(backend));
+    auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, tensor.dtype());
+    impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+    return Tensor(std::move(impl));
   }
 };
 
@@ -263,7 +263,7 @@ void run(const c10::OperatorHandle& of, c10::DispatchKeySet, Stack* stack) {
   {
     c10::InferenceMode off(false);
     at::AutoDispatchBelowADInplaceOrView below;
-    c10::backend::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
+    c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     of.redispatchBoxed(ON_HOST, &outputs);
   }
   host.keep_changes();
@@ -315,7 +315,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input, const Tensor& 
 
 // ------------------------------------------------------------------------------------------------ what torch asks of CUDA
 
-struct Guard final : c10::backend::DeviceGuardImplInterface {
+struct Guard final : c10::impl::DeviceGuardImplInterface {
   using Clock = std::chrono::steady_clock;
   c10::DeviceType type() const override { return c10::DeviceType::CUDA; }
   c10::Device exchangeDevice(c10::Device) const override { return CARD; }
@@ -416,7 +416,7 @@ int64_t begin_recording(bool other_threads) {
 
 void end_recording() {
   recording = recorded_stream = -1;
-  for (auto& [backend, then] : before) std::memcpy(then.first.mutable_data(), then.second.data(), then.second.size());
+  for (auto& [impl, then] : before) std::memcpy(then.first.mutable_data(), then.second.data(), then.second.size());
   before.clear();
   TORCH_CHECK(!invalid, "CUDA error: operation failed due to a previous error during capture");
   pool = generator_waits = false;
@@ -432,17 +432,17 @@ TORCH_LIBRARY_IMPL(_, CUDA, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
-  m.backend("copy_", torch::CppFunction::makeFromBoxedFunction<&run>()); // torch has one for all devices
-  m.backend("convolution", torch::CppFunction::makeFromBoxedFunction<&run>()); // else one of the card's own
-  m.backend("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&run>());
-  m.backend("_thnn_fused_lstm_cell", &lstm_cell);
-  m.backend("record_stream", [](Tensor&, c10::Stream) {});
-  m.backend("scaled_dot_product_attention", &attention);
+  m.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run>()); // torch has one for all devices
+  m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&run>()); // else one of the card's own
+  m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&run>());
+  m.impl("_thnn_fused_lstm_cell", &lstm_cell);
+  m.impl("record_stream", [](Tensor&, c10::Stream) {});
+  m.impl("scaled_dot_product_attention", &attention);
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradCUDA, m) {
-  m.backend("_thnn_fused_lstm_cell", &lstm_cell);
-  m.backend("scaled_dot_product_attention", &attention);
+  m.impl("_thnn_fused_lstm_cell", &lstm_cell);
+  m.impl("scaled_dot_product_attention", &attention);
 }
 
 TORCH_LIBRARY(pseudo_cuda, m) {

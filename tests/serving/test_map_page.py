@@ -49,7 +49,7 @@ def live(service: Service, *screen: Any) -> Iterator[Any]:
     with running_server(make_app(service)) as url, chromium() as browser, opened(browser, f"{url}/", *screen) as shown:
         until(shown, "curve || !byId('said').textContent.includes('being loaded')")
         if service.latest is not None and service.token is None:
-            until(shown, "curve")
+            until(shown, "curve && byId('age').textContent")
         yield shown
 
 
