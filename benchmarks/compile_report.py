@@ -143,7 +143,7 @@ def compiled(launch: Launch, arch: int) -> dict[str, Any]:
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     registers = int(re.search(r"Used (\d+) registers", log)[1])
     shared, warps = made.metadata.shared, options["num_warps"]
-    on_device = warps_that_fit(registers, shared, warps, arch)
+    resident = warps_that_fit(registers, shared, warps, arch)
     instructions = issued(sass, trips(kernel.__name__, arguments))
     per_sequence = instructions * warps * math.prod(grid) / SEQUENCES
     return {
@@ -153,8 +153,8 @@ def compiled(launch: Launch, arch: int) -> dict[str, Any]:
         "shared": shared,
         "instructions": instructions,
         "per_sequence": per_sequence,
-        "warps_per_sm": on_device,
-        "slots": per_sequence * max(1.0, ENOUGH / on_device) if on_device else None,
+        "warps_per_sm": resident,
+        "slots": per_sequence * max(1.0, ENOUGH / resident) if resident else None,
         **options,
     }
 

@@ -1,6 +1,6 @@
 """What converting costs: seconds against pandas' own parse, and peak memory of a network of a year and a half.
 
-    python benchmarks/convert.py --save-scores METR-LA.csv --meta-csv sensor_locations.csv   time, interleaved, medians
+    python benchmarks/convert.py --csv METR-LA.csv --meta-csv sensor_locations.csv   time, interleaved, medians
     python benchmarks/convert.py --large                                         52,116 rows x 8,600 sensors, needs 3 GB
 
 Every round runs in a process of its own, whose peak memory is the kernel's own figure.
@@ -33,19 +33,19 @@ CONVERT = """
 import pandas, sys, time
 from pathlib import Path
 from socialx.files.store import writer
-from socialx.files.sources.request import Request
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.readings import read
 began = time.perf_counter()
 csv, meta, output = map(Path, sys.argv[1:])
-writer.create(output, read("auto", Request(csv, meta_csv=meta)).readings, overwrite=True)
+writer.create(output, read("auto", ConvertOptions(csv, meta_csv=meta)), overwrite=True)
 print(time.perf_counter() - began)
 """
 # A child's peak in rusage includes its parent's memory at the fork; the kernel's VmHWM is its own.
 COMMAND = """
-import sys
+import atexit, sys
 from socialx.cli import app
-app(sys.argv[1:], standalone_mode=False)
-print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+atexit.register(lambda: print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM"))))
+app(sys.argv[1:])  # ends with an exit
 """
 
 
@@ -87,15 +87,15 @@ def large(folder: Path) -> dict[str, float]:
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--save-scores", type=Path)
+    arguments.add_argument("--csv", type=Path)
     arguments.add_argument("--meta-csv", type=Path)
     arguments.add_argument("--rounds", type=int, default=7)
     arguments.add_argument("--large", action="store_true")
     given = arguments.parse_args()
     result: dict[str, Any] = known(RESULT)
     with tempfile.TemporaryDirectory() as folder:
-        if given.csv and given.meta:
-            result[given.csv.stem] = published(given.csv, given.meta, Path(folder), given.rounds)
+        if given.csv and given.meta_csv:
+            result[given.csv.stem] = published(given.csv, given.meta_csv, Path(folder), given.rounds)
         if given.large:
             result[f"{ROWS:,} x {SENSORS:,}"] = {"npy": large(Path(folder))}
     write(RESULT, result)

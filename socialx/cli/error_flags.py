@@ -15,12 +15,11 @@ from socialx.settings.schema import FLAGGED, KEYS, MUTABLE, SCORING, flag_keys, 
 
 MODEL = "model.kind"
 
-_PERIOD, _FILE = {"start": "--start", "end": "--end"}, {"settings": "--config"}
 # Flags that differ from their argument's name, by task.
 FLAGS = {
-    "convert": {"data": "--data-csv", "meta": "--meta-csv", "output": "--output-h5"},
-    **dict.fromkeys(("predict", "evaluate", "explain", "report"), _PERIOD),
-    **dict.fromkeys(("train", "profile"), _FILE),
+    "convert": {"data": "--data-csv", "output": "--output-h5"},
+    "train": {"settings": "--config"},
+    "profile": {"settings": "--config"},
 }
 
 # The user's own model class on this command line, which every command about its runs must repeat.

@@ -138,7 +138,7 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-_PRESET_HELP = "small: an MLP that trains on a CPU; medium: an xLSTM; large: a wider xLSTM, for a GPU"
+_PRESET_HELP = "mlp-small trains on a CPU; xlstm-large is wider than xlstm-small, for a GPU"
 _LAYERS = [
     keyword(
         "config",

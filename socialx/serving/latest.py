@@ -33,7 +33,7 @@ LATE_STEPS = 3  # a last row older than so many steps is late
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class SensorCurves:
     """Hold observations around the latest forecast, the climatology at the same times, and the forecast before.
 
     usual: climatology float32 [R,N] for the first target, NaN for gaps.  earlier: the forecast issued a horizon before,
@@ -67,7 +67,7 @@ class Latest:
     band: Band | None = None
     answer: bytes = b""  # ForecastAnswer as JSON
     short: bytes = b""  # in tenths and without intervals, for the page
-    curves: Curves | None = None
+    curves: SensorCurves | None = None
     made: float = 0.0  # seconds since 1970
     reason: str = ""  # why the present file is unread, else empty
     _version: tuple[int, ...] = ()
@@ -117,7 +117,7 @@ class Latest:
             .lookup(times, np.repeat(issue.time, len(times)))
             .readings[0, ..., 0]
         )
-        self.curves = Curves(Observed(times.astype("datetime64[s]"), observed), climatology, forecast, *earlier)
+        self.curves = SensorCurves(Observed(times.astype("datetime64[s]"), observed), climatology, forecast, *earlier)
         self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:

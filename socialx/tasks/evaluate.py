@@ -133,6 +133,7 @@ def _score_models(
         for target in data.targets:
             overall = scored_models[run].overall(target)
             refuse_overflow(run, overall.mae if overall.count else 0.0)
+    by_rule = {name: windows.compute() for name, windows in rules.items()}
     divided = {name: metric.compute() for name, metric in errors.items()}
     covered = {name: metric.compute(minutes) for name, metric in inside.items()}
     return scored_models, {
@@ -140,8 +141,8 @@ def _score_models(
         "coverage": {name: dict(zip(data.targets, metric, strict=True)) for name, metric in covered.items()},
         "difference": difference(days, minutes, _find_start_run(scored)) if days else None,
         "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in daily.items()},
-        "protocols": {name: windows.compute()[0] for name, windows in rules.items()},
-        "without_target": next((windows.compute()[1] for windows in rules.values()), None),
+        "protocols": {name: mae for name, (mae, _) in by_rule.items()},
+        "without_target": next((without for _, without in by_rule.values()), None),
     }
 
 
