@@ -3,7 +3,7 @@
     python benchmarks/new_sensors.py --data metr_la.h5 --with runs/small
 
 Three draws of 41 sensors.  Each trains ``--preset mlp-small --sensor-dropout 0.2`` on the other sensors, forecasts the
-test part of the whole file, and is scored on the sensors that it does not know, with 0, 1, 3 and 14 days known before
+test split of the whole file, and is scored on the sensors that it does not know, with 0, 1, 3 and 14 days known before
 each day.  Beside it: the run that was trained with these sensors, with all days, and copying the last reading.  A
 training that is complete is not repeated.  Writes benchmarks/results/new_sensors.json.
 """
