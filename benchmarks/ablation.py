@@ -64,7 +64,7 @@ def main() -> None:
     seeded = [(seed, name) for seed in range(SEEDS) for name in SEEDED]
     for seed, name in [*seeded, *((0, name) for name in ROWS if name not in SEEDED)]:
         layers = ConfigLayers().over(shared | ROWS[name] | {"trainer.seed": seed})
-        folder = given.runs / "mlp-small" / f"{name.replace(' ', '-')}-{seed}"
+        folder = given.runs / "small" / f"{name.replace(' ', '-')}-{seed}"
         results.append({"row": name, "changes": ROWS[name], **one_run(folder, layers)})
         write(RESULTS / "ablation-small.json", results)
         (RESULTS / "ablation-small.md").write_text(table(results))

@@ -1,6 +1,6 @@
 """Scores of finished runs on their test windows, with protocol and learning curves: the figures of docs/accuracy.md.
 
-    python benchmarks/accuracy.py runs/medium runs/stid runs/linear
+    python benchmarks/accuracy.py runs/xlstm-small runs/stid runs/linear
 
 Adds them to benchmarks/results/accuracy.json, in place of runs of the same names, and writes the table accuracy.md and
 the picture docs/pictures/accuracy.png.  Without a run it draws both again.  Runs that are named NAME_1, NAME_2 are

@@ -54,7 +54,7 @@ def main() -> None:
         maker.join()
     socialx = [sys.executable, "-m", "socialx"]
     shards = ["--set", "loader.mode=sharded"]
-    default = ["profile", "--data", str(data), *shards, "--steps", "50", "--warmup-steps", "0"]
+    steps = ["profile", "--preset", "xlstm-large", "--data", str(data), *shards, "--steps", "50", "--warmup-steps", "0"]
     commands = {
         "train linear, 1 epoch": [
             *("train", "--data", str(data), *shards, "--model", "linear", "--max-epochs", "1"),
@@ -62,7 +62,7 @@ def main() -> None:
         ],
         "predict": ["predict", str(linear), "--output", str(given.folder / "forecast.csv"), "--overwrite"],
         "evaluate --baselines": ["evaluate", str(linear), "--baselines", *shards],
-        "default model, 50 steps": [*default, "--batch-size", "1", "--activation-checkpointing"],
+        "xlstm-large, 50 steps": [*steps, "--batch-size", "1", "--activation-checkpointing"],
     }
     _, bare, _ = run([sys.executable, "-c", IMPORTS])
     rows = {}

@@ -1,6 +1,6 @@
 """What a training step of each --preset takes on one CPU thread, by size of network: benchmarks/results/sizes.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/sizes.py [--rounds 3] [--sensors 50 207 325] [--sizes small medium large]
+    OMP_NUM_THREADS=1 python benchmarks/sizes.py [--rounds 3] [--sensors 50 207 325] [--sizes mlp-small ...]
 
 The data is synthetic and as long as METR-LA: 34,272 rows of five minutes, one reading in twenty missing, sensors at
 random in a square of 40 km.  The sizes take turns in processes of their own, a step each; the tables show medians.  Of

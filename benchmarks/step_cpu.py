@@ -90,7 +90,7 @@ def fastest(run: Callable[[], object]) -> float:
 
 
 def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
-    """The lower bound of a step of medium in milliseconds."""
+    """The lower bound of a step of xlstm-small in milliseconds."""
     learner, train = learner_of("xlstm-small", data)
     example = next(iter(train.epoch(0)))
     learner.step([example])
@@ -99,7 +99,7 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
     windows, _, sensors = example.batch.inputs.shape[:3]
     model: Any = learner.model
     tokens, width, heads = windows * int(model.encoder.lookback) * sensors, 64, 4
-    encoder = 2 * (BYTES["mlstm"] + BYTES["last slstm"]) * width * tokens  # the two blocks of medium, in float32
+    encoder = 2 * (BYTES["mlstm"] + BYTES["last slstm"]) * width * tokens  # the two blocks of xlstm-small, in float32
     attention = 2 * 8 * 4 * windows * heads * sensors**2  # eight passes over each of two layers' weights
     products_ms = counter.get_total_flops() / machine["gflop_per_s"] / 1e6
     bytes_ms = (encoder + attention) / machine["copy_gb_per_s"] / 1e6

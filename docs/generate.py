@@ -169,7 +169,7 @@ def settings_page() -> str:
         lines += ["", f"## {section}", "", what, "", *table(("setting", "values", "default", "effect"), rows)]
     lines += [
         "",
-        "## Sizes",
+        "## Presets",
         "",
         "`--preset NAME` sets these together; explicit settings win.",
         "",
@@ -230,8 +230,8 @@ def cli_page() -> str:
         NOTE,
         "",
         "Each option stands with the first command that takes the option, or in [Settings](settings.md). `predict`",
-        "takes the table options of `convert` too. `--help-all` prints every flag. Exit codes: 0 done, 1 a file or its",
-        "data, 2 a flag or setting, 3 a requested check failed, 130 interrupted, 141 closed pipe.",
+        "takes `--meta-csv --units --timezone --missing --resample` too. `--help-all` prints every flag. Exit codes: 0",
+        "done, 1 a file or its data, 2 a flag or setting, 3 a check failed, 130 interrupted, 141 closed pipe.",
     ]
     for command in COMMANDS:
         usage, summary, options = told_by_help(command)
@@ -249,7 +249,9 @@ def told_by_help(command: str) -> tuple[str, str, list[tuple[str, str]]]:
     usage, summary, *_ = result.stdout.split("\n\n")
     shared = "-c, --config|--set KEY|-v, --verbose|-q, --quiet|--help-all|-h, --help"
     text = re.sub(rf"^  (?:{shared}).*\n(?: {{10}}.*\n)*", "", result.stdout, flags=re.MULTILINE)
-    options = [re.split(r"\s{2,}", part.strip()) for part in re.findall(r"^  -.*\n(?: {10}.*\n)*", text, re.MULTILINE)]
+    _, *sections = re.split(r"^[A-Z][A-Za-z ]*:$", text, flags=re.MULTILINE)  # the first part is prose
+    parts = re.findall(r"^  -.*\n(?: {10}.*\n)*", "".join(sections), re.MULTILINE)
+    options = [re.split(r"\s{2,}", part.strip()) for part in parts]
     shown = [(flag, re.sub(r" \[x>=\d\]$", "", " ".join(effect))) for flag, *effect in options]
     return (
         " ".join(usage.removeprefix("Usage: socialx ").replace("[OPTIONS] ", "").replace("...]...", "...]").split()),
@@ -269,7 +271,7 @@ def api_page() -> str:
         "",
         NOTE,
         "",
-        "`...` stands for keywords: flags of the linked command with `_` for `-`, [settings](settings.md) as",
+        "`...` stands for keywords: most flags of the linked command with `_` for `-`, [settings](settings.md) as",
         '`max_epochs=1` or `trainer={"max_epochs": 1}`, `settings` from `load_settings`, and `progress`, a callback',
         "for events.",
         "",

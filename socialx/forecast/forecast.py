@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".parquet", ".h5")
 COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
-REMARKS = {PARTIAL: "history incomplete", MISSING: "no reading in the history", NEVER: "never reported"}
+REMARKS = {PARTIAL: "lookback incomplete", MISSING: "no reading in the lookback", NEVER: "never reported"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class Forecast(ResultRepr):
         issued = f"issued at {first}" if w == 1 else f"{w} issues from {first} to {last}"
         sensors = f"{n} sensor{'' if n == 1 else 's'}"
         incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
-        marked = f"; {incomplete} with an incomplete history" if incomplete else ""
+        marked = f"; {incomplete} with an incomplete lookback" if incomplete else ""
         level = "" if self.interval is None else f", with {100 * self.interval:g} % intervals"
         steps = f"{p} steps of {self.step_minutes} min = {minutes} min"
         return f"{quantity} of {sensors}, {issued} ({zone}), {steps}{level}{marked}"

@@ -80,7 +80,7 @@ def _about_readings(r: Report) -> dict[str, str]:
     missing = "not finite" if r.missing is None else f"not finite or {r.missing:g}"
     worst = [f"{sensor} {percent(share)}" for sensor, share in r.worst_sensors.items() if share]
     stuck = [f"{sensor} {hours:.1f} h" for sensor, hours in r.stuck_sensors.items()]
-    anomaly = [f"{date} like a {like}" for date, like in r.unusual_days.items()]
+    unusual = [f"{date} like a {like}" for date, like in r.unusual_days.items()]
     longest, dark = "none", counted(r.all_missing_rows, "row")
     if r.sensor_longest_outage is not None:
         outage = r.sensor_longest_outage
@@ -98,7 +98,7 @@ def _about_readings(r: Report) -> dict[str, str]:
         "worst sensors": ", ".join(worst) or "none",
         "dead sensors": f"{len(r.dead_sensors)}: {sample(r.dead_sensors)}" if r.dead_sensors else "none",
         "stuck sensors": f"{len(stuck)}: {sample(stuck)}" if stuck else "none",
-        "unusual days": sample(anomaly) if anomaly else "none",
+        "unusual days": sample(unusual) if unusual else "none",
         "outages": f"{dark} without any reading, the longest run {counted(r.longest_outage_steps, 'row')}",
         "longest outage": longest,
     }

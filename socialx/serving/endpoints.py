@@ -321,7 +321,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     async def latest(short: bool = False) -> Response:
         """Return the forecast after the last row of the server's data file; short: in tenths and without intervals."""
         if service.latest is None:
-            raise HTTPException(404, "the file of this server has no history to forecast from")
+            raise HTTPException(404, "the file of this server has no lookback to forecast from")
         return _json(service.latest.short if short else service.latest.answer)
 
     @app.get("/curve", response_model=CurveAnswer, responses=missing)

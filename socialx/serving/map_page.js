@@ -439,7 +439,7 @@ async function load() {
     network = network || await get("sensors");
     byId("title").textContent = `${network.dataset}: ${network.feature.replaceAll("_", " ")} in ${network.unit}`;
     if (asked.latest !== "yes") {
-      byId("said").textContent = "The file of this server has no history to forecast from. "
+      byId("said").textContent = "The file of this server has no lookback to forecast from. "
         + "It answers requests to forecast.";
       return;
     }

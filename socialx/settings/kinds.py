@@ -104,7 +104,7 @@ MODELS: dict[str, Model] = _table(
         social=True,
         sensor_tables=("sensor_embedding", "per_sensor_output"),
     ),
-    Model("linear", "one linear map from history to horizon", "socialx.model.plain:Linear", reads=()),
+    Model("linear", "one linear map from lookback to horizon", "socialx.model.plain:Linear", reads=()),
     Model(
         "lstm",
         "one LSTM of the values, shared by all sensors",

@@ -39,7 +39,7 @@ def test_the_page_is_what_the_code_says(page: str, fresh: Path) -> None:
 def test_every_setting_command_and_public_name_has_its_row(fresh: Path) -> None:
     settings, commands, names = ((fresh / page).read_text() for page in PAGES[:3])
     for key in KEYS:
-        rows = [line for line in settings.partition("\n## Sizes\n")[0].splitlines() if line.startswith(f"`{key}`")]
+        rows = [line for line in settings.partition("\n## Presets\n")[0].splitlines() if line.startswith(f"`{key}`")]
         assert len(rows) == 1, key
         assert flag_name(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_name(key)}`" in rows[0]
     for command in COMMANDS:

@@ -41,8 +41,8 @@ finally:
 def special(folder: Path) -> Iterator[list[Path]]:
     """A device, a pipe without a writer and a socket."""
     os.mkfifo(folder / "pipe")
-    with socket.socket(socket.AF_UNIX) as subscribe:
-        subscribe.bind(str(folder / "socket"))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "socket"))
         yield [Path("/dev/zero"), folder / "pipe", folder / "socket"]
 
 
@@ -138,7 +138,7 @@ def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    "sizes", [(10**12,), (10**8,), (24, 400_000), (24, 1, (10**8, 3, 1))], ids=["rows", "fewer", "features", "sharded"]
+    "sizes", [(10**12,), (10**8,), (24, 400_000), (24, 1, (10**8, 3, 1))], ids=["rows", "fewer", "features", "chunk"]
 )
 def test_sizes_that_a_file_cannot_hold_are_refused(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     path = declare(tmp_path / "huge.h5", *sizes)

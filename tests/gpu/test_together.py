@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 SENSORS, STEPS = 2, WARMUP + 1
 
 
-def adapt_to_file(backend: str) -> Learner:
+def fitted(backend: str) -> Learner:
     values, valid, seconds = speeds(60, SENSORS)
     series = Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, CUDA)
     train, validation = (
@@ -37,7 +37,7 @@ def adapt_to_file(backend: str) -> Learner:
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
 def test_a_training_replays_kernels() -> None:
     """Trial, steps as they are, recording, replay, and the same of forecasts in a validation."""
-    kernels, plain = adapt_to_file("triton"), adapt_to_file("fused")
+    kernels, plain = fitted("triton"), fitted("fused")
     assert kernels.steps == plain.steps == STEPS
     assert kernels.model.encoder._trials == {torch.float32: ""}  # type: ignore[union-attr]
     for step in (kernels._device_step, kernels._forecast_step):

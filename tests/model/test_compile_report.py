@@ -106,7 +106,7 @@ SLOTS = {  # for one sequence, at most: what a width of 128 runs, in heads of 64
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
-    """Heads of 32 channels in bf16, for context of 11, 12 and 13 steps."""
+    """Heads of 32 channels in bf16, for lookbacks of 11, 12 and 13 steps."""
     options = ("--arch", "90", "--dtype", "bf16", "--width", "32", "--steps", "11", "12", "13")
     return compile_report(tmp_path_factory.mktemp("narrow"), *options)
 

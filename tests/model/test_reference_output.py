@@ -21,7 +21,7 @@ REFERENCE = Path(__file__).parent / "reference_output.json"
 
 
 def computed() -> dict[str, object]:
-    """Forecast, loss and gradients of a large model in float64, from two context of the pretrained run's data."""
+    """Forecast, loss and gradients of a large model in float64, from two windows of the pretrained run's data."""
     data = ROOT / "socialx/trained/metr-la/last_two_days.h5"
     model = {"width": 128, "blocks": 4, "slstm_at": (1, 3), "backend": "fused", "dropout": 0.0, "patch": 1}
     pooling = {"neighbours": 32, "adaptive_adjacency_rank": 0}

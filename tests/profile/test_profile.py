@@ -67,10 +67,10 @@ def test_marks_without_a_whole_step_are_refused(wrong: list[tuple[str, float]]) 
     st.lists(st.floats(0.9, 1.1), min_size=8, max_size=60, unique=True),
     st.lists(st.floats(3, 9), max_size=3, unique=True),
 )
-def test_steps_far_above_the_others_are_named_the_slowest_first(climatology: list[float], slow: list[float]) -> None:
-    found = outliers(np.array([*climatology, *slow]))
+def test_steps_far_above_the_others_are_named_the_slowest_first(usual: list[float], slow: list[float]) -> None:
+    found = outliers(np.array([*usual, *slow]))
     order = sorted(range(len(slow)), key=lambda place: -slow[place])
-    assert found[: len(slow)] == [len(climatology) + place for place in order]
+    assert found[: len(slow)] == [len(usual) + place for place in order]
 
 
 @pytest.mark.parametrize("values", [[1.0], [2.0] * 30, [1.0, 1.1] * 20, [1.0] * 5 + [0.1]])

@@ -110,7 +110,7 @@ def test_incomplete_histories_are_forecast_and_marked(run: Path, data: Path, tmp
         "never",
         "complete",
     ]
-    assert "3 with an incomplete history" in found.headline()
+    assert "3 with an incomplete lookback" in found.headline()
 
 
 def test_rows_that_the_file_lacks_count_as_missing(run: Path, data: Path, tmp_path: Path) -> None:

@@ -230,13 +230,13 @@ def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp
 
 
 @pytest.fixture
-def experiments(run: Path, utc: Path) -> Any:
+def experiment(run: Path, utc: Path) -> Any:
     return load_trained(run, ConfigLayers.from_call(None, {"data": utc}), split=False)[0]
 
 
-def test_an_export_has_the_clock_for_years(experiments: Any, run: Path, utc: Path) -> None:
-    data, zone = experiments.data, known_zone(LA)
-    alone = export_model(experiments)
+def test_an_export_has_the_clock_for_years(experiment: Any, run: Path, utc: Path) -> None:
+    data, zone = experiment.data, known_zone(LA)
+    alone = export_model(experiment)
     year = 366 * 86_400
     for moment in ("2012-03-01", "2012-05-07 06:00", "2012-11-04 08:00", "2012-11-04 10:00", "2020-03-08 11:00"):
         issued = np.array([moment], "datetime64[s]").astype(np.int64) + 300 * np.arange(0, 80, 7)
@@ -254,14 +254,14 @@ def test_an_export_has_the_clock_for_years(experiments: Any, run: Path, utc: Pat
     )
 
 
-def test_a_server_tells_the_zone_and_refuses_a_file_of_another(experiments: Any, wall: Path) -> None:
+def test_a_server_tells_the_zone_and_refuses_a_file_of_another(experiment: Any, wall: Path) -> None:
     from socialx.serving.endpoints import make_service
     from socialx.serving.latest import Latest
 
-    assert make_service(experiments, "run", 4).network()["local_zone"] == LA
+    assert make_service(experiment, "run", 4).network()["local_zone"] == LA
     path = wall.with_name("follow.h5")
-    path.write_bytes(experiments.data.store.path.read_bytes())
-    latest = Latest(experiments, "run", path)
+    path.write_bytes(experiment.data.store.path.read_bytes())
+    latest = Latest(experiment, "run", path)
     latest.read()
     with h5py.File(path, "r+") as file:
         file["metadata"].attrs["local_zone"] = "Europe/Paris"

@@ -85,11 +85,11 @@ def test_each_window_has_the_mean_forecast_of_its_teachers(
 
 
 def test_a_run_learns_from_runs_and_goes_on(data: Path, trained: Path, tmp_path: Path) -> None:
-    teacher_forecast = small_run(data, tmp_path / "teacher_forecast", "--seed", "1", "--teacher", trained)
+    taught = small_run(data, tmp_path / "taught", "--seed", "1", "--teacher", trained)
     alone = small_run(data, tmp_path / "alone", "--seed", "1")
-    assert (teacher_forecast / "best.safetensors").read_bytes() != (alone / "best.safetensors").read_bytes()
-    works("train", "--resume", teacher_forecast, "--max-epochs", "2")
-    works("evaluate", teacher_forecast)
+    assert (taught / "best.safetensors").read_bytes() != (alone / "best.safetensors").read_bytes()
+    works("train", "--resume", taught, "--max-epochs", "2")
+    works("evaluate", taught)
 
 
 def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: Path, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def _write_features(
         raise SocialxError(readings.source_data, "the file has no rows", "download it again")
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
-    shard_bytes = packed_bytes(4 * rows * sensors)
+    chunk_bytes = packed_bytes(4 * rows * sensors)
     # The chunk that two blocks share is compressed once, from the cache.
     features = create_features(
         file, FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
@@ -155,14 +155,14 @@ def _write_features(
         first = len(seconds)
         check_block(readings, block, seconds)
         seconds = np.concatenate([seconds, block.seconds])
-        reserve(file, packed_bytes(block.speeds.nbytes) + measured * shard_bytes)
+        reserve(file, packed_bytes(block.speeds.nbytes) + measured * chunk_bytes)
         features.resize(len(seconds), axis=0)
         parts = block.speeds.reshape(len(block.speeds), sensors, measured)
         for index in range(measured):
             features[first:, :, index] = parts[..., index]
         zeros += int((parts[..., 0] == 0).sum())
     for index, column in enumerate(list(columns.values())[measured:], measured):
-        reserve(file, shard_bytes)
+        reserve(file, chunk_bytes)
         features[:rows, :, index] = column
         file.flush()
         # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.

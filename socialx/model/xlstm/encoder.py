@@ -167,7 +167,7 @@ class SharedEncoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x [S,T,E] -> [S,E], the stack's last output step; T may be up to lookback."""
         if x.dim() != 3 or x.shape[2] != self.width:
-            raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
+            raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, lookback, {self.width}]")
         if not 1 <= x.shape[1] <= self.lookback:
             raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.lookback}")
         if x.device.type != "cpu":
@@ -263,7 +263,7 @@ def _error(outputs: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
 
 def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int) -> None:
     if min(width, blocks, heads, lookback) < 1:
-        raise ValueError(f"width {width}, blocks {blocks}, heads {heads}, history {lookback}: all must be at least 1")
+        raise ValueError(f"width {width}, blocks {blocks}, heads {heads}, lookback {lookback}: all must be at least 1")
     if width % heads:
         raise ValueError(f"width {width} is not divisible by {heads} heads: try width {-(-width // heads) * heads}")
     if width // heads < 2:
