@@ -370,7 +370,7 @@ def rescale_to_free_flow(experiment: Experiment, run: ScoringProtocol, before: i
         if before is None and 2 * (changed := int((ratios[name] != 1).sum())) > len(speeds):
             flows = f"{network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
             problem = f"{name} in free flow is {flows}, here and in the training"
-            note(f"{data.store.path}: {problem}, so {counted(changed, 'sensor is', 'sensors are')} rescaled")
+            note(Message(data.store.path, f"{problem}, so {counted(changed, 'sensor is', 'sensors are')} rescaled"))
     for part, units, of_run in (("input", file.inputs, run.inputs), ("target", file.targets, run.targets)):
         columns = [ratios.get(name, np.ones(len(speeds))) * ratio_of_units(of_run[name], units[name]) for name in units]
         for moment in ("mean", "std"):

@@ -152,7 +152,7 @@ def test_a_block_of_rows_that_stands_twice_is_read_once(options: dict[str, str],
     pd.concat([frame[:100], frame[90:100], frame[100:], frame[150:]]).to_csv(path)
     same(converted(path, **options), frame)
     done = run("convert", "auto", path, "--without-positions", "--output-h5", tmp_path / "o.h5", "--missing", "none")
-    assert "60 rows repeat an earlier one and count once" in done.stderr
+    assert "60 rows repeat an earlier one, which is kept" in done.stderr
 
 
 def test_a_row_that_comes_late_is_refused(tmp_path: Path) -> None:

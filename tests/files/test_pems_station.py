@@ -107,7 +107,7 @@ def test_the_same_file_twice_is_read_once(tmp_path: Path) -> None:
     data = [write(tmp_path / "a.txt", rows), write(tmp_path / "b.txt", rows)]
     out = ["--without-positions", "--output-h5", tmp_path / "out.h5"]
     done = socialx("convert", "pems-station", *data, *out)
-    assert (done.exit_code, "repeat an earlier one and count once" in done.stderr) == (0, True), done.stderr
+    assert (done.exit_code, "repeat an earlier one, which is kept" in done.stderr) == (0, True), done.stderr
     assert open_store(tmp_path / "out.h5").values.shape == (6, 2)
 
 

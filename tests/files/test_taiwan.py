@@ -213,7 +213,7 @@ def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
     snapshots[1][1] = snapshots[2][1] = snapshots[0][1]
     done = works("convert", "auto", write(tmp_path / "in", snapshots), "--output-h5", tmp_path / "out.h5")
     assert np.isnan(open_store(tmp_path / "out.h5").values[:, 1]).tolist() == [False, True, True]
-    assert "2 rows repeat an earlier one and count once" in done.stderr
+    assert "2 rows repeat an earlier one, which is kept" in done.stderr
     other = two(TIMES[0], 99.0)[1]
     write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]])
     found = f"{IDS[1]}, lane 1 0 has two observations at 2024-01-31 00:00:00 (40, 79). Try: remove one"

@@ -187,9 +187,8 @@ def test_a_click_shows_the_curve_of_a_sensor(followed: Service) -> None:
             getattr(shown, press)(f"#rows tr:nth-child({place + 1}) button")
             shown.keyboard.press("Enter")
             until(shown, f"byId('chosen').textContent === 'Sensor {ids[place]}'")
-            assert shown.evaluate("[...document.querySelectorAll('tr.chosen')].map(e => e.innerText)")[0].startswith(
-                ids[place]
-            )
+            rows = shown.evaluate("[...document.querySelectorAll('tr.chosen')].map(e => e.innerText)")
+            assert rows[0].startswith(ids[place])
         assert texts(shown, "#lines li") == ["forecast", "forecast of 08:15", "read", "usual"]
         at, sensor = shown.evaluate("[dots[0].at, dots[0].id]")
         shown.click("#map", position={"x": at[0] + 9, "y": at[1] + 9})  # a target of 40 pixels
@@ -209,9 +208,8 @@ def test_a_click_shows_the_curve_of_a_sensor(followed: Service) -> None:
 def test_old_data_is_red_and_fresh_data_is_not(followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(followed) as shown:
         said, colour = shown.evaluate("[byId('age').textContent, getComputedStyle(byId('age')).color]")
-        assert re.match(
-            r"Last data: \d+\.\d years ago, 2012-05-04 09:15 \(America/Los_Angeles\)\. The last row is", said
-        )
+        words = r"Last data: \d+\.\d years ago, 2012-05-04 09:15 \(America/Los_Angeles\)\. The last row is"
+        assert re.match(words, said)
         monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: 840)
         shown.evaluate("check()")
         until(shown, "byId('age').textContent.includes('14 minutes ago')")
@@ -257,9 +255,8 @@ def test_streets_lie_below_the_sensors(followed: Service) -> None:
         shown.goto(url)
         until(shown, "curve")
         assert texts(shown, "#credit") == ["\u00a9 Somebody"]
-        numbers = next(
-            filter(None, (re.fullmatch(r"https://tiles.example/(\d+)/(\d+)/(\d+).png", url) for url in asked))
-        )
+        address = re.compile(r"https://tiles.example/(\d+)/(\d+)/(\d+).png")
+        numbers = next(filter(None, map(address.fullmatch, asked)))
         z, x, y = map(int, numbers.groups())
         latitude, longitude = shown.evaluate("[network.sensors[0].latitude, network.sensors[0].longitude]")
         assert abs(x - (longitude + 180) / 360 * 2**z) < 8

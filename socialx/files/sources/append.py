@@ -258,7 +258,7 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
     spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: spelling[key] for vdid, key in case_variants(contents.ids or (), spelling).items()}
     if cased:
-        note(f"{request.data}: ids of sensors are in another case than in {store.path} ({sample(list(cased))})")
+        note(Message(request.data, f"ids of sensors are in another case than in {store.path} ({sample(list(cased))})"))
     return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
 
 

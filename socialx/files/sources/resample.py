@@ -87,7 +87,7 @@ def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
-    note(f"{where}: {every}: counts are sums, all else are means; a sensor needs half of its rows")
+    note(Message(where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
     return step_s / step
 
 

@@ -159,8 +159,8 @@ def on_axis(
     if row < len(raw):
         raise SocialxError(where, "the file changed while it was read", AGAIN)
     if again.any():
-        text = f"{counted(int(again.sum()), 'row repeats', 'rows repeat')} an earlier one and count once"
-        note(f"{where}: {text}")
+        text = f"{counted(int(again.sum()), 'row repeats', 'rows repeat')} an earlier one, which is kept"
+        note(Message(where, text))
 
 
 def note_skipped(

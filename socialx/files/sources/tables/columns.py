@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from socialx.core.errors import SocialxError, counted
+from socialx.core.errors import Message, SocialxError, counted
 from socialx.core.progress import note
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block, is_code
@@ -273,7 +273,7 @@ def combine_blocks(
             yield replace(block, speeds=sensor_values[..., 0] if n_features == 1 else sensor_values)
     if below:
         text = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
-        note(f"{where}: {text}, and left out of sums and means")
+        note(Message(where, f"{text}, and left out of sums and means"))
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from socialx.core.errors import Argument, SocialxError, counted
+from socialx.core.errors import Argument, Message, SocialxError, counted
 from socialx.core.progress import note
 from socialx.files.sources.tables.columns import BETWEEN
 from socialx.files.sources.tables.time_texts import UNKNOWN
@@ -85,8 +85,9 @@ def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, Non
                 _refuse_two(table, other, seconds, numbers, stored, readings)
                 again += len(cells) - len(first)
         if again:
-            noun = "observations" if table.joined else "rows"
-            note(f"{table.sheets[0].path}: {again:,} {noun} repeat an earlier one and count once")
+            noun = "observation repeats" if table.joined else "row repeats"
+            text = counted(again, noun, noun.replace(" repeats", "s repeat"))
+            note(Message(table.sheets[0].path, f"{text} an earlier one, which is kept"))
         shape = (len(moments), len(table.ids), features)
         grid = values.reshape(shape[: 3 if features > 1 else 2])
         step = max(1, BLOCK_BYTES // (4 * count // len(moments)))

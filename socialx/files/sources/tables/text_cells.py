@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from socialx.core.errors import Argument, SocialxError, sample, shortened
+from socialx.core.errors import Argument, Message, SocialxError, sample, shortened
 from socialx.core.progress import note, work
 from socialx.files.sources.tables.json_rows import JsonNumber, json_objects
 from socialx.files.store.head import LINE_BYTES, UNREADABLE, container, unpack
@@ -428,7 +428,8 @@ def is_footer(cell: str) -> bool:
 
 def note_footer(where: object, rows: list[str]) -> None:
     """Note the rows below the table ``where``, a file or sheet, that are left out."""
-    note(f"{where}: rows below the table are left out: {sample([shortened(row, 40) for row in rows if row])}")
+    left_out = [shortened(row, 40) for row in rows if row]
+    note(Message(where, f"rows below the table are left out: {sample(left_out)}"))
 
 
 def pieces(
