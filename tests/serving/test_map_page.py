@@ -297,7 +297,7 @@ def test_a_page_without_data_or_positions_says_so(
     service: Service, followed: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with live(service) as shown:
-        assert "no history to forecast from" in texts(shown, "#said")[0]
+        assert "no lookback to forecast from" in texts(shown, "#said")[0]
     sensors = followed.experiment.data.sensors
     monkeypatch.setitem(vars(sensors), "latitude", np.full(len(sensors.ids), np.nan))
     with live(followed) as shown:

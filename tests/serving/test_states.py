@@ -65,7 +65,7 @@ def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it
     assert client.get("/ready").json() == {"ready": True, "reason": "", "last_data": None}
     answer = client.get("/forecast/latest")
     assert answer.status_code == 404
-    assert "no history to forecast from" in answer.json()["detail"]
+    assert "no lookback to forecast from" in answer.json()["detail"]
     assert client.get("/forecast").status_code == 405
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
     found = client.get("/sensors").json()
