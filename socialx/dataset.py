@@ -53,14 +53,14 @@ CHUNK_ON_CPU = GIB // 8  # a larger shard takes memory from other programs at eq
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Row source over several features, stacked; impossible values are refused."""
+    """Row source over several features of a file, stacked on the last axis; impossible values are refused."""
 
     stores: tuple[Store, ...]
     calendar: Calendar = WALL
 
     @property
     def seconds(self) -> np.ndarray:
-        """Time of each row, int64 [T]."""
+        """Time of each row in seconds, int64 [T]."""
         return self.stores[0].seconds
 
     @property
@@ -74,7 +74,7 @@ class Columns:
         return len(self.stores[0].sensors.ids), len(self.stores)
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Return values float32 and valid bool [t,N,C] for adjacent rows."""
+        """Return values float32 and valid bool [t,N,C] for adjacent rows. Raises SocialxError for impossible values."""
         parts = [store.read(rows) for store in self.stores]
         for store, (numbers, valid) in zip(self.stores, parts, strict=True):
             store.check_readings(np.where(valid, numbers, np.float32(np.nan)), store.seconds[rows])
@@ -96,11 +96,11 @@ class Columns:
 class Dataset:
     """One store per feature (the first target first) and the options that turn rows into batches.
 
-    moments: statistics per feature, from the training rows or from a run. windows: ``None`` if the file stays unsplit,
-    for forecasts from the last lookback. loading: options with the chosen mode. train_climatology_days: climatology
-    windows that training draws from, in days, ``None`` for all days; empty if the model reads only observations.
-    prior_climatology: statistics stored in a run for days before this file. calendar: local clock and holidays.
-    teacher_forecast: teacher forecasts by first window row, float16 [t,P*N*G].
+    moments: mean and deviation per feature, from the training rows or from a run. windows: ``None`` if the file stays
+    unsplit, for forecasts from the last lookback. loading: loader options with the chosen mode. train_climatology_days:
+    climatology windows that training draws from, in days, ``None`` for all days; empty if the model reads only
+    observations. prior_climatology: statistics stored in a run for days before this file. calendar: local clock and
+    holidays. teacher_forecast: teacher forecasts by first window row, float16 [t,P*N*G].
     """
 
     stores: dict[str, Store]
@@ -140,19 +140,19 @@ class Dataset:
 
     @cached_property
     def network(self) -> DataSpec:
-        """Data spec for building a model."""
+        """Sizes and statistics of the data, for building a model."""
         inputs, targets = (tuple(self.moments[name] for name in names) for names in (self.inputs, self.targets))
         slots = slots_per_day(self.store.step_minutes)
         read = tuple(self.inputs.index(name) if name in self.inputs else None for name in self.targets)
         return DataSpec(len(self.sensors.ids), self.lookback, self.horizon, slots, inputs, targets, read=read)
 
     def rolling_climatology(self, max_days: int = 0) -> RollingClimatology:
-        """Build the rolling climatology over the targets. max_days: see ``RollingClimatology``."""
+        """Build the climatology of the targets. max_days: longest window to look up, apart from ``None`` (all days)."""
         return RollingClimatology(self.target_source, self.prior_climatology, max_days)
 
     @cached_property
     def server_climatology(self) -> RollingClimatology | None:
-        """Rolling climatology for a server: origins before the last lookback and horizon count as at their start."""
+        """Climatology for requests in any order: older origins count as a lookback and horizon before the last row."""
         if not self.train_climatology_days:
             return None
         span_s = 60 * self.store.step_minutes * (self.lookback + self.horizon)
@@ -160,11 +160,14 @@ class Dataset:
 
     @property
     def file_holidays(self) -> dict[int, int]:
-        """Holidays on which the file has rows."""
+        """Holidays with rows in the file: day since 1970 -> the weekday with similar traffic, 0 for Monday."""
         return self.calendar.holidays_among(self.calendar.day(self.store.seconds))
 
     def note_clock(self, by: Sequence[str] | None = None) -> None:
-        """Note that climatology or holidays (else scores grouped ``by`` hour or weekday) follow UTC."""
+        """Tell the user that days and hours follow UTC, if results depend on the clock and the local zone is unknown.
+
+        by: groups of scores, to check for ``hour`` and ``weekday``; ``None``: check for climatology or holidays.
+        """
         store, reads_clock = self.store, bool(self.train_climatology_days or self.calendar.holidays)
         relevant = reads_clock if by is None else not reads_clock and {"hour", "weekday"} & set(by)
         if relevant and is_utc(store.timezone) and store.local_zone is None:
@@ -177,7 +180,7 @@ class Dataset:
         return self.rolling_climatology().today()
 
     def climatology_days(self, issued: int) -> int:
-        """Count days with data before the origin's day: days with rows, and a run's days before the file."""
+        """Count days with data before the day of an origin (issued, seconds), also days that only a run has stored."""
         prior, today = self.prior_climatology, int(self.calendar.day(issued))
         days = set(np.unique(self.calendar.day(self.store.seconds)).tolist())
         if prior is not None and prior.end <= today:
@@ -190,11 +193,12 @@ class Dataset:
         return {}
 
     def climatology(self, days: tuple[int | None, ...], rows: slice) -> ClimatologyTable:
-        """Return the climatology at rows and over the horizon after, [V,t+P,N,G].
+        """Return the climatology at rows and over the horizon after, [V,t+P,N,G]; the last two tables are kept.
 
         days: V climatology windows in days, ``None`` for all days; ``UNTIL_TRAINED`` alone means all days until the end
-        of the training rows. A row uses the days before the first origin whose window reads the row. The table covers
-        the whole file: in memory if the series is on_device, else in a temporary file.
+        of the training rows. A row uses the days before the first origin whose window reads the row. The kept table
+        covers the whole file, or until the training ends if V > 1: in memory if the series is on_device, else in a
+        temporary file.
         """
         if days not in self._climatology:
             while len(self._climatology) > 1:  # keep those for training and validation
@@ -203,7 +207,7 @@ class Dataset:
         return ClimatologyTable(*(part[:, rows.start : rows.stop + self.horizon] for part in self._climatology[days]))
 
     def _make_climatology(self, days: tuple[int | None, ...]) -> ClimatologyTable:
-        """Return the climatology [V,T+P,N,G] over all rows and a horizon; days: V climatology windows."""
+        """Compute the climatology [V,T+P,N,G] for V windows in days; for several windows T ends with the training."""
         source, step = self.target_source, 60 * self.store.step_minutes
         length = len(source.seconds)
         if len(days) > 1:  # training only
@@ -224,7 +228,10 @@ class Dataset:
         return table
 
     def with_teacher_forecasts(self, forecasts: Iterator[np.ndarray]) -> Dataset:
-        """Return a copy with teacher forecasts, float32 [b,P,N,G] in training order, in shards if memory is short."""
+        """Return a copy whose training batches carry teacher forecasts, which the model learns to repeat.
+
+        forecasts: float32 [b,P,N,G], b windows each, in file order. Above half the free memory the mode is sharded.
+        """
         starts, mode, done = self._windows.split("train"), self.loading.mode, 0
         shape = int(starts[-1]) + 1, self.horizon * math.prod(self.target_source.shape)
         free = free_bytes(self.device)
@@ -239,7 +246,7 @@ class Dataset:
         return replace(data, teacher_forecast=teacher_forecast)
 
     def _allocate(self, shape: tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
-        """Allocate an array in memory, or in an unlinked temporary file."""
+        """Allocate an array in memory in mode on_device, else in an unlinked temporary file; kind: the dtype."""
         if self.loading.mode == "on_device":
             return np.empty(shape, kind)
         size = math.prod(shape) * np.dtype(kind).itemsize
@@ -254,12 +261,12 @@ class Dataset:
 
     @property
     def target_source(self) -> Columns:
-        """Targets by row."""
+        """Row source over the targets alone."""
         return Columns(tuple(self.stores[name] for name in self.targets), self.calendar)
 
     @cached_property
     def source(self) -> Columns:
-        """All features by row."""
+        """Row source over all features."""
         return Columns(tuple(self.stores.values()), self.calendar)
 
     @cached_property
@@ -272,7 +279,7 @@ class Dataset:
         return {}
 
     def series_with_climatology(self, days: tuple[int | None, ...] | None = None) -> Series:
-        """Return the series with the climatology; days: see ``loader``."""
+        """Return all rows on the device, with climatology; days: climatology windows, ``None``: as the model reads."""
         if days is None:
             days = (None,) if self.train_climatology_days else ()
         if not days:
@@ -288,12 +295,12 @@ class Dataset:
         return self._with_climatology[days]
 
     def _training_source(self, days: tuple[int | None, ...]) -> RowSource:
-        """Return features by row, augmented when training draws from several climatology windows."""
+        """Return the row source for ``days``: augmented if training draws from several climatology windows."""
         measured = [name not in STATIC_UNITS for name in self.stores]
         return AugmentedSource(self.source, AUGMENTED_SEED, measured) if len(days) > 1 else self.source
 
     def context(self, slack_s: int, rolling: RollingClimatology | None = None) -> ContextReader:
-        """Return a reader for lookbacks by end time, with slack_s per row; rolling ``None`` builds a climatology."""
+        """Return a reader for lookbacks by end time, within slack_s seconds. rolling: climatology, ``None`` for new."""
         rolling = rolling or (self.rolling_climatology() if self.train_climatology_days else None)
         return ContextReader(self.source, self.lookback, self.horizon, *self._feature_indices(), slack_s, rolling)
 
@@ -322,9 +329,9 @@ class Dataset:
     ) -> Loader:
         """Return a loader for ``train``, ``validation`` or ``test``, in the mode from ``loading``.
 
-        shard: windows per shard in the shuffled order; ``None`` as ``loading`` says, 0 for a single shard. share: this
-        rank. subset: windows within the split, by index. days: climatology windows as ``train_climatology_days``;
-        ``None`` for all days if the model reads the climatology.
+        shard: windows per shard in the shuffled order; ``None`` as ``loading`` says, 0 for a single shard. share: rank
+        and world size. subset: windows within the split, by index. days: climatology windows as
+        ``train_climatology_days``; ``None`` for all days if the model reads the climatology.
         """
         if days is None:
             days = (None,) if self.train_climatology_days else ()
@@ -354,7 +361,7 @@ class Dataset:
         return self.loading.shard_bytes or shard_bytes(self.device if self.loading.mode == "sharded" else HOST)
 
     def shard_windows(self, windows: int) -> int:
-        """Return windows per shard (at least a page), for equal shards over the split; 0 for a single shard."""
+        """Return windows per shard: equal shards of limited size for a split of ``windows``; 0 for a single shard."""
         if self.loading.shard_bytes is None and self.loading.mode == "on_device":
             return 0
         sensors, features = self.source.shape
@@ -365,7 +372,7 @@ class Dataset:
         return 0 if fit >= windows else -(-windows // -(-windows // fit))
 
     def _host_series(self, days: tuple[int | None, ...], teacher_forecast: np.ndarray | None, rows: slice) -> Series:
-        """Return rows as a series in host memory, with the climatology for ``days``; rows past the end are dropped."""
+        """Return existing rows as a series in host memory, with climatology over ``days`` and any teacher forecasts."""
         rows = slice(rows.start, min(rows.stop, len(self.store.seconds)))
         pinned = self.device.type == "cuda" and self.loading.mode == "sharded"
         climatology = self.climatology(days, rows) if days else None
@@ -374,13 +381,13 @@ class Dataset:
         return series if teacher_forecast is None else series.with_teacher_forecasts(teacher_forecast[rows])
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield target values and valid [t,N,G] and seconds [t] over the training rows."""
+        """Yield target values and valid [t,N,G] and seconds [t] over the training rows, page by page."""
         source, span = self.target_source, self.training_rows
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])
 
     def rows_until(self, second: int) -> int:
-        """Return the number of rows up to and including a second."""
+        """Return the number of rows up to and including a time in seconds."""
         return int(np.searchsorted(self.store.seconds, second, side="right"))
 
 
@@ -388,7 +395,7 @@ HOST = torch.device("cpu")
 
 
 def combine_checksums(sums: Sequence[str]) -> str:
-    """Return one checksum over all features."""
+    """Return one checksum for a dataset from the checksums of all features."""
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
@@ -413,9 +420,10 @@ def open_dataset(
     """Open a file, split the windows, measure the statistics and choose the loader mode.
 
     inputs: ``None`` for the targets. split_method: canonical or strict; ``None`` skips the split and needs ``moments``.
-    days: use the first N calendar days, ``None`` for all. sensors: ids to read, in this order; each must be in the
-    file. train_climatology_days, prior_climatology: see ``Dataset``. holidays: see ``Calendar``. units: speed unit to
-    read each feature in, by default the unit in the file. Raises SocialxError for a file shorter than one lookback.
+    days: use the first N calendar days, ``None`` for all. moments: mean and deviation per feature, by default measured.
+    sensors: ids to read, in this order; each must be in the file. loading: loader options. train_climatology_days,
+    prior_climatology: see ``Dataset``. holidays: see ``Calendar``. units: speed unit to read each feature in, by
+    default the unit in the file. Raises SocialxError for a file shorter than one lookback.
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
@@ -449,7 +457,7 @@ def open_dataset(
 
 
 def find_windows(store: Store, lookback: int, horizon: int, split_method: str) -> Windows:
-    """Split a file into windows, skipping time gaps except the gap that published results on these sensors cross."""
+    """Split a file into canonical or strict windows, skipping time gaps except the gap that published results cross."""
     seconds, published = store.seconds, None
     for dataset in DATASETS.values():
         if dataset.skips and all(match_key(name) in dataset.ids for name in store.sensors.ids):
@@ -480,12 +488,12 @@ def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: 
 
 
 def series_bytes(rows: int, sensors: int, columns: int) -> int:
-    """Return the size of a series on the device in bytes; columns: see ``with_mode``."""
+    """Return the size of a series on the device in bytes. columns: features and climatologies, as in ``with_mode``."""
     return READING_BYTES * rows * sensors * columns
 
 
 def shard_bytes(device: torch.device) -> int:
-    """Return the default shard size: a share of free memory, capped on a CPU."""
+    """Return the default shard size in bytes: an eighth of the free memory, at most 128 MiB on a CPU."""
     free = free_bytes(device)
     share = CHUNK_ON_CPU if free is None else int(CHUNK_SHARE * free)
     return min(share, CHUNK_ON_CPU) if device.type == "cpu" else share

@@ -46,7 +46,7 @@ POLICY = (
 
 
 class ForecastAnswer(BaseModel):
-    """Describe a forecast: for each target a list per issue, step and sensor."""
+    """Describe a forecast: for each target a list per issue (forecast origin), step and sensor."""
 
     schema_: str = Field(alias="schema")
     run: str
@@ -65,13 +65,13 @@ class ForecastAnswer(BaseModel):
 
 
 class LatestAnswer(ForecastAnswer):
-    """Describe the forecast after the last row of the data file, and the observations of the row."""
+    """Describe the forecast after the last row of the data file, and the row's observations; null for missing."""
 
     last_observed: dict[str, list[list[float | None]]]
 
 
 class CurveAnswer(BaseModel):
-    """Describe a sensor around the latest forecast; null for missing values."""
+    """Describe the curve of a sensor: observations, climatology and forecasts around now; null for missing values."""
 
     sensor: str
     times: list[str] = Field(description="some lookbacks, and the horizon")
@@ -91,7 +91,7 @@ class Sensor(BaseModel):
 
 
 class NetworkAnswer(BaseModel):
-    """Describe the run for a client."""
+    """Describe the run for a client that prepares requests: sensors, unit, and the sizes of lookback and horizon."""
 
     run: str
     dataset: str
@@ -116,17 +116,14 @@ Refusal = create_model("Refusal", __doc__="Give the reason of a refusal.", detai
 
 @dataclass(eq=False)
 class Service:
-    """Hold the state that all endpoints share.
+    """Hold the state that all endpoints share: a trained model, and answers from the data file.
 
-    Args:
-        run: the name of the run in answers.
-        band: the prediction intervals of every answer, or None.
-        follow: whether data file and run are checked for changes.
-        origins: web origins whose pages may ask.
-        tiles: address and attribution as from ``read_tiles``.
-        free_flow: free-flow speed per sensor in the first data file, float32 [N]; None for other quantities.
-        newer: returns the service of a newer run, or None.
-        reason: why the newer run is unused.
+    run: name of the run in answers. worker: queue in front of the model. band: prediction intervals for every answer.
+    latest: answers from the data file, if the file has a lookback. follow: whether data file and run are checked for
+    changes. token: the secret that requests need. origins: web origins whose pages may ask. tiles: address and
+    attribution as from ``read_tiles``. free_flow: free-flow speed per sensor in the first data file, float32 [N]; only
+    for speeds. timeout_s: seconds until answer 504. most_bytes: longest body. newer: returns the service of a newer
+    run, if any. reason: why the newer run is unused.
     """
 
     experiment: Experiment
@@ -148,7 +145,7 @@ class Service:
     reason: str = ""
 
     def forecast_from_data(self, follow: bool) -> None:
-        """Forecast from the data file, once or, with ``follow``, after every change."""
+        """Forecast from the data file for /forecast/latest, at once; ``follow``: also after every later change."""
         latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
         issued = latest.read()
         latest.keep(issued, [self.worker.forward(issue.batch) for issue in issued])
@@ -157,7 +154,7 @@ class Service:
             self.free_flow = free_flow_speeds(latest.experiment.data)[:, 0]
 
     def network(self) -> dict[str, Any]:
-        """Return sensors with locations and free-flow speeds, sizes and units."""
+        """Return the content of /sensors: sensors with locations and free-flow speeds, sizes and units."""
         data = self.experiment.data
         store, sensors = data.store, data.sensors
         places = [
@@ -184,7 +181,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the model and follow the data file during the block."""
+        """Run the model, and follow the data file if ``follow`` is on, during the block: the server's lifetime."""
         self.tasks = [asyncio.create_task(self.worker.run())]
         if self.latest is not None and self.follow:
             self.tasks.append(asyncio.create_task(self._follow()))
@@ -194,7 +191,7 @@ class Service:
         await asyncio.wait(self.tasks)
 
     async def _follow(self) -> None:
-        """Check run and file every few seconds until cancelled."""
+        """Look every few seconds for a newer run or data file, and forecast again from it, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.renew()
@@ -202,7 +199,7 @@ class Service:
                 await self.latest.look(self.worker.ask)
 
     async def renew(self) -> None:
-        """Forecast with a newer run, also for waiting requests; an unreadable or unfit run changes ``reason`` alone."""
+        """Switch to a newer run, if any, for waiting requests too; a run that fails to load changes only ``reason``."""
         try:
             other = await asyncio.to_thread(self.newer)
         except (SocialxError, OSError) as error:
@@ -214,9 +211,9 @@ class Service:
             self.band, self.latest, self.free_flow = other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
-        """Return content type and body of a request.
+        """Read the body of a request, and return content type and body.
 
-        Raises HTTPException for a refused body, and QueueFullError if all incoming bodies exceed the queue in bytes.
+        Raises HTTPException for a refused body, and QueueFullError if all bodies being read exceed the queue in bytes.
         """
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind not in (JSON, CSV):
@@ -240,7 +237,7 @@ class Service:
         return kind, bytes(body)
 
     async def answer(self, kind: str, body: bytes) -> bytes:
-        """Return the forecast for the readings in a body, as JSON.  Raise SocialxError for a refused body."""
+        """Forecast from a body of content type ``kind``, and return JSON.  Raise SocialxError for a refused body."""
         experiment = self.experiment if self.latest is None else self.latest.experiment
         issue = await asyncio.to_thread(read_issue, experiment, kind, body)
         values = await self.worker.ask(issue.batch)
@@ -250,15 +247,15 @@ class Service:
 
 
 class Compressed(GZipMiddleware):
-    """Compress the answers to a browser; posted readings get a forecast without the delay."""
+    """Compress answers to GET requests; posted readings get a forecast without the delay."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+        """Serve a request, compressing the answer if the method is GET."""
         await (super().__call__ if scope.get("method") == "GET" else self.app)(scope, receive, send)
 
 
 def make_service(experiment: Experiment, run: str, places: int) -> Service:
-    """Return a service for a run; places: most waiting requests. A batch has up to ``loader.batch_size`` windows."""
+    """Make a service with batches up to ``loader.batch_size``. run: name in answers. places: most waiting requests."""
     experiment.model.eval()
     device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
@@ -295,7 +292,7 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _add_forecasts(app: FastAPI, service: Service) -> None:
-    """Add the endpoints with forecasts."""
+    """Add the endpoints /forecast, /forecast/latest, /curve and /sensors to the app."""
     refusals: Refusals = {status: {"model": Refusal} for status in (400, 401, 413, 415, 422, 429, 504)}
     schema = {JSON: {"schema": LastHour.model_json_schema()}, CSV: {"schema": {"type": "string"}}}
     body = {"requestBody": {"required": True, "content": schema}}
@@ -319,14 +316,14 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
 
     @app.get("/forecast/latest", response_model=LatestAnswer, responses=missing)
     async def latest(short: bool = False) -> Response:
-        """Return the forecast after the last row of the server's data file; short: in tenths and without intervals."""
+        """Return the forecast after the last row of the server's data file; short: in tenths, and without intervals."""
         if service.latest is None:
             raise HTTPException(404, "the file of this server has no lookback to forecast from")
         return _json(service.latest.short if short else service.latest.answer)
 
     @app.get("/curve", response_model=CurveAnswer, responses=missing)
     async def curve(sensor: str) -> Response:
-        """Return observations of a sensor around the latest forecast, the climatology, and the forecast before."""
+        """Return observations around the latest forecast, climatology and the forecast before, for a sensor by id."""
         ids = service.experiment.data.sensors.ids
         if service.latest is None or service.latest.curves is None or sensor not in ids:
             raise HTTPException(404, "the run lacks this sensor, or the file lacks a lookback")
@@ -339,7 +336,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
 
 
 def _add_states(app: FastAPI, service: Service) -> None:
-    """Add the endpoints with states, and the page."""
+    """Add the endpoints /health, /ready and /metrics, and the page with the map, to the app."""
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
@@ -389,11 +386,8 @@ def _add_states(app: FastAPI, service: Service) -> None:
 def page(token: bool, latest: bool, follow: bool, tiles: str = "") -> str:
     """Return the page with the map; the script asks this server, and the server with the tiles if named.
 
-    Args:
-        token: whether the page asks for a token.
-        latest: whether the server has a forecast to show.
-        follow: whether the page looks for newer forecasts.
-        tiles: address and attribution as from ``read_tiles``.
+    token: whether the page asks for a token. latest: whether the server has a forecast to show. follow: whether the
+    page looks for newer forecasts. tiles: address and attribution as from ``read_tiles``.
     """
     marks = {"token": token, "latest": latest, "follow": follow}
     view = {"title": "socialx: traffic forecast", **{name: "yes" if mark else "no" for name, mark in marks.items()}}

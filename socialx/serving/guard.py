@@ -51,7 +51,7 @@ def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
 
 
 def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
-    """Return web origins as browsers write them.  Raise SettingsError for other texts, and for ``*``."""
+    """Return web origins whose pages may ask. Raise SettingsError for a text unlike ``https://host``, and for ``*``."""
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
             remedy = f"write for example {Argument('allow_origin', 'https://dashboard.example')}"
@@ -60,7 +60,7 @@ def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_tiles(tiles: str) -> str:
-    """Return the address of map tiles, a space and the attribution.  Raise SettingsError for other texts."""
+    """Return address of map tiles, a space, and owner.  Raise SettingsError without ``{x}``, ``{y}`` and ``{z}``."""
     address, _, owner = tiles.strip().partition(" ")
     if not TILES.fullmatch(address) or not all(f"{{{name}}}" in address for name in "xyz"):
         example = Argument("tiles", "https://tile.openstreetmap.org/{z}/{x}/{y}.png \u00a9 OpenStreetMap contributors")
@@ -72,14 +72,14 @@ def read_tiles(tiles: str) -> str:
 
 @dataclass
 class Histogram:
-    """Count values at or below each of some ascending bounds, and add the values up."""
+    """Count values in buckets, each up to one of some ascending bounds, and add the values up."""
 
     bounds: Sequence[float]
     counts: Counter[int] = field(default_factory=Counter)
     total: float = 0.0
 
     def add(self, value: float) -> None:
-        """Count a value."""
+        """Count a value in its bucket, and add the value to the total."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -119,11 +119,9 @@ class Metrics:
 
 @dataclass
 class Guard:
-    """Refuse requests without the token, add the security headers, and count.
+    """Wrap an ASGI app: refuse requests without the token, if set, add the security headers, and count requests.
 
-    Args:
-        paths: paths with a metric; further paths count as ``other``.
-        origins: web origins whose pages may read the answers.
+    paths: paths with a metric; further paths count as ``other``. origins: web origins whose pages may read answers.
     """
 
     app: ASGIApp
@@ -133,7 +131,7 @@ class Guard:
     origins: Collection[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+        """Pass a request to the app, or answer 401 without the token; count path, status and duration."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

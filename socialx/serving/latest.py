@@ -36,8 +36,8 @@ LATE_STEPS = 3  # a last row older than so many steps is late
 class SensorCurves:
     """Hold observations around the latest forecast, the climatology at the same times, and the forecast before.
 
-    usual: climatology float32 [R,N] for the first target, NaN for gaps.  earlier: the forecast issued a horizon before,
-    None if the file has another start.
+    usual: climatology float32 [R,N] at R times for the first target, NaN for gaps. earlier: the forecast issued a
+    horizon before, ``None`` if the file lacks rows until then.
     """
 
     observed: Observed
@@ -46,7 +46,7 @@ class SensorCurves:
     earlier: Forecast | None = None
 
     def curve(self, sensor: str, column: int) -> bytes:
-        """Return the curve of the sensor in a column as JSON."""
+        """Return the content of /curve for a sensor as JSON; column: index of the sensor."""
         lines = {"observed": self.observed.values[:, column, 0], "usual": self.usual[:, column]}
         times = [as_text(int(second)) for second in self.observed.times.astype(int)]
         content: dict[str, Any] = {"sensor": sensor, "times": times}
@@ -75,9 +75,9 @@ class Latest:
     _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings
 
     def read(self) -> list[Issue]:
-        """Open the present file -> the lookbacks of the last row and, if the file reaches back, of a horizon before.
+        """Open the present file, and return the lookbacks until the last row and, if rows exist, a horizon before.
 
-        Raises SocialxError for a file without a lookback for the run.
+        Raises SocialxError for a file without a lookback for the run, or of another unit, step or zone than at first.
         """
         data = self.experiment.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
@@ -95,7 +95,7 @@ class Latest:
         return [Issue.ending_at(experiment, context, time) for time in times]
 
     def keep(self, issued: list[Issue], values: list[np.ndarray]) -> None:
-        """Answer with new forecasts; ``values`` has the model output float32 [1,P,N,G] per issue, the latest first."""
+        """Replace the answers. issued: from ``read``, latest first. values: model output float32 [1,P,N,G] for each."""
         issue, context, data = issued[0], issued[0].context, issued[0].experiment.data
         if self.band is not None:
             self._score(issue)
@@ -121,7 +121,7 @@ class Latest:
         self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
-        """Count observations inside the 50 % intervals of forecasts whose horizon has ended."""
+        """Count observations inside earlier 50 % intervals whose horizon has ended by ``issue``, for ``coverage``."""
         context, origin = issue.context, int(issue.time[0])
         for issued in [start for start in self._due if start + 60 * context.step_minutes * context.horizon <= origin]:
             low, high = self._due.pop(issued)
@@ -140,7 +140,7 @@ class Latest:
 
     @property
     def age_s(self) -> int:
-        """Seconds since the last row; a file without a zone gets a day off, because the hour is a guess."""
+        """Seconds since the last row; a file without a zone counts as a day younger, because the hour is a guess."""
         store = self.experiment.data.store
         return max(0, age_seconds(store.timezone, int(store.seconds[-1])) - (0 if store.timezone else DAY_S))
 
@@ -150,7 +150,7 @@ class Latest:
         return self.age_s > 60 * LATE_STEPS * self.experiment.data.store.step_minutes
 
     async def look(self, ask: Ask) -> None:
-        """Forecast again after a change; an unreadable file becomes ``reason`` next to the older forecast."""
+        """Forecast again if the file has changed; ask: runs the model. An unreadable file changes only ``reason``."""
         try:
             if file_signature(self.path) != self._version:
                 issued = await asyncio.to_thread(self.read)
@@ -162,12 +162,12 @@ class Latest:
 
 
 def error_text(error: SocialxError | OSError) -> str:
-    """Return the text of an error without paths."""
+    """Return the text of an error without paths, which clients should not see."""
     if isinstance(error, OSError):
         return error.strerror or "the file is unreadable"
     return "; ".join(message.problem for message in error.messages)
 
 
 def to_json(content: dict[str, Any]) -> bytes:
-    """Return strict JSON with finite numbers."""
+    """Return content as strict JSON. Raises ValueError for NaN and infinite numbers."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

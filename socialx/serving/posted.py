@@ -83,7 +83,7 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
 
 
 def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Return times and readings of a body whose lists all have the right length; values are unchecked. most: rows."""
+    """Return times and readings of parsed content, ``most`` rows at most, after checks of sensors and lengths alone."""
     lookback, ids = experiment.data.lookback, set(experiment.data.store.sensors.ids)
     parts = ("times", "readings")
     if not isinstance(content, dict) or set(content) != set(parts):
@@ -106,7 +106,7 @@ def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], 
 
 
 def _validate(kind: TypeAdapter[Any], values: list[Any], strict: bool, where: str) -> list[Any]:
-    """Return values that all have the right type. Raise SocialxError at the first other value; where: its field."""
+    """Return values as type ``kind``, from text too if not strict. Raise SocialxError for field ``where`` if unfit."""
     try:
         return kind.validate_python(values, strict=strict)
     except ValidationError as error:
@@ -115,7 +115,7 @@ def _validate(kind: TypeAdapter[Any], values: list[Any], strict: bool, where: st
 
 
 def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
-    """Return wall times as seconds, int64 [T].  Raise SocialxError for another step, or a time that the clock skips."""
+    """Return wall times as seconds, int64 [T].  Raise SocialxError for uneven steps, or a time that the clock skips."""
     seconds = np.array([wall_seconds(time, "times", store.timezone) for time in times], np.int64)
     odd = np.flatnonzero(np.diff(seconds) != 60 * store.step_minutes)
     if len(odd):
@@ -140,7 +140,7 @@ def _from_json(body: bytes) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object from keys and values.  Raise SocialxError for a key that stands twice."""
+    """Return key-value pairs as a dict, for ``json.loads``.  Raise SocialxError for a key that stands twice."""
     made = dict(pairs)
     if len(made) < len(pairs):
         repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
@@ -153,7 +153,7 @@ def _no_number(text: str) -> float:
 
 
 def _from_csv(body: bytes, most: int) -> dict[str, Any]:
-    """Parse a wide table with commas: a header with any name for the times and the sensor ids, then a row per time."""
+    """Parse CSV text, up to ``most`` + 1 rows: a header with any name and sensor ids, then a row per time."""
     try:
         lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
         header, rows = next(lines), list(islice(filter(None, lines), most + 1))

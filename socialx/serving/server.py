@@ -111,7 +111,8 @@ def serve(
 class Served:
     """Load the run in a folder or behind a link, and reload after a change.
 
-    version: signature of the folder in service.  refused: signatures of a folder and a file that failed, and the error.
+    layers: settings from the call. interval: level of prediction intervals, if wanted. queue: most waiting requests.
+    version: signature of the folder in service. refused: signatures of a folder and a file that failed, and the error.
     """
 
     folder: Path
@@ -125,7 +126,7 @@ class Served:
     experiment: Experiment | None = None
 
     def make(self, folder: Path) -> Service:
-        """Return the service for the run in a folder.  Raise SocialxError as ``predict`` does."""
+        """Load the run in a folder, forecast, and return the service.  Raise SocialxError as ``predict`` does."""
         from socialx.serving.endpoints import make_service
 
         version = find_run_folder(self.folder).version
@@ -181,7 +182,7 @@ class Served:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket.  Raise SettingsError for an occupied or foreign address."""
+    """Return a listening socket.  Raise SettingsError for an address that is occupied or belongs to another machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -194,7 +195,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None:
-    """Print the address with the next command, and a warning for an open address."""
+    """Print the address, a command that asks for /forecast/latest or /sensors, and a warning for an open address."""
     host, port = listener.getsockname()[:2]
     if not token and not ip_address(host).is_loopback:
         everybody = "everybody who reaches the address can ask"

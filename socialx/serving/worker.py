@@ -27,12 +27,12 @@ Forward = Callable[[Batch], np.ndarray]
 
 
 class QueueFullError(Exception):
-    """Signal a full queue."""
+    """Signal a full queue, which the server answers with 429."""
 
 
 @dataclass(frozen=True, eq=False)
 class Issue:
-    """Hold the lookback of a forecast; ``time`` int64 [1] is the forecast origin in seconds."""
+    """Hold the lookback of a forecast as a batch; ``time`` int64 [1] is the forecast origin in seconds."""
 
     experiment: Experiment
     context: ContextReader
@@ -41,12 +41,12 @@ class Issue:
 
     @classmethod
     def ending_at(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
-        """Read the lookback until a forecast origin."""
+        """Read the lookback that ends at a forecast origin; time: int64 [1] in seconds."""
         ((_, batch),) = context.batches(time, 1)
         return cls(experiment, context, time, batch)
 
     def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
-        """Return the model output float32 [1,P,N,G] as a forecast, with intervals if ``band`` is given."""
+        """Return the model output float32 [1,P,N,G] as a forecast by a run, with intervals if ``band`` is given."""
         context, batch = self.context, self.batch
         inputs = context.count_valid(batch), context.has_reported(batch), *context.excerpt(self.time, context.lookback)
         forecast = as_forecast(self.experiment, run, self.time, values, *inputs)
@@ -55,14 +55,10 @@ class Issue:
 
 @dataclass(eq=False)
 class Worker:
-    """Queue requests for a model.
+    """Queue requests for a model, and answer waiting requests together as a batch.
 
-    Args:
-        forward: maps a batch to float32 [B,P,N,G].
-        most: the largest batch size.
-        places: the largest number of waiting requests.
-        count: receives every batch size.
-        begins: the first call in the thread of the model.
+    forward: maps a batch to float32 [B,P,N,G]. most: the largest batch size. places: the largest number of waiting
+    requests. count: receives every batch size. begins: called first in the thread of the model. taken: places in use.
     """
 
     forward: Forward
@@ -87,7 +83,7 @@ class Worker:
             self.taken -= 1
 
     async def ask(self, batch: Batch) -> np.ndarray:
-        """Return the model output for a window, float32 [1,P,N,G].  A cancelled request leaves the queue."""
+        """Wait, and return the model output for a window, float32 [1,P,N,G].  A cancelled request leaves the queue."""
         answer: asyncio.Future[np.ndarray] = asyncio.get_running_loop().create_future()
         self._waiting[answer] = batch
         self._arrived.set()

@@ -12,10 +12,9 @@ PER_SENSOR = ("model.sensor_embedding", "model.per_sensor_output", "pooling.adap
 
 
 def idle_settings(settings: Settings) -> set[str]:
-    """Return model and pooling keys without effect on the chosen model.
+    """Return model and pooling keys without effect on the chosen model, for a message to the user.
 
-    A custom model class is imported; its signature names the settings in use. Neighbour settings count as
-    used, since only the class's code shows their use.
+    A custom class is imported for its signature; neighbour settings count as used, since only the code shows their use.
     """
     model = {f"model.{name}" for name in ModelSettings.model_fields}
     pooling = {f"pooling.{name}" for name in PoolingSettings.model_fields}
@@ -50,18 +49,18 @@ def sensor_tables(settings: Settings) -> bool:
 
 
 def takes_new_sensors(settings: Settings) -> bool:
-    """Return whether the model has weights per sensor and was trained with sensor dropout."""
+    """Return whether a run forecasts sensors absent from training: sensor dropout trained the weights per sensor."""
     return settings.model.sensor_dropout > 0 and find_model(settings.model.kind).social and sensor_tables(settings)
 
 
 def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
-    """Raise SettingsError for settings that exclude each other; finer: model steps per file step."""
+    """Raise SettingsError for settings that exclude each other; finer: model steps in a step of the file."""
     for problem, remedy in _conflicts(settings, finer):
         raise SettingsError("", problem, remedy)
 
 
 def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[str, str]]:
-    """Yield a sentence and a remedy for each conflict."""
+    """Yield the problem and a remedy, as texts, for each conflict between settings; finer: see ``refuse_conflicts``."""
     model, pooling, lookback = settings.model, settings.pooling, finer * settings.data.lookback
     also, social = Argument("data.extra_data"), find_model(model.kind).social
     pools = social and POOLINGS[pooling.kind].path is not None

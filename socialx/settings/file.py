@@ -16,7 +16,7 @@ FILE_BYTES = 1 << 20  # longest settings file
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read a file into values by ``section.name``. Raises SettingsError for invalid files and repeated keys."""
+    """Read YAML or TOML into values by ``section.name``. Raises SettingsError for invalid files and repeated keys."""
     advice = "name a YAML or TOML file of settings"
     try:
         text = read_text(path, FILE_BYTES)
@@ -78,7 +78,7 @@ def _yaml(path: Path, text: str) -> dict[str, Any]:
 
 
 def as_yaml(values: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """Return settings by dotted key as a settings file, grouped by section; comments: text above a key."""
+    """Return settings by dotted key as text for a settings file, by section; comments: text to write above a key."""
     import yaml
 
     lines: list[str] = []

@@ -22,7 +22,7 @@ CUSTOM = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # name of 
 
 @dataclass(frozen=True)
 class Kind:
-    """Choice for a setting.
+    """Choice by name for a setting such as ``model.kind``; the help shows the description.
 
     path: module and class for ``build``, ``None`` without a class. reads: settings in its section that the class takes
     as keyword arguments, ``None`` for all. ignores: settings without effect for this kind.
@@ -42,7 +42,7 @@ class Kind:
         return getattr(import_module(module), name)
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
-        """Return the settings that the class takes, among ``settings``."""
+        """Return the names among ``settings`` that the class (built) takes as keyword arguments."""
         return [name for name in settings if self.reads is None or name in self.reads]
 
 
@@ -77,7 +77,7 @@ class CustomModel(Model):
         return model_class
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
-        """Return settings in the class's signature. Raises SettingsError for other required arguments."""
+        """Return settings in the signature of built, the class. Raises SettingsError for other required arguments."""
         taken = list(inspect.signature(built).parameters.values())[1:]  # after the data spec
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         required = [item.name for item in taken if item.default is item.empty and item.kind not in variable]
@@ -88,7 +88,7 @@ class CustomModel(Model):
 
 
 def find_model(name: str) -> Model:
-    """Return the row for a model; a custom class gets a new row, tied to its sensor network."""
+    """Return the description of a model kind by name; a custom class counts as a model with weights per sensor."""
     return MODELS.get(name) or CustomModel(name, "a model of your own", name, sensor_tables=True)
 
 

@@ -98,7 +98,7 @@ class Config:
             raise SettingsError(f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy)
 
     def note_preset(self, preset: str | None) -> None:
-        """Note the values set by a preset, leaving out overridden settings."""
+        """Show the user the values that a preset, if any, sets, leaving out overridden settings."""
         if preset is None:
             return
         values = {key: value for key, value in PRESETS[preset].items() if self.origin[key] == f"preset {preset}"}
@@ -108,13 +108,13 @@ class Config:
         note(Message("", f"preset {preset} sets {' '.join(map(str, arguments))}"))
 
     def note_unread(self) -> None:
-        """Note flags or arguments without effect on the model."""
+        """Show the user which flags or arguments in this call have no effect on the model."""
         ineffective = idle_settings(self.settings)
         if idle := [str(Argument(key)) for key in KEYS if key in ineffective and self.set_by_call(key)]:
             note(Message("", f"these settings have no effect on this model: {', '.join(idle)}"))
 
     def set_by_call(self, key: str) -> bool:
-        """Return whether a flag or argument in this call set the value."""
+        """Return whether a flag or argument in this call set the value for a dotted key."""
         return self.origin[key] in (flag_name(key), SET, ARGUMENT)
 
 
@@ -123,7 +123,7 @@ class ConfigLayers:
     """Unvalidated settings from all sources, from the lowest: start, preset, here, values.
 
     values: by dotted key, from files, environment, ``--set``, flags and arguments. here: from a settings file in the
-    current folder, ignored for runs. preset: name in ``PRESETS``. start: from the run to fine-tune. files: those read.
+    current folder, ignored for runs. preset: name in ``PRESETS``. start: from the run to fine-tune. files: as read.
     """
 
     values: Values = field(default_factory=dict)
@@ -168,7 +168,7 @@ class ConfigLayers:
     def from_call(
         cls, settings: Settings | ConfigLayers | None, arguments: Mapping[str, Any], preset: str | None = None
     ) -> ConfigLayers:
-        """Return the layers for a Python call: ``settings``, with other arguments on top.
+        """Return the layers for a Python call: ``settings`` with a preset, if named, and ``arguments`` on top.
 
         arguments: sections such as ``model={"width": 64}``, and settings by own name, ``max_epochs=1``, or by dotted
         key; ``data`` is a section or the file. ``None`` is skipped. Raises SettingsError for an unknown argument.
@@ -203,7 +203,7 @@ class ConfigLayers:
         return replace(self, values={**self.values, **_with_origin(values, origin)})
 
     def argument(self, key: str) -> Any:
-        """Return the value from a flag or argument in this call, or ``None``."""
+        """Return the value for a dotted key from a flag or argument in this call, or ``None``."""
         value = self.values.get(key)
         return value.value if value and value.origin in (flag_name(key), ARGUMENT) else None
 
@@ -214,13 +214,13 @@ class ConfigLayers:
         return said.value if said and not said.origin.startswith("$") else None
 
     def load(self) -> Config:
-        """Return ``merge``; raise SettingsError if a custom model lacks its flag or argument."""
+        """Merge, validate, and raise SettingsError for a custom model class without a flag or argument in this call."""
         loaded = self.merge()
         loaded.refuse_unnamed_model()
         return loaded
 
     def merge(self) -> Config:
-        """Merge all layers and validate once. Raises SettingsError with one line per wrong value."""
+        """Merge and validate all layers, custom models included. Raises SettingsError with one line per wrong value."""
         if self.preset is not None and self.preset not in PRESETS:
             raise SettingsError("", f"{self.preset!r} is an unknown preset", f"choose {', '.join(PRESETS)}")
         sized = _with_origin(PRESETS[self.preset], f"preset {self.preset}") if self.preset else {}
@@ -229,7 +229,7 @@ class ConfigLayers:
     def starting_from(
         self, saved: Path, run_values: Mapping[str, Any], trained: Mapping[str, Any] | None = None
     ) -> Config:
-        """Load with model and pooling settings from the run to fine-tune below all layers.
+        """Load the settings for fine-tuning: model and pooling settings from an earlier run, below all layers.
 
         saved, run_values, trained: see ``load_run``. A zero-shot model becomes a model for this network, with sensor
         embeddings. Raises SettingsError for a custom model, and for values that the weights do not fit.
@@ -262,12 +262,12 @@ class ConfigLayers:
     def load_run(
         self, saved: Path, run_values: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None
     ) -> Config:
-        """Load a run's settings with permitted changes.
+        """Load a run's settings with permitted changes, for resuming or scoring (purpose).
 
         saved: the run's settings file. run_values: its content. trained: settings fixed by training, see
-        ``invariants``; an edit since then is refused. purpose: resume or scoring, which decides what may change, by
-        files, environment, flags and arguments; a file name never comes from the environment. Raises SettingsError for
-        any other change in this call; the environment is ignored there.
+        ``invariants``; an edit since then is refused. Files, environment, flags and arguments may change what the
+        purpose permits; a file name never comes from the environment. Raises SettingsError for any other change in this
+        call; the environment is ignored there.
         """
         trained_settings, values = run_settings(saved, run_values), dict(self.values)
         _refuse_edits(saved, trained_settings.settings, trained or {})
@@ -304,7 +304,7 @@ def invariants(settings: Settings) -> dict[str, Any]:
 
 
 def _refuse_edits(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
-    """Raise SettingsError with one line per setting of a run's file (saved) that differs from ``trained``."""
+    """Raise SettingsError where settings, read from a run's file (saved), differ from trained, fixed by training."""
     current = flat(settings)
     edited = [key for key, value in trained.items() if key in current and current[key] != value]
     if not edited:
@@ -340,7 +340,7 @@ def load_settings(
 ) -> Settings:
     """Load settings from files, environment (default os.environ), ``section.key=value`` texts and sections.
 
-    Later layers win. Raises SettingsError with one line per wrong value.
+    sets: texts. sections: as ``model={"width": 64}``. Later layers win. Raises SettingsError, a line per wrong value.
     """
     sets = [sets] if isinstance(sets, str) else sets
     layers = ConfigLayers.read(files_in(files, "files"), os.environ if env is None else env, sets)
@@ -352,7 +352,7 @@ def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
 
 
 def _validate(values: Values) -> Config:
-    """Validate values over the defaults. Raises SettingsError with one line per wrong value."""
+    """Validate values by dotted key over the defaults. Raises SettingsError with one line per wrong value."""
     values = {key: item for key, item in values.items() if item.value is not None or key not in Settings.model_fields}
     if unknown := [_unknown(key, item.origin) for key, item in values.items() if key not in KEYS]:
         raise SettingsError.together(unknown)
@@ -413,7 +413,10 @@ def changed_settings(settings: Settings) -> dict[str, Any]:
 
 
 def differences(settings: Settings, other: Settings) -> str:
-    """Return the settings that change the scored windows, with both values; two paths to one file are equal."""
+    """Return a text with the settings that differ and change the scored windows; empty if scores are comparable.
+
+    The text has the value in ``other``, then in ``settings``. Two paths to one file are equal.
+    """
     mine, theirs = flat(settings), flat(other)
     for values in (mine, theirs):
         values["data.inputs"] = values["data.inputs"] or values["data.targets"]

@@ -31,14 +31,14 @@ def _split_commas(value: Any) -> Any:
 
 
 def _refuse_duplicates(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Raise ValueError for a repeated name, since scores are keyed by name."""
+    """Return the names unchanged. Raises ValueError for a repeated name, since scores are keyed by name."""
     if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise ValueError(f"{twice[0]} is named twice")
     return names
 
 
 def _choice(kinds: Collection[str], custom: bool = False) -> AfterValidator:
-    """Return a validator for these kinds, in pydantic's wording; custom: also accept ``package.module:Class``."""
+    """Return a validator for names in ``kinds``, in pydantic's wording; custom: accept ``package.module:Class`` too."""
 
     def check(name: str) -> str:
         if name not in kinds and not (custom and CUSTOM.fullmatch(name)):
@@ -95,7 +95,7 @@ class DataSettings(Section):
 
 
 class LoaderSettings(Section):
-    """Loader: windows to batches."""
+    """Loader, which turns windows into batches."""
 
     batch_size: int = setting(16, "windows per batch, each of all sensors", ge=1)
     mode: Literal["auto", "on_device", "sharded", "workers"] = setting(
@@ -209,12 +209,12 @@ def _on_or_off(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a run as text: a folder, or the value ``train`` returned."""
+    """Return a run, given as a folder or as the value that ``train`` returned, as text."""
     return None if value is None else str(value)
 
 
 class TrainerSettings(Section):
-    """Optimisation and machine."""
+    """Optimisation, and the machine that trains or forecasts."""
 
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
         "auto", "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true"
@@ -259,7 +259,7 @@ class TrainerSettings(Section):
 
 
 class ProfileSettings(Section):
-    """Length and content of a profile."""
+    """Length and content of a profile, which times training steps."""
 
     steps: int = setting(200, "measured training steps", ge=2)
     warmup_steps: int = setting(10, "steps before the measurement", ge=0)
@@ -273,7 +273,7 @@ class ProfileSettings(Section):
 
 
 class Settings(Section):
-    """All settings for a run, apart from the data."""
+    """All settings for a run, by section."""
 
     data: DataSettings = DataSettings()
     loader: LoaderSettings = LoaderSettings()
@@ -302,7 +302,7 @@ CHOICES: dict[str, Mapping[str, Kind]] = {
 
 
 def _keys(**sections: str) -> tuple[str, ...]:
-    """Return keys from some sections, in tree order; sections: names separated by spaces, ``*`` for all."""
+    """Return dotted keys in tree order. sections: names separated by spaces, as in ``data="path days"``; ``*``: all."""
     named = {section: names.split() for section, names in sections.items()}
     return tuple(key for key in KEYS if {key.split(".")[1], "*"} & set(named.get(key.split(".")[0], ())))
 

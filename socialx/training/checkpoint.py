@@ -28,7 +28,7 @@ UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeErr
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write tensors and plain values to ``path`` atomically: the old file or the complete new file is there."""
+    """Write ``content`` (tensors and plain values) to ``path`` atomically: readers find the old or the new file."""
     with atomic_write(path) as temporary:
         torch.save(content, temporary)
 
@@ -52,10 +52,10 @@ def snapshot(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
-    """Read a checkpoint that holds ``keys`` onto ``device``.
+    """Return the content of the checkpoint ``path``, with tensors on ``device``; keys: names that must be present.
 
     A checkpoint is a zip archive with a CRC per tensor, which torch ignores, so the CRCs are compared first.  Raises
-    SocialxError where the file is missing, damaged or another kind of file.
+    SocialxError where the file is missing, damaged or another kind of file, or lacks a key.
     """
     try:
         check_regular(path)
@@ -75,7 +75,7 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
 
 
 def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, Any]]:
-    """Return the random states of every process for dropout on ``device``."""
+    """Return the random generator states (CPU, and CUDA ``device``) of all processes by rank, for a checkpoint."""
     cpu = group.all_gather(torch.get_rng_state())
     if device.type != "cuda":
         return [{"cpu": state, "cuda": None} for state in cpu]
@@ -84,7 +84,7 @@ def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, An
 
 
 def set_random_state(states: Any, device: torch.device, group: ProcessGroup) -> None:
-    """Restore the state of this process from ``random_state``.
+    """Restore this process's random generators from ``states``, the list that ``random_state`` returned.
 
     A generator that lacks a saved state keeps the seed: on a GPU after training on a CPU, and in additional processes.
     """

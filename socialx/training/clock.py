@@ -21,7 +21,7 @@ class StepClock:
     """The interface that the training loop calls; this clock ignores every mark."""
 
     def mark(self, name: str) -> None:
-        """Begin the phase ``fetch``, ``copy``, ``compute`` or ``done``."""
+        """Begin the phase ``name``: ``fetch``, ``copy``, ``compute`` or ``done``; subclasses store the time."""
 
 
 class HostClock(StepClock):
@@ -35,15 +35,15 @@ class HostClock(StepClock):
         self._cpu_time = time.thread_time if torch.get_num_threads() == 1 else time.process_time
 
     def mark(self, name: str) -> None:
-        """Read the clock of the host."""
+        """Store the wall time and the CPU time at which the phase ``name`` begins."""
         self._marks.append((name, time.perf_counter(), self._cpu_time()))
 
     def read(self) -> list[tuple[str, float]]:
-        """Return every mark as (name, seconds since the first mark)."""
+        """Return every mark in order as (name, seconds since the first mark)."""
         return [(name, at - self._marks[0][1]) for name, at, _ in self._marks]
 
     def cpu_seconds(self) -> list[float] | None:
-        """Return the CPU seconds at each mark: of this thread, or of all threads where torch has several."""
+        """Return the CPU seconds used until each mark, by this thread, or by all where torch has several threads."""
         return [used for _, _, used in self._marks]
 
 
@@ -56,13 +56,13 @@ class DeviceClock(StepClock):
         self._marks: list[tuple[str, Any]] = []
 
     def mark(self, name: str) -> None:
-        """Record a CUDA event."""
+        """Record a CUDA event in the current stream where the phase ``name`` begins."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         self._marks.append((name, event))
 
     def read(self) -> list[tuple[str, float]]:
-        """Wait for the device, and return every mark as (name, seconds since the first mark)."""
+        """Wait for the device, and return every mark in order as (name, seconds since the first mark)."""
         torch.cuda.synchronize()
         first = self._marks[0][1]
         return [(name, first.elapsed_time(event) / 1000) for name, event in self._marks]
@@ -73,5 +73,5 @@ class DeviceClock(StepClock):
 
 
 def clock_for(device: torch.device) -> HostClock | DeviceClock:
-    """Return the clock that measures ``device`` correctly."""
+    """Return a new clock to time training steps on ``device``: CUDA events on CUDA, host times on a CPU."""
     return DeviceClock() if device.type == "cuda" else HostClock()

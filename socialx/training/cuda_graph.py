@@ -29,9 +29,9 @@ WARMUP = 3  # real steps before a recording, in which libraries, optimizer and s
 class CapturedStep:
     """A step on a group of examples, recorded once per shape after a few ordinary steps.
 
-    work: the whole device work of a step.  Host values must stay out of ``work``, because a replay repeats the
-    recorded values.  ``work`` reads the same buffers before the recording too, because other strides would make a
-    compiled model compile again, which a recording cannot hold.  recover: restores the host side after a half-recorded
+    work: the whole device work of a step, without host values, because a replay repeats the recorded values.  ``work``
+    reads the same buffers before the recording too, because other strides would make a compiled model compile again,
+    which a recording cannot hold.  record: makes the recording.  recover: restores the host side after a half-recorded
     step.  After a failed recording ``CapturedStep`` warns once and runs every step unrecorded.
     """
 
@@ -41,7 +41,7 @@ class CapturedStep:
         self._shapes: dict[Any, _Shape] = {}
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """Run one step, and return a copy of the result on the device."""
+        """Run a step on ``examples``, by replay where recorded; return a copy of ``work``'s result, on the device."""
         if self._record is None:
             return self._work(examples)
         shapes = tuple(map(_shapes, examples))
@@ -84,7 +84,7 @@ def _tensors(example: Example) -> tuple[Tensor, ...]:
 
 
 def _shapes(example: Example) -> tuple[Any, ...]:
-    """Return the key of a recording: tensor shapes, and the series in memory where the recording gathers windows."""
+    """Return the key under which recordings are kept: tensor shapes, and for a ``Selection`` the series in memory."""
     series = example.series if isinstance(example, Selection) else None
     return series, *(tuple(tensor.shape) for tensor in _tensors(example))
 
@@ -111,7 +111,7 @@ class CudaRecorder:
         self._side: torch.cuda.Stream | None = None
 
     def run_on_side_stream(self, work: Callable[[], Tensor]) -> Tensor:
-        """Run ``work`` on the stream for recordings, and return the result."""
+        """Run ``work`` unrecorded on the stream for recordings, to warm up, and return the result."""
         side, main = self._stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):

@@ -28,7 +28,7 @@ LARGE = 100 * MIB
 
 @dataclass
 class DeviceSamples:
-    """Utilisation in percent, one entry per sample; ``why`` explains missing samples.
+    """GPU utilisation in percent, one entry per NVML sample; ``why`` explains missing samples.
 
     clock: SM clock as a fraction of the highest.  reasons: NVML bit masks for a lowered clock.  Both may stay empty.
     """
@@ -46,7 +46,7 @@ class DeviceSamples:
 
 @contextmanager
 def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
-    """Sample the device every 0.2 s until the block ends."""
+    """Yield GPU samples that a thread adds to every 0.2 s until the block ends; without CUDA or NVML, only ``why``."""
     samples = DeviceSamples()
     if device.type != "cuda":
         samples.why = "no CUDA device"
@@ -95,20 +95,20 @@ def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
 
 
 def growth(used: Sequence[float]) -> float:
-    """Return the growth in bytes per sample: the median slope over all pairs (Theil-Sen), robust to a few outliers."""
+    """Return the growth of ``used`` in bytes per sample: the median slope over all pairs (Theil-Sen, robust)."""
     pairs = itertools.combinations(enumerate(used), 2)
     return statistics.median((later - earlier) / (j - i) for (i, earlier), (j, later) in pairs)
 
 
 class MemoryWatch:
-    """Memory use at the end of each epoch, with a note after growth by more than 100 MiB."""
+    """Memory use at the end of each epoch, with a note to the user after growth by more than 100 MiB."""
 
     def __init__(self) -> None:
         self._used: list[float] = []
         self._said = False
 
     def add(self, device: torch.device) -> None:
-        """Add the memory in use after an epoch."""
+        """Store the memory in use on ``device`` (on a CPU by the process) after an epoch; report a likely leak once."""
         self._used.append(used_bytes(device))
         used = self._used[WARM_UP:]
         if self._said or len(used) < LEAST_EPOCHS:

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 
 def launch(devices: int, words: Sequence[str]) -> int:
-    """Run ``python -m socialx`` with ``words`` in ``devices`` processes, and return the exit code.
+    """Run ``python -m socialx`` with the arguments ``words`` in ``devices`` processes, and return the exit code.
 
     Each process has a CUDA device, or a share of the CPUs on a machine without CUDA. A failing process prints the
     reason and ends all processes.  Raises SocialxError where a process was killed.

@@ -45,15 +45,14 @@ class Learner:
     ) -> None:
         """Move the model to its device, and build optimizer and gradient scaler.
 
-        total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val: the largest gradient norm; 0 turns
-        clipping off.  target_weight: the weight of each target's error, because units differ.  group: the processes
-        that share a batch.
-
-        teacher_weight: the fraction of the loss that compares with ``Target.teacher_forecast`` (Hinton et al., 2015,
-        "Distilling the knowledge in a neural network", arXiv:1503.02531).
-
-        compile: off, or a mode of torch.compile (default, max-autotune).  cuda_graph: replay recorded steps on CUDA.
-        Both compute the same step, and warn with a ``FallbackWarning`` where unavailable.
+        precision: device and number type.  learning_rate: after ``warmup_steps`` optimizer steps with a linear
+        increase.  total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val: the largest gradient
+        norm; 0 turns clipping off.  accumulate_grad_batches: batches per optimizer step.  target_weight: the weight of
+        each target's error, because units differ.  group: the processes that share a batch.  teacher_weight: the
+        fraction of the loss that compares with ``Target.teacher_forecast`` (Hinton et al., 2015, "Distilling the
+        knowledge in a neural network", arXiv:1503.02531).  compile: off, or a mode of torch.compile (default,
+        max-autotune).  cuda_graph: replay recorded steps on CUDA.  Both compute the same step, and warn with a
+        ``FallbackWarning`` where unavailable.
         """
         self.model, self.precision = model.to(precision.device), precision
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
@@ -84,7 +83,7 @@ class Learner:
         self._choose_step()
 
     def _choose_step(self) -> None:
-        """Choose how steps run: before the first step, and after tensors of the model are replaced."""
+        """Set up plain, compiled or recorded steps: before the first step, and after model tensors are replaced."""
         self._uncompiled = False  # whether compilation failed
         self._forecast: Callable[[Batch], Tensor] = self.model
         self._device_step: Callable[[Sequence[Example]], Tensor] = self._plain_step
@@ -117,7 +116,7 @@ class Learner:
 
     @property
     def _chunked_encoder(self) -> SharedEncoder | None:
-        """The encoder that runs in chunks on a CPU, where one chunk is compiled in place of the whole model."""
+        """The encoder that runs in chunks on a CPU, where one chunk is compiled, not the whole model; None on CUDA."""
         return self._encoder if self.precision.device.type == "cpu" else None
 
     def rate(self, step: int) -> float:
@@ -144,7 +143,7 @@ class Learner:
         return loss
 
     def _plain_step(self, examples: Sequence[Example]) -> Tensor:
-        """Run the device work of a step; a CUDA graph records exactly this function, so host values must stay out."""
+        """Run forward, backward and optimizer, and return the MAE; recorded in CUDA graphs, so free of host values."""
         gathered = [example.gather() for example in examples]
         first, *others = (target.valid.sum() for _, target in gathered)
         count = self.group.all_reduce(sum(others, first)).clamp(min=1)
@@ -169,7 +168,7 @@ class Learner:
         return total
 
     def forecast(self, example: Example) -> Tensor:
-        """Return the forecast [B,P,N,G] of a batch on the device with the current weights, recorded where steps are."""
+        """Return the forecast [B,P,N,G] (P lead times, G targets) with current weights, as a CUDA graph like steps."""
         return self._forecast_step([example])
 
     @torch.no_grad()
@@ -178,7 +177,7 @@ class Learner:
             return self.model(examples[0].gather().batch)
 
     def _compiled_step(self, examples: Sequence[Example]) -> Tensor:
-        """Run a compiled step; where compilation fails, run this and all later steps uncompiled."""
+        """Run a compiled step and return the MAE; where compilation fails, run this and all later steps uncompiled."""
         try:
             return self._plain_step(examples)
         except SocialxError:
@@ -196,7 +195,7 @@ class Learner:
             return loss
 
     def _drop_gradients(self) -> None:
-        """Reset the host side of an unfinished step: gradients, and the memory of the gradient scaler."""
+        """Clear gradients and the gradient scaler's record of a failed step, so that the step can run again."""
         self.optimizer.zero_grad(set_to_none=True)
         state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
         self.grad_scaler.load_state_dict(state)
@@ -209,7 +208,7 @@ class Learner:
         return self.steps - int(taken.item())
 
     def state(self) -> dict[str, Any]:
-        """Return everything that an exact continuation needs of the learner."""
+        """Return weights, optimizer, gradient scaler and step count, from which ``load_state`` continues exactly."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -218,10 +217,10 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore ``state``; learning rate and weight decay stay as this learner was built with.
+        """Restore the content of ``state()``; learning rate and weight decay stay as this learner was built with.
 
-        Raises ValueError for the state of another model.  All parts are checked first, because the fused
-        optimizer writes to its moments without checking sizes and strides.
+        Raises ValueError for the state of another model.  All parts are checked first, because the fused optimizer
+        writes to its moments without checking sizes and strides.
         """
         check_state(self.model, state["model"])
         moments, copies = state["optimizer"]["state"], {}

@@ -18,10 +18,10 @@ NO_MEASURE = ("epoch", "of", "best")  # fields of an epoch that are not metrics
 
 @contextmanager
 def log_epochs_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Send the epochs of the block to the named loggers.
+    """Send the metrics of every epoch in the block to the loggers ``names``, such as tensorboard.
 
-    run: the run folder, whose name becomes the run name in the logger.  settings: values by dotted key.  Raises
-    SocialxError where a package is missing.
+    run: the run folder, whose name becomes the run name in the logger.  settings: values by dotted key, logged once.
+    Raises SocialxError where a package is missing.
     """
     with ExitStack() as stack:
         logs = [stack.enter_context(LOGGERS[name](run, settings)) for name in names]

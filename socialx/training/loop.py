@@ -1,6 +1,4 @@
-"""The training loop: steps, epochs, validation and ``fit``.  The loss is summed on the device and read every
-``log_every_n_steps``.
-"""
+"""Training loop: steps, epochs, validation, ``fit``; the device sums the loss, read every ``log_every_n_steps``."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from socialx.training.run_folder import EpochRow, RunFolder
 
 
 def epoch_examples(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Example]:
-    """Return the batches of epoch ``number``; for recorded steps on a series on the device, only row numbers."""
+    """Return the batches of epoch ``number`` from ``first_batch`` on; row numbers if recorded steps gather windows."""
     if learner.records and isinstance(loader, DeviceLoader):
         return loader.selections(number, first_batch)
     return loader.epoch(number, first_batch)
@@ -48,7 +46,10 @@ def run_steps(
     after_step: Callable[[Tensor, int], bool],
     clock: StepClock | None = None,
 ) -> None:
-    """Take optimizer steps until the examples end or ``after_step(loss, batches in the step)`` returns True."""
+    """Take optimizer steps until the examples end or ``after_step(loss, batches in the step)`` returns True.
+
+    examples: batches, grouped into steps.  clock: receives a mark at each phase of a step; None: no timing.
+    """
     clock = clock or StepClock()
     while True:
         clock.mark("fetch")
@@ -81,7 +82,7 @@ class TrainState:
 
     @classmethod
     def from_checkpoint(cls, content: dict[str, Any]) -> TrainState:
-        """Read the progress from a checkpoint.  Raises ValueError for invalid content."""
+        """Return the progress from ``content``, its dict in a checkpoint.  Raises ValueError for invalid content."""
         if set(content) != {field.name for field in fields(cls)}:
             raise ValueError("the progress has other names")
         counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
@@ -94,7 +95,10 @@ class TrainState:
         return cls(**{**content, "interrupted": False})
 
     def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
-        """Raise SocialxError where the number of processes or batches differs from the checkpoint."""
+        """Raise SocialxError where other processes or fewer batches would change the epoch to continue.
+
+        ranks, batches: processes and batches per epoch now; the saved epoch may not be past ``batches``.  run: last.pt.
+        """
         if self.ranks != ranks:
             problem = f"the run was trained by {self.ranks} processes, and now there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
@@ -104,7 +108,7 @@ class TrainState:
             raise SocialxError(run, problem, f"start again: {Command('train', settings=run.parent / 'settings.yaml')}")
 
     def is_complete(self, max_epochs: int, patience: int) -> bool:
-        """Return whether training is complete, by ``max_epochs`` or by ``patience``."""
+        """Return whether training has ``max_epochs`` epochs, or ``patience`` epochs without a better validation MAE."""
         return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
 
 
@@ -120,7 +124,7 @@ class Interrupt:
 
 @contextmanager
 def catch_signals() -> Iterator[Interrupt]:
-    """Let Ctrl-C or SIGTERM ask the loop to stop after the current step; a second Ctrl-C stops at once.
+    """Let Ctrl-C or SIGTERM set the yielded flag, which stops the loop after the step; a second Ctrl-C stops at once.
 
     Python allows handlers in the main thread only, so the flag stays unset in any other thread.
     """
@@ -157,14 +161,13 @@ def fit(
     log_every_n_steps: int = 50,
     progress: TrainState | None = None,
 ) -> TrainState:
-    """Train until ``max_epochs``, or until the validation MAE has not improved for ``patience`` epochs.
+    """Train until ``max_epochs``, or ``patience`` epochs without a better validation MAE; return the progress.
 
     run: the folder for weights, state and metrics after every epoch, and for the state before the first epoch and after
-    an interruption.  Without a folder the model ends with the best weights.  progress: a loaded state to continue from;
-    the final weights equal an uninterrupted training, up to rounding on CUDA, where the backward pass of attention may
-    sum in another order.
-
-    Several processes stop together: on a CPU after the current step, on CUDA when the loss is read next.
+    an interruption.  Without a folder the model ends with the best weights.  horizon: lead times to validate.
+    log_every_n_steps: steps between readings of the loss.  progress: a loaded state to continue from; the final weights
+    equal an uninterrupted training, up to rounding on CUDA, where the backward pass of attention may sum in another
+    order.  Several processes stop together: on a CPU after the current step, on CUDA when the loss is read next.
     """
     best: dict[str, Tensor] = {}
     if progress is None:
@@ -216,7 +219,10 @@ def _train_epoch(
     bar: Bar,
     interrupt: Interrupt,
 ) -> tuple[int, bool]:
-    """Train from ``progress.batch`` to the end of the epoch; return windows seen and whether it was interrupted."""
+    """Train from ``progress.batch`` to the end of the epoch; return windows seen and whether it was interrupted.
+
+    log_every_n_steps: steps between readings of the loss.  max_epochs, bar: to show progress.  interrupt: asks to stop.
+    """
     learner.model.train()
     first = progress.batch
     per_batch = train.num_windows / len(train)
@@ -257,10 +263,7 @@ def _train_epoch(
 
 
 def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
-    """Return the validation MAE, with all targets in the unit of the first target, averaged over networks.
-
-    Returns None where training was interrupted.
-    """
+    """Return the validation MAE in the unit of the first target, averaged over networks; None where interrupted."""
     group = learner.group
     by_network: dict[str, float] = {}
     for name, loader in per_network(validation):
@@ -290,7 +293,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
 def _end_epoch(
     learner: Learner, progress: TrainState, mae: float, windows: int, seconds: float, utilisation: float | None
 ) -> EpochRow:
-    """Return the metrics of the finished epoch, and start the next; mae: validation, seconds: of training."""
+    """Return the metrics of the finished epoch, and reset ``progress`` for the next; windows, seconds: of training."""
     row = EpochRow(
         epoch=progress.epoch + 1,
         steps=learner.steps,
@@ -308,7 +311,7 @@ def _end_epoch(
 
 
 def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None:
-    """Write the files of an epoch in a thread, while the next epoch trains."""
+    """Write an epoch's metrics, last.pt (``content``) and, if best, weights, in a thread during the next epoch."""
     progress = content["progress"]
     if progress["best_epoch"] == row.epoch - 1:
         run.write_weights(content["learner"]["model"], row.epoch, progress["best_mae"])
@@ -323,7 +326,7 @@ def make_checkpoint(learner: Learner, progress: TrainState) -> dict[str, Any]:
 
 
 def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> None:
-    """Write last.pt."""
+    """Write learner, progress and random states to last.pt in the run folder, to resume from."""
     run.write_last(make_checkpoint(learner, progress))
 
 
@@ -342,10 +345,10 @@ def load_progress(learner: Learner, run: RunFolder) -> TrainState:
 
 
 def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patience: int) -> TrainState:
-    """Load a run that trains further, with ``batches`` per epoch, and return the progress.
+    """Load last.pt of a run into ``learner`` to train further, and return the progress.
 
-    Raises SocialxError where training is complete, where the batches differ, and where the metrics file is unreadable,
-    which would otherwise fail at the end of the next epoch.
+    batches: per epoch now.  Raises SocialxError where training is complete by ``max_epochs`` or ``patience``, where the
+    batches cannot continue, and where the metrics file is unreadable, which would fail at the end of the next epoch.
     """
     progress = load_progress(learner, run)
     if progress.is_complete(max_epochs, patience):

@@ -30,7 +30,7 @@ class InterleavedLoader(Loader):
         return sum(map(len, self.loaders))
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
-        """Yield the batches of one epoch from ``first_batch`` on."""
+        """Yield the batches of epoch ``number`` from ``first_batch`` on; the order depends on seed and ``number``."""
         turns = np.repeat(np.arange(len(self.loaders)), list(map(len, self.loaders)))
         np.random.default_rng([self.seed, number]).shuffle(turns)
         taken = np.bincount(turns[:first_batch], minlength=len(self.loaders))
@@ -44,7 +44,7 @@ class InterleavedLoader(Loader):
 
 
 def per_network(loader: Loader) -> Iterator[tuple[str, Loader]]:
-    """Yield (name, loader) per network, with the model set to the network.  A plain loader yields itself once."""
+    """Yield (name, loader) per sensor network, with the model set to the network; a plain loader once, without name."""
     if not isinstance(loader, InterleavedLoader):
         yield "", loader
         return
@@ -57,9 +57,9 @@ def per_network(loader: Loader) -> Iterator[tuple[str, Loader]]:
 
 
 def network_switcher(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:
-    """Return a function that gives ``model`` the buffers (neighbours, scaler) of network i; 0 is its own.
+    """Return a function that gives ``model`` the buffers (neighbours, scaler) of network i.
 
-    All models share one architecture, and ``model`` keeps its weights.
+    0 is the network of ``model``, i of ``others[i - 1]``.  All share one architecture, and ``model`` keeps its weights.
     """
     states: list[list[dict[str, Tensor | None]]] = []
 

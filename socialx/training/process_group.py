@@ -1,8 +1,7 @@
 """Several processes that train one model: each computes a shard of every batch, and all take the same step.
 
-``torchrun`` sets the rank in the environment.  Gradients are summed in one flat tensor per optimizer step, because the
-model is a few megabytes.  A step is then the same with accumulated batches, with checkpointing and with parameters that
-a batch leaves unused.
+``torchrun`` sets the rank in the environment.  Gradients (a few megabytes) are summed in one flat tensor per optimizer
+step, so that a step is the same with accumulated batches, with checkpointing and with parameters that stay unused.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class RemoteRankError(SocialxError):
     """Another rank failed and reports the reason; this rank exits silently."""
 
     def lines(self, *_: object) -> list[str]:
-        """Return an empty list."""
+        """Return no lines to print, because another rank prints the reason."""
         return []
 
 
@@ -51,7 +50,8 @@ class RankDiedError(SocialxError):
 class ProcessGroup:
     """This process, ``rank`` out of ``world_size`` that train one model; communication is skipped for a single process.
 
-    restarts: how often the launcher restarted all processes.  job: the job name at the launcher, or empty.
+    restarts: how often the launcher restarted all processes.  job: the job name at the launcher, or empty.  machines:
+    how many machines the processes run on.
     """
 
     rank: int = 0
@@ -67,11 +67,11 @@ class ProcessGroup:
 
     @property
     def share(self) -> RankShare:
-        """The windows of this rank in every batch."""
+        """The rank and world size, by which a loader picks the windows of this rank in every batch."""
         return RankShare(self.rank, self.world_size)
 
     def resume_command(self, run: Path) -> Command:
-        """Return the command that resumes a run; torchrun starts several machines."""
+        """Return the command that resumes run folder ``run`` with as many processes (several machines: by torchrun)."""
         devices = self.world_size if self.world_size > 1 and self.machines == 1 else None
         return Command("train", resume=run, devices=devices)
 
@@ -87,7 +87,7 @@ class ProcessGroup:
         return flag if self.world_size == 1 else bool(self.all_reduce(torch.tensor(int(flag))).item())
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum gradients over all ranks; the same parameters need a gradient on every rank."""
+        """Sum gradients over all ranks in place; the same parameters need a gradient on every rank."""
         if self.world_size == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -124,7 +124,7 @@ class ProcessGroup:
         return tensors
 
     def fail(self, error: SocialxError) -> NoReturn:
-        """Raise an error that every rank found; only rank 0 prints the error."""
+        """Raise ``error``, which every rank found, so that only rank 0 prints the text; other ranks exit silently."""
         raise error if self.is_rank_zero else RemoteRankError("another process", "failed")
 
     @contextmanager
@@ -145,7 +145,7 @@ class ProcessGroup:
             raise RemoteRankError("another process", "failed")
 
     def seed(self, seed: int) -> None:
-        """Seed dropout per rank; rank 0 draws as a single process does."""
+        """Seed torch's generator for dropout with a number per rank; rank 0 stays as seeded, like a single process."""
         if self.rank:
             torch.manual_seed(seed + RANK_SEED * self.rank)
 
@@ -164,7 +164,7 @@ class ProcessGroup:
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
-        """Raise an error that says which process ended, if communication fails in the block."""
+        """Raise a silent error, or RankDiedError on rank 0 without launcher, where communication fails in the block."""
         try:
             yield
         except RuntimeError:  # what gloo and NCCL raise where a process has ended
@@ -192,10 +192,9 @@ def group_from_env() -> ProcessGroup:
 
 @contextmanager
 def init_process_group(progress: Callback | None = None) -> Iterator[ProcessGroup]:
-    """Connect all processes of this training until the block ends.
+    """Connect all processes of this training until the block ends, and yield the group.
 
-    progress: a callback that receives events on rank 0 only; warnings come from rank 0 too.  Raises SocialxError where
-    the processes fail to connect.
+    progress: receives events, on rank 0 only; warnings too.  Raises SocialxError where the processes fail to connect.
     """
     group = group_from_env()
     if group.world_size == 1:
@@ -231,7 +230,7 @@ def _connect(group: ProcessGroup) -> None:
 
 
 def _make_store(shared: dist.Store, first: bool) -> dist.Store:
-    """Return the shared store: rank 0 creates the store, and other ranks wait until its port answers."""
+    """Return a store for all ranks: rank 0 (``first``) puts the port into ``shared``, and other ranks connect there."""
     if first:
         store = dist.TCPStore(os.environ["MASTER_ADDR"], 0, None, is_master=True, wait_for_workers=False)
         shared.set(STORE, str(store.port))

@@ -97,7 +97,7 @@ class RunWeights:
 
 
 class RunFile:
-    """A file in a run folder, by file name."""
+    """A class attribute that gives the path of a file in the run folder, such as ``run.best``."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -122,19 +122,19 @@ class RunFolder:
 
     @property
     def version(self) -> tuple[object, ...]:
-        """A key that changes with the files: after another training, or when a link points to another folder."""
+        """A key that changes when the run's files do (another training, a moved link), to notice when to load again."""
         files = (self.settings, self.best, self.intervals, self.climatology)
         return self.path.resolve(), *(file_signature(file) for file in files if file.exists())
 
     def write_text(self, name: str, text: str) -> None:
-        """Write ``name`` atomically."""
+        """Write ``text`` to the file ``name`` in the folder atomically, on the writing rank only."""
         if not self.writes:
             return
         with atomic_write(self.path / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write ``name`` as JSON, atomically."""
+        """Write ``content`` as JSON to the file ``name`` in the folder atomically, on the writing rank only."""
         self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
 
     def check_format(self) -> None:
@@ -152,7 +152,7 @@ class RunFolder:
             raise SocialxError(self.path, other, "use the version of socialx that trained the run, or train again")
 
     def read_json(self, name: str, kind: type = dict) -> Any:
-        """Read ``name``.  Raises SocialxError where the file is missing, invalid JSON or another type."""
+        """Return the JSON in file ``name``.  Raises SocialxError where missing, invalid or not a ``kind`` (dict)."""
         try:
             content = plain(json.loads(read_text(self.path / name, TEXT_BYTES)))
         except (OSError, ValueError, RecursionError) as error:
@@ -180,10 +180,11 @@ class RunFolder:
         holidays: Path | None = None,
         climatology: DailyStats | None = None,
     ) -> None:
-        """Write the inputs of a new run.
+        """Write the files of a new run that exist before the first epoch, such as settings.yaml and protocol.json.
 
-        job: the torchrun job whose restarts may resume the run.  fixed: settings that training fixes, by dotted key.
-        holidays: the holiday file.  climatology: daily statistics of the training data.
+        settings: YAML text.  origin: source of each setting.  precision: in effect.  protocol: data, split and scaler.
+        sensors: ids in model order.  job: the torchrun job whose restarts may resume the run.  fixed: settings that
+        training fixes, by dotted key.  holidays: the holiday file.  climatology: daily statistics of training data.
         """
         if job:
             self.write_text("job.txt", f"{job}\n")
@@ -205,7 +206,7 @@ class RunFolder:
         self.write_json("environment.json", starts)
 
     def rows(self) -> list[EpochRow]:
-        """Return the finished epochs; an empty list without a metrics file."""
+        """Return the metrics of all finished epochs; an empty list without a metrics file."""
         if not self.metrics.exists():
             return []
         remedy = "remove the file; training resumes without the earlier rows"
@@ -214,7 +215,7 @@ class RunFolder:
             return [check.validate_json(line, strict=True) for line in lines]
 
     def write_metrics(self, row: EpochRow) -> None:
-        """Add an epoch, and drop rows of the same or later epochs, which a killed training left."""
+        """Add an epoch to both metrics files, and drop rows of this and later epochs, which a killed training left."""
         if not self.writes:
             return
         rows = [asdict(kept) for kept in (*(old for old in self.rows() if old.epoch < row.epoch), row)]
@@ -226,25 +227,22 @@ class RunFolder:
         self.write_text("metrics.csv", table.getvalue())
 
     def write_last(self, content: dict[str, Any]) -> None:
-        """Write last.pt atomically."""
+        """Write learner, progress and random states (``content``) to last.pt atomically, to resume from."""
         if self.writes:
             checkpoint.save(self.last, content)
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
-        """Write best.safetensors atomically."""
+        """Write the best weights (``state``) to best.safetensors atomically, with their epoch and validation MAE."""
         if self.writes:
             described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
             sealed.write(self.best, state, described)
 
     def write_intervals(self, intervals: ConformalIntervals) -> None:
-        """Write intervals.safetensors atomically."""
+        """Write prediction intervals to intervals.safetensors atomically."""
         sealed.write(self.intervals, *intervals.as_sealed)
 
     def read_weights(self) -> RunWeights:
-        """Return the best weights, or the last weights before the first epoch ended, in host memory.
-
-        Raises SocialxError where the weights are missing, unreadable or invalid.
-        """
+        """Return the best weights, else the last, on the host.  Raises SocialxError where missing or invalid."""
         state: Any
         if self.best.exists():
             with sealed.refuse_unreadable(self.best, "the weights are unreadable", checkpoint.ANOTHER):
@@ -297,7 +295,7 @@ class TrainedRun(RunFolder):
 
     @classmethod
     def read(cls, folder: RunFolder, named: Path) -> Self:
-        """Read the records of a folder.  Raises SettingsError or SocialxError for invalid content."""
+        """Return the run in ``folder``; named: as typed.  Raises SettingsError or SocialxError for invalid content."""
         values = {"model.patch": 1} | read_settings(folder.settings)  # the value before the setting existed
         record = folder.read_json("protocol.json")
         ids = folder.path / "sensors.json"
@@ -337,7 +335,7 @@ class TrainedRun(RunFolder):
         return list(files.values())
 
     def find_data_file(self, named: str) -> Path | None:
-        """Return the current path of the data file, or None; among several the file with the training data wins.
+        """Return where the data file ``named`` is now, or None; among several the file with the training data wins.
 
         Raises SocialxError where several different files have the training data.
         """
@@ -357,7 +355,7 @@ class TrainedRun(RunFolder):
         return next(iter(whole.values()), paths[0])
 
     def has_training_data(self, stores: Mapping[str, Store]) -> bool:
-        """Return whether the stores hold the training data; additional rows and sensors are allowed."""
+        """Return whether ``stores`` (feature -> data) hold the training data; more rows and sensors are allowed."""
         protocol = self.protocol
         ids, span = self.sensors or next(iter(stores.values())).sensors.ids, (protocol.first_time, protocol.last_time)
         names = dict.fromkeys((*protocol.targets, *protocol.inputs))
@@ -365,7 +363,10 @@ class TrainedRun(RunFolder):
         return checksum in (protocol.checksum, self.record.get("excerpt"))
 
     def check_same(self, protocol: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
-        """Raise SocialxError where ``key`` differs between ``protocol`` and this run; ``path`` is then another file."""
+        """Raise SocialxError where the field ``key`` of ``protocol`` differs from this run's protocol.
+
+        path: the file in use for the field, or None without a file.  argument: names the file, as advice in the error.
+        """
         trained, name = getattr(self.protocol, key), {"checksum": "data"}.get(key, key)
         if trained == getattr(protocol, key):
             return
@@ -375,7 +376,7 @@ class TrainedRun(RunFolder):
         raise SocialxError(path or "", problem, f"name the file of the training with {argument}")
 
     def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
-        """Write the settings of a resumed run; unchanged values keep the source from the first start."""
+        """Write settings (YAML), sources and environment of a resumed run; unchanged values keep their first source."""
         first = self.read_json("settings_sources.json")  # read everything before writing
         before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
         kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
@@ -413,7 +414,8 @@ class TrainedRun(RunFolder):
     def holidays(self, named: str | None, origin: str) -> str | None:
         """Return the path of the holiday file for a run: the training file, or the copy in the run folder.
 
-        origin: the source of the setting; the copy is used only for the run's own settings file.
+        named, origin: the path in the settings, and the setting's source; a path from another source than the run's own
+        settings file is returned unchanged.
         """
         file = self.record.get("holidays_file")
         if named is None or origin != str(self.settings) or not isinstance(file, str):
@@ -422,7 +424,7 @@ class TrainedRun(RunFolder):
 
 
 def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProtocol:
-    """Return the protocol of a run.  Raises SocialxError where the file is invalid or was changed."""
+    """Return the protocol in ``record`` (protocol.json).  Raises SocialxError where invalid or changed since."""
     path, again = folder.path / "protocol.json", f"train again: {Command('train', settings=folder.settings)}"
     seal = _seal(record)
     try:
@@ -437,7 +439,7 @@ def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProto
 
 
 def _seal(protocol: Mapping[str, Any]) -> str:
-    """Return the sha256 of the protocol fields in a record."""
+    """Return the sha256 of a record's protocol fields, by which a later change to protocol.json is noticed."""
     values = {field.name: protocol[field.name] for field in fields(ScoringProtocol) if field.name in protocol}
     return sealed.fingerprint({}, sealed.as_text(values))
 
@@ -494,7 +496,7 @@ def lock_run(run: RunFolder) -> Iterator[RunFolder]:
 
 
 def find_run_folder(path: Path, remedy: str = NAME_A_RUN) -> RunFolder:
-    """Return an existing run folder, or a bundled run by name.  Raises SocialxError where ``path`` is another thing."""
+    """Return an existing run folder, or a bundled run by name.  Raises SocialxError with ``remedy`` otherwise."""
     if path.parts == (path.name,) and not path.exists() and path.name in {folder.name for folder in TRAINED.iterdir()}:
         path = TRAINED / path.name
     run = RunFolder(path)
@@ -506,12 +508,12 @@ def find_run_folder(path: Path, remedy: str = NAME_A_RUN) -> RunFolder:
 
 
 def open_run(path: Path, remedy: str = NAME_A_RUN) -> TrainedRun:
-    """Open a run folder and read the records of its training."""
+    """Return the run at a path, or a bundled run by name, with the records of training; remedy: for the error."""
     return TrainedRun.read(find_run_folder(path, remedy), path)
 
 
 def open_to_resume(path: Path) -> TrainedRun:
-    """Open a run that can resume, which needs last.pt."""
+    """Return the run at a path, ready to train further.  Raises SocialxError without last.pt."""
     again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
     folder = find_run_folder(path, f"train again, with {again} where a training ended before its first save")
     if not folder.last.is_file():  # a run with weights is kept
@@ -524,7 +526,7 @@ def open_to_resume(path: Path) -> TrainedRun:
 
 @contextmanager
 def lock_folder(path: Path, old: TrainedRun | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
-    """Lock the folder for training, new or resumed; only the writing rank locks."""
+    """Yield ``old`` to resume, or a new run ``path`` (``overwrite``: replace a run), locked if this rank ``writes``."""
     if not writes:
         yield replace(old or RunFolder(path), writes=False)
         return

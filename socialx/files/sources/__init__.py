@@ -1,7 +1,7 @@
 """Readers that bring any traffic file into the HDF5 layout; here the format names, by reader module.
 
-The first format that recognises a file reads the file: narrow formats come first, then the formats of installed
-packages, then the wide ones.
+The first format that recognises a file reads the file: narrow formats, which few files match, come before the formats
+of installed packages, and wide formats, which read any table, come last.
 """
 
 from __future__ import annotations

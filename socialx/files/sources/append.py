@@ -91,13 +91,13 @@ class AppendResult(ResultRepr):
     last_timestamp: str
 
     def headline(self) -> str:
-        """Return the number of added rows and the new total."""
+        """Return the result as a line of text: added rows, new total and last time."""
         return f"{self.path}: {self.rows:,} new rows, {self.total:,} now, until {self.last_timestamp}"
 
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """The file before the append: ``rows`` stored rows, a store for each measured feature, and the new sensors.
+    """The file before the append: ``rows`` stored rows, a store (reader) per measured feature, and the new sensors.
 
     names: all feature names. lanes: the lane names of each sensor, None where sensors are single detectors. codes:
     numbers for a missing observation besides the missing value. new: the sensors that the tables add.
@@ -112,7 +112,7 @@ class _Grid:
 
     @property
     def store(self) -> Store:
-        """The first measured feature."""
+        """The store of the first measured feature; ids and times hold for every feature."""
         return self.stores[0]
 
     @property
@@ -126,7 +126,7 @@ class _Grid:
         return (*self.store.sensors.ids, *self.new.ids)
 
     def readings(self, rows: np.ndarray) -> np.ndarray:
-        """Return the stored numbers in the rising ``rows``, int64 [t], as float32 [t,N,F], NaN for new sensors."""
+        """Return the stored numbers at the rising row indices ``rows``, int64 [t]: float32 [t,N,F], new sensors NaN."""
         values = np.full((len(rows), len(self.ids), len(self.stores)), np.nan, np.float32)
         if len(rows):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -135,7 +135,7 @@ class _Grid:
         return values
 
     def are_readings(self, values: np.ndarray) -> np.ndarray:
-        """Return the mask of observed values, bool [t,N,F]."""
+        """Return the mask, bool [t,N,F], of ``values`` that are observations by the file's missing values."""
         masks = [store.is_reading(values[..., feature]) for feature, store in enumerate(self.stores)]
         return np.stack(masks, axis=-1)
 
@@ -166,7 +166,7 @@ class _Change:
 
 
 def append(path: Path, request: ConvertOptions) -> AppendResult:
-    """Append new tables to the file atomically: the file stays as before, or becomes complete.
+    """Append the tables in ``request`` to the file ``path`` atomically: the file stays as before, or becomes complete.
 
     The new rows are held in memory. Raises SocialxError where sensors, times or observations contradict the file, or
     another process has the file open.
@@ -202,7 +202,7 @@ def append(path: Path, request: ConvertOptions) -> AppendResult:
 
 
 def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
-    """Open a file with extendable rows. Missing-value codes come from the file and from the user's ``missing``."""
+    """Open the file to extend; raise for fixed rows. Missing-value codes come from file and ``request.missing``."""
     store = open_store(path)
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
@@ -263,7 +263,7 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
 
 
 def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
-    """Load the new tables into memory, with NaN for every missing-value code."""
+    """Load the tables, opened as ``contents``, into memory in file order of sensors; missing-value codes become NaN."""
     store, features = grid.store, grid.features
     units = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(units) != features:
@@ -318,7 +318,7 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
 
 
 def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
-    """Return the file column of each table sensor, int64. Raises SocialxError where lanes differ."""
+    """Return the file column of each sensor in the tables ``where``, int64; raise for absent sensors or other lanes."""
     ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
     if twice := find_repeated(ids):
         raise SocialxError(where, f"sensors appear twice ({sample(twice)})", "remove one of them")
@@ -427,7 +427,7 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
 
 
 def _extend(change: _Change, file: h5py.File) -> None:
-    """Write the new rows, copy the constant columns, and fill holes."""
+    """Write the planned ``change`` into ``file``: new sensors, new rows with constant columns, and filled holes."""
     grid, targets = change.grid, change.target_rows
     if grid.new.ids:
         _widen(file, grid)
@@ -450,7 +450,7 @@ def _extend(change: _Change, file: h5py.File) -> None:
 
 
 def _widen(file: h5py.File, grid: _Grid) -> None:
-    """Add columns for new sensors: missing observations and static attributes, also in vd_info."""
+    """Add the new sensors to features, ids and vd_info in ``file``: missing observations and static attributes."""
     sensors, old, wider_name = grid.new, file[FEATURES], f"{FEATURES}_wider"
     shape = (len(old), len(grid.ids), len(grid.names))
     column = np.full((len(sensors.ids), len(grid.names)), np.nan, np.float32)
@@ -486,7 +486,7 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
-    """Return whether the new file has the planned rows, and the old rows in every chunk that was written."""
+    """Return whether the ``new`` file has the planned rows, and the ``old`` rows in every chunk that was written."""
     old_features, new_features, grid = old[FEATURES], new[FEATURES], change.grid
     same = len(new_features) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
     rows = old_features.chunks[0]

@@ -56,11 +56,11 @@ class Array:
 
     @property
     def channels(self) -> int:
-        """C for [T,N,C], 1 for [T,N]."""
+        """The number of channels: C for [T,N,C], 1 for [T,N]."""
         return self.shape[2] if len(self.shape) > 2 else 1
 
     def pieces(self) -> Generator[np.ndarray, None, None]:
-        """Yield consecutive rows [t, ...], at least one row and about 8 MiB at once."""
+        """Yield the array in pieces of consecutive rows [t, ...], at least one row and about 8 MiB each."""
         total, rows = self.shape[0], max(PIECE_BYTES // self.row_bytes, 1)
         if self.fortran:
             with self._columns() as stored:
@@ -76,7 +76,7 @@ class Array:
                 yield np.frombuffer(content, self.dtype).reshape(count, *self.shape[1:])
 
     def head(self, rows: int) -> np.ndarray:
-        """Return at most the first ``rows`` rows, and at most a piece."""
+        """Return the first ``rows`` rows; fewer where the array, or a piece of 8 MiB, ends before."""
         with closing(self.pieces()) as pieces:
             return next(pieces)[:rows]
 
@@ -153,7 +153,7 @@ def refuse_arrays(path: Path) -> NoReturn:
 
 
 def read_small(path: Path, member: str) -> np.ndarray:
-    """Read a whole zip member, such as a mean: at most 1 MB."""
+    """Read a whole array in the zip ``path``, such as a mean. Raises SocialxError for more than 1 MiB."""
     array = open_array(path, member)
     if math.prod(array.shape) * array.dtype.itemsize > SMALL_BYTES:
         raise _refusal(path, array.member, f"has shape {array.shape}, too large for what it stands for", ADVICE)
@@ -163,7 +163,7 @@ def read_small(path: Path, member: str) -> np.ndarray:
 
 
 def series(array: Array, *dimensions: int) -> Array:
-    """Return ``array`` if its number of dimensions is allowed, by default 2 or 3. Refuses a sensor graph."""
+    """Return ``array``; raise for a number of axes not in ``dimensions``, default 2 and 3, and for a sensor graph."""
     dimensions = dimensions or (2, 3)
     if len(array.shape) not in dimensions or not math.prod(array.shape):
         axes = {2: "[rows, sensors]", 3: "[rows, sensors, channels]"}
@@ -176,7 +176,7 @@ def series(array: Array, *dimensions: int) -> Array:
 
 
 def _is_graph(array: Array) -> bool:
-    """Return whether the array is a square symmetric matrix with entries 0 and 1."""
+    """Return whether the array is an adjacency: a square symmetric matrix with entries 0 and 1."""
     size = array.shape[0]
     if size < 2 or array.shape[1] != size or array.channels > 1:
         return False

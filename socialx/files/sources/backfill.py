@@ -72,7 +72,7 @@ Facts = dict[str, Any]  # attributes in vd_info by name: numbers and a direction
 
 @dataclass(frozen=True)
 class MissingPart:
-    """A missing part: the action for the user, and attributes by group name or values by dataset name."""
+    """A part that the file lacks. action: a line for the user. written: attributes by group, or values by dataset."""
 
     action: str
     written: Mapping[str, Any]
@@ -94,7 +94,7 @@ class Completion:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The actions, a line each."""
+        """What the plan does: a line of text per action."""
         return tuple(lack.action for lack in self.parts if lack.action)
 
     def changes(self) -> list[tuple[str, Any]]:
@@ -128,7 +128,7 @@ def backfill(
     backup: bool = False,
     dry_run: bool = False,
 ) -> Completion:
-    """Complete a file, or only plan the completion.
+    """Complete the older file ``path`` with locations, units and rules for missing values; ``dry_run``: only plan.
 
     meta_csv: a locations table, which overrides locations in the file. locations: the content of ``meta_csv`` where
     already read. rewrite: write files in the two oldest layouts again. without_positions: allow sensors that lack a
@@ -167,7 +167,7 @@ def backfill(
 
 @contextmanager
 def _backup_copy(path: Path) -> Iterator[None]:
-    """Keep ``NAME.bak`` while the block runs; an existing backup stays, a new backup goes where the block fails."""
+    """Keep ``NAME.bak`` while the block runs; an older backup stays; a failing block deletes a new backup."""
     copy = path.with_name(f"{path.name}.bak")
     check_name(copy)
     made = not copy.exists()
@@ -203,7 +203,7 @@ def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Loc
 
 
 def _crs(file: h5py.File) -> list[MissingPart]:
-    """Return the missing statement that locations are in degrees."""
+    """Return the statement that locations are in degrees, to be added to vd_info; [] where present."""
     stated = SENSOR_INFO in file and read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, ""))
     return [] if stated else [MissingPart(f"{CRS_ATTR} {CRS}", {SENSOR_INFO: {CRS_ATTR: CRS}})]
 
@@ -236,7 +236,7 @@ def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
 
 
 def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given) -> list[MissingPart]:
-    """Return units that the file kind implies, and the facts ``given`` by the caller that the file lacks."""
+    """Return missing units of the features ``names`` by the kind of file, and ``given`` facts that the file lacks."""
     units = lacking_units(file, names)
     lacks = [MissingPart(f"units of {', '.join(units)}", {})] if units else []
     measured = [name for name in names if name not in STATIC_UNITS]
@@ -253,10 +253,10 @@ def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given
 def _check_given(
     path: Path, stated: Mapping[str, object], feature: str, unit: str, given: Given
 ) -> dict[str, tuple[str, str]]:
-    """Return (action, value) by option for each fact from the caller that the file lacks.
+    """Return (line for the user, value) by option for each fact from the caller that the file lacks.
 
-    stated: the metadata attributes. unit: the feature's unit in the file. given: the caller's facts. Raises
-    SocialxError for a contradiction.
+    stated: the metadata attributes. unit: the unit of ``feature`` in the file. given: the caller's zones and units.
+    Raises SocialxError for a contradiction.
     """
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.values()
@@ -283,7 +283,7 @@ def _check_given(
 
 
 def _read_all(path: Path, features: h5py.Dataset) -> None:
-    """Unpack every value [T,N,F] once, chunk by chunk. Raises SocialxError for an unreadable chunk.
+    """Unpack every value [T,N,F] once to find damage. Raises SocialxError for an unreadable chunk.
 
     Older files have no checksums, but most damaged chunks fail to unpack.
     """
@@ -299,7 +299,7 @@ def _read_all(path: Path, features: h5py.Dataset) -> None:
 
 
 def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
-    """Return the attributes in vd_info by sensor id. Raises SocialxError for locations outside degrees."""
+    """Return the attributes in vd_info by sensor id. Raises SocialxError for coordinates that are not EPSG:4326."""
     if SENSOR_INFO not in file:
         return {}
     info = file[SENSOR_INFO]
@@ -319,7 +319,7 @@ def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
 
 
 def _facts(*values: Any) -> Facts:
-    """Return latitude, longitude, lanes, length and direction by attribute name, omitting unknown values."""
+    """Return latitude, longitude, lanes, length and direction, in this order, by attribute name without unknowns."""
     named = zip((*POSITION, *MORE, "direction"), values, strict=True)
     return {name: value for name, value in named if (value if isinstance(value, str) else np.isfinite(value))}
 
@@ -386,7 +386,7 @@ def _locate(
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
-    """Return static facts by sensor id from columns that stay constant; ``variant`` tells the code of directions."""
+    """Return attributes by sensor id from constant feature columns; ``variant`` tells how directions are coded."""
     wanted = ("latitude", "longitude", *MORE, "direction")
     values = np.full((len(wanted), len(ids)), np.nan)
     present = [name for name in wanted if name in names]
@@ -401,7 +401,7 @@ def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], var
 
 
 def _patch(plan: Completion, file: h5py.File) -> None:
-    """Write the planned changes."""
+    """Write the changes in ``plan`` into ``file``, a copy of the user's file."""
     for index, (name, new) in enumerate(plan.changes()):
         if index % ENTRIES == 0:
             reserve(file, 0)
@@ -426,7 +426,7 @@ def _is_patched(plan: Completion, old: h5py.File, new: h5py.File) -> bool:
 
 
 def _stored_digest(features: h5py.Dataset) -> str:
-    """Return a digest of the stored bytes and byte ranges of a dataset."""
+    """Return the SHA-256 of a dataset's packed bytes and byte ranges: equal where nothing was rewritten."""
     extents: list[tuple[int, int]] = []
     if features.chunks is not None:
         features.id.chunk_iter(lambda chunk: extents.append((chunk.byte_offset, chunk.size)))

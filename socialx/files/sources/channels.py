@@ -61,7 +61,7 @@ class Shape:
     split: str = ""
 
     def format(self) -> Format:
-        """Return the format with recogniser and reader."""
+        """Return the shape as a Format for ``convert``: recogniser, reader and options."""
         return Format(
             self.name,
             self.title,
@@ -95,7 +95,7 @@ class ChannelLayout:
         return step if self.default is not None else (*step, "channel")
 
     def quantities(self, request: ConvertOptions) -> tuple[dict[str, int], Mapping[str, str], Message]:
-        """Return the channel number by quantity, the unit by quantity where known, and a note on the choice."""
+        """Return the channels that the user chose: number by quantity, known units by quantity, and a note."""
         choice = (request.channel or "").strip().lower()
         if "," in choice or "=" in choice:
             several = self._listed_channels(request)
@@ -114,7 +114,7 @@ class ChannelLayout:
         return {SPEED: channel}, {}, Message(request.data, problem, either if self.count == 1 else "")
 
     def _listed_channels(self, request: ConvertOptions) -> dict[str, int]:
-        """Parse ``flow,speed`` or ``flow=0,speed=2`` into channel numbers by quantity."""
+        """Parse the user's ``channel``, ``flow,speed`` or ``flow=0,speed=2``, into channel numbers by quantity."""
         numbers: dict[str, int] = {}
         for item in request.channels:
             name, _, number = (part.strip() for part in item.lower().partition("="))
@@ -148,14 +148,14 @@ def time_channel(array: Array) -> int | None:
 
 
 def _find_in_folder(path: Path, *names: str) -> Path:
-    """Return the first file in ``names`` inside the folder ``path``, else ``path``."""
+    """Return the first file called as in ``names`` that exists in the folder ``path``, else ``path``."""
     with suppress(OSError):  # a folder that may not be entered
         return next((path / name for name in names if (path / name).is_file()), path)
     return path
 
 
 def _find_data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
-    """Return a function that opens the array ``data`` in an .npz, or in the file ``name`` inside a folder."""
+    """Return a function that opens the array ``data``, with ``dimensions`` axes, in an .npz or a folder's ``name``."""
     return lambda path: series(open_array(_find_in_folder(path, name) if name else path, DATA), *dimensions)
 
 
@@ -269,7 +269,7 @@ def _scale(path: Path) -> tuple[float, float]:
 def _blocks(
     array: Array, channels: list[int], clock: ChannelClock, mean: float, std: float
 ) -> Generator[Block, None, None]:
-    """Yield rows [t,N] for a single channel, [t,N,F] for several, times ``std`` plus ``mean``; about 0 becomes 0."""
+    """Yield rows [t,N] for one channel, [t,N,F] for several, times ``std`` plus ``mean``; values near 0 become 0."""
     with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
         for rows in array.pieces():
             cells = rows.reshape(*rows.shape[:2], -1)
@@ -283,7 +283,7 @@ def _blocks(
 
 
 def is_time_of_day(column: np.ndarray) -> bool:
-    """Return whether rows [t,N] look like fractions of a day: whole minutes, equal in a row, mostly a step apart."""
+    """Return whether rows [t,N] are day fractions: whole minutes, equal for all sensors, mostly a step apart."""
     minutes, right = _minutes(column)
     steps = np.diff(minutes) % DAY_MINUTES
     return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
@@ -293,7 +293,7 @@ class ChannelClock(Clock):
     """Times for consecutive rows [t,N,C], from channels, or a step apart where channels hold no times."""
 
     def __init__(self, request: ConvertOptions, head: np.ndarray, time: int | None, day: int | None = None) -> None:
-        """Start with the first rows ``head`` [t,N,C]; ``time``, ``day``: channel numbers, None where absent."""
+        """Start with the first rows ``head`` [t,N,C]; ``time``, ``day``: channels of clock and weekday, or None."""
         self._time, self._day, self._shift = time, None, 0
         step = None
         if time is not None and len(head) > 1:
@@ -332,7 +332,7 @@ class ChannelClock(Clock):
         return seconds
 
     def _day_seconds(self, cells: np.ndarray, where: Path) -> np.ndarray:
-        """Convert rows [t,N,C] to seconds since midnight, int64 [t]."""
+        """Convert rows [t,N,C] to seconds since midnight, int64 [t]; ``where``: the source, for errors."""
         column = cells[..., self._time]
         minutes, right = _minutes(column)
         if not right.all():
@@ -343,7 +343,7 @@ class ChannelClock(Clock):
 
 
 def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Convert rows [t,N] to minutes since midnight float64 [t], and a mask bool [t] for valid whole minutes."""
+    """Convert day fractions [t,N] to minutes since midnight float64 [t], and a mask bool [t] of valid whole minutes."""
     with np.errstate(over="ignore", invalid="ignore"):
         exact = column[:, 0].astype(np.float64) * DAY_MINUTES
         minutes = np.rint(exact)

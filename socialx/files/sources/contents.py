@@ -90,7 +90,7 @@ class Clock:
         self.where, self._said = request.data, request.first_time_name
 
     def seconds(self, count: int) -> np.ndarray:
-        """Return the next ``count`` times, a step apart, int64 [t]."""
+        """Return the next ``count`` times, a step apart, int64 [t], and advance the clock."""
         rows = np.arange(self.row, self.row + count, dtype=np.int64)
         self.row += count
         return self._start + self._step * rows

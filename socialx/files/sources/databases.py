@@ -33,7 +33,7 @@ TABLES = """SELECT tables.name, columns.name FROM sqlite_master AS tables, pragm
 
 @dataclass(frozen=True)
 class Database:
-    """An address: driver ``url``, ``shown`` scheme, host and path, data set ``name``, and SQLite ``path``."""
+    """A database address: ``url`` for the driver, ``shown`` in messages, data set ``name``, and SQLite ``path``."""
 
     url: str
     shown: str
@@ -86,7 +86,7 @@ def database(url: str) -> Database:
 
 
 def query_table(base: Database, query: str | None) -> pa.Table:
-    """Run a single read-only SELECT on the database ``base``. Raises for other statements, and for no rows."""
+    """Run a single read-only SELECT on the database ``base``. Raises for no query, other statements and no rows."""
     query = _refuse_without_query(base) if query is None else query.strip().rstrip("; \n")
     bare = QUOTED.sub(" ", query).rstrip("; \n")
     if ";" in bare or not SELECT.match(bare):
@@ -102,7 +102,7 @@ def query_table(base: Database, query: str | None) -> pa.Table:
 
 
 def _query_sqlite(base: Database, path: Path, query: str) -> pa.Table:
-    """Return the rows of a query on the SQLite file ``path``, opened read-only; mixed types become texts."""
+    """Return the rows of a query on the SQLite file ``path``, opened read-only; columns of mixed types become text."""
     import pyarrow as pa
 
     if not path.is_file():
@@ -147,7 +147,7 @@ def _query_postgres(base: Database, query: str) -> pa.Table:
 
 
 def suggest_query(base: Database) -> tuple[str, str]:
-    """Return the SQLite tables as text, "" for PostgreSQL, and a query for all rows of the likely one."""
+    """Return texts for errors: the list of SQLite tables, "" for PostgreSQL, and a query for the likely table."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
         for table, column in zip(*(part.to_pylist() for part in _query_sqlite(base, base.path, TABLES)), strict=True):

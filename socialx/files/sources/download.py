@@ -45,10 +45,10 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
 def fetch(
     published: PublishedFile, url: str, folder: Path, *, timeout_s: float = 30.0, overwrite: bool = False
 ) -> Path:
-    """Fetch a file into ``folder``; a complete and checked file appears, or nothing.
+    """Fetch ``published`` from the address ``url`` into ``folder``; a complete and checked file appears, or nothing.
 
-    A correct existing file is kept, with a note. timeout_s: seconds for connecting and for each read. Raises
-    SocialxError also where the server sends another file.
+    A correct existing file is kept, with a note. timeout_s: seconds for connecting and for each read. overwrite:
+    replace a file that is wrong or has no known md5. Raises SocialxError also where the server sends another file.
     """
     target = folder / published.name
     try:
@@ -84,7 +84,7 @@ def _fault(path: Path, published: PublishedFile) -> str:
 
 
 def _receive(path: Path, url: str, timeout_s: float) -> None:
-    """Download ``url`` with up to five retries; ``timeout_s``: seconds for connecting and for each read."""
+    """Download ``url`` to ``path``, with up to five retries; ``timeout_s``: seconds for connecting and each read."""
     for failures in range(1, len(WAITS_S) + 2):
         try:
             return _receive_once(path, url, timeout_s, again=failures > 1)
@@ -99,7 +99,7 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
 
 
 def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
-    """Request the whole file once. again: an earlier try reached the server, so a lost server may come back."""
+    """Download once; raise ConnectionError where a retry may help. again: an earlier try reached the server."""
     import requests
 
     headers = {"User-Agent": f"socialx/{__version__}", "Accept-Encoding": "identity"}

@@ -89,7 +89,7 @@ def _as_arrow(frame: Frame) -> Table:
 
 @contextmanager
 def temporary_folder(task: str) -> Iterator[Path]:
-    """Yield a folder that is deleted after the block. Raises SocialxError where creation fails."""
+    """Yield a folder, named after ``task`` and deleted after the block. Raises SocialxError where creation fails."""
     try:
         folder = TemporaryDirectory(prefix=f"socialx-{task}-")
     except OSError as error:

@@ -33,7 +33,7 @@ ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or the CSV"
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame whose parts agree."""
+    """A pandas frame in the file, checked: ids, times, and the places of the observations."""
 
     path: Path
     key: str

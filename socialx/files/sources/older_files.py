@@ -17,7 +17,7 @@ from socialx.files.store.published import DATASETS
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of older files."""
+    """A kind of older file, such as METR-LA with replaced zeros."""
 
     name: str
     description: str
@@ -58,7 +58,7 @@ VARIANTS = {
 
 
 def recognise(path: Path, file: h5py.File) -> Variant:
-    """Return the variant; a time slice has its parent's. Raises SocialxError where backfill cannot help."""
+    """Return the variant of ``file``, for a time slice as for the whole. Raises where ``backfill`` cannot help."""
     if set(FLAT) <= set(file):
         check_parts(path, file)
         return VARIANTS["V0"]
@@ -99,7 +99,7 @@ def lacking_units(file: h5py.File, names: Sequence[str]) -> dict[str, str]:
 
 
 def missing_value(file: h5py.File) -> float:
-    """Return the missing value that an untagged file implies: 0 for METR-LA and PEMS-BAY, else NaN."""
+    """Return the missing value of a file that states none: 0 for METR-LA and PEMS-BAY, else NaN."""
     dataset = read_text(file.attrs.get("dataset_name", ""))
     named = (d.missing for d in DATASETS.values() if d.dataset_name == dataset and d.missing is not None)
     return next(named, math.nan)

@@ -102,7 +102,7 @@ def _format(named: PublishedDataset | Format | None, request: ConvertOptions) ->
 
 
 def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
-    """Raise SettingsError for several files, or for an option that this format ignores but another format reads."""
+    """Raise SettingsError for several files in a one-file format, and for an option that only other formats read."""
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
         raise SettingsError("", f"{title} has one file, and {Argument('data')} names several", "drop the others")
@@ -126,7 +126,7 @@ def _find_published(
 
 
 def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[Message, ...]:
-    """Return notes on sensors and times that ``dataset`` lacks. Raises SocialxError for another network."""
+    """Return notes on file ``ids`` foreign to ``dataset`` and an assumed start. Raises for ids of another network."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
     numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
     if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
@@ -213,7 +213,7 @@ def mask_codes(
 ) -> Generator[Block, None, None]:
     """Yield the blocks with every missing-value code replaced by NaN; a file stores a single missing value.
 
-    features: block contents; among several features, 0 is a code for speed alone.
+    features: the features in the blocks; among several features, 0 is a code for speed alone.
     """
     with closing(blocks):
         for block in blocks:

@@ -98,7 +98,7 @@ def _module_formats(point: EntryPoint) -> tuple[tuple[Format, ...], str]:
 
 @dataclass(frozen=True)
 class FileKind:
-    """A recognised file; ``next`` converts the file, None for a current socialx file."""
+    """A recognised kind of file. why: the reason. next: the command that converts or completes the file, if any."""
 
     name: str
     why: str
@@ -111,7 +111,7 @@ def is_table(request: ConvertOptions) -> bool:
 
 
 def recognise_kind(head: FileHead, request: ConvertOptions | None = None) -> FileKind:
-    """Recognise a file or folder by content. Raises SocialxError for unknown content."""
+    """Recognise a file or folder by content, or a table by options in ``request``. Raises for unknown content."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
     if kind := socialx_kind(head):
@@ -170,7 +170,7 @@ def find(kind: str) -> PublishedDataset | Format | None:
 
 
 def _refuse_recipe(path: Path) -> None:
-    """Raise SocialxError for BasicTS folders and DCRNN windows, which recipes read."""
+    """Raise SocialxError for BasicTS folders and DCRNN windows, with the documentation page that reads such files."""
     folder = path if path.is_dir() else path.parent
     with suppress(OSError):  # a folder that may not be entered
         if folder == path or OF_BASICTS.fullmatch(path.name):

@@ -55,7 +55,7 @@ def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
 
 
 def _resample(given: str | timedelta) -> int:
-    """Return the averaging step in seconds, a divisor of a day."""
+    """Convert the option ``resample``, such as 5min, to seconds. Raises SettingsError unless a day is a multiple."""
     step = parse_freq(given, "resample")
     if 24 * UNITS_S["h"] % step:
         raise SettingsError("", f"{Argument('resample', given)} does not divide a day", "write for example 5min")
@@ -63,7 +63,7 @@ def _resample(given: str | timedelta) -> int:
 
 
 def _time_format(text: str) -> str:
-    """Check a strptime format: a full date, and AM/PM for 12-hour clocks."""
+    """Return a strptime format. Raises SettingsError without a full date, or without AM/PM for 12-hour clocks."""
     argument = Argument("time_format", text)
     moment, read = datetime(2023, 3, 30, 13, 5, tzinfo=UTC), None
     with suppress(ValueError):
@@ -80,21 +80,21 @@ def _time_format(text: str) -> str:
 
 
 def _decimal(text: str) -> str:
-    """Return the decimal sign, a point or a comma."""
+    """Return the decimal sign. Raises SettingsError unless ``text`` is a point or a comma."""
     if text.strip() not in (".", ","):
         raise SettingsError("", f"{Argument('decimal', text)} must be . or ,", "choose . or ,")
     return text.strip()
 
 
 def _quantity(text: str) -> str:
-    """Return the feature name for a quantity."""
+    """Return the feature name for a quantity, avg_speed for speed. Raises SettingsError for an unknown quantity."""
     if quantity := QUANTITIES.get(text.strip().lower()):
         return quantity
     raise SettingsError("", f"{Argument('quantity', text)} is unknown", f"choose {', '.join(QUANTITIES)}")
 
 
 def free_unit(text: str) -> str:
-    """Return a storable unit for any quantity."""
+    """Return a unit as typed, for any quantity. Raises SettingsError for blank or unprintable text."""
     if not (text.strip() and text.isprintable()):
         raise SettingsError("", f"{Argument('units', ascii(text)[1:-1])} is not a unit", "write for example mph")
     return text
@@ -275,7 +275,7 @@ def options(task: str = "convert") -> dict[str, Option]:
 
 
 def with_options(task: str) -> Callable[[Function], Function]:
-    """Add the options of a task to the signature and docstring of a function with keyword arguments."""
+    """Return a decorator that adds a task's options to signature and docstring of a function with ``**options``."""
 
     def decorate(function: Function) -> Function:
         signature, keyword = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY

@@ -45,7 +45,7 @@ def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertO
 def average_blocks(
     blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Blocks:
-    """Yield blocks, from time-ordered blocks, with a row per ``step_s`` seconds after midnight.
+    """Average time-ordered ``blocks``: yield blocks with a row per step of ``step_s`` seconds, counted from midnight.
 
     features: the names of the F features. codes: numbers for a missing observation. where: the source, for messages.
     sums: flows are vehicle counts per row, and are added up; otherwise rates, which are averaged.

@@ -65,7 +65,7 @@ def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False
 
 
 def read_rows(path: Path, advice: str, *, long: bool = False) -> Iterator[Row]:
-    """Return the rows of the first table; ``advice`` and ``long`` as in ``read_tables``."""
+    """Return the rows of the first table. advice: the remedy in errors. long: lift the size limit for text."""
     return iter(read_tables(path, advice, [], long=long)[0])
 
 
@@ -101,7 +101,7 @@ def _read_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
 
 
 def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, None]:
-    """Yield unpacked text lines. Raises SocialxError, with ``advice`` as remedy, beyond ``most`` bytes."""
+    """Yield a file's unpacked text lines. Raises SocialxError, with ``advice`` as remedy, beyond ``most`` bytes."""
     path, size = head.path, 0
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
@@ -118,7 +118,7 @@ def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, Non
 
 
 def _read_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
-    """Return a header and a row per object, or per GeoJSON feature; arguments as in ``read_tables``."""
+    """Return a header and a row per JSON object or GeoJSON feature; ``notes`` gets omissions, errors get ``advice``."""
     system = SYSTEM.search("\n".join(line for _, line in head.lines))
     if system and not DEGREES_OF.search(system[1]):
         problem = f"the coordinates are not degrees of WGS 84, but of {system[1][:80]}"
@@ -139,7 +139,7 @@ def _read_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
 
 
 def _feature(feature: dict[str, Any]) -> dict[str, Any]:
-    """Return a GeoJSON feature's properties, id and geometry, dropping other coordinates."""
+    """Return a GeoJSON feature's properties, id and geometry by name, without coordinates among the properties."""
     properties = feature.get("properties")
     plain = properties if isinstance(properties, dict) else {}
     identity = {} if feature.get("id") is None else {FEATURE_ID: feature["id"]}
@@ -226,7 +226,7 @@ def _merged_cells(sheet: object) -> list[tuple[int, int, int]]:
 
 
 def _value(cell: object) -> object:
-    """Return NaN for an empty or erroneous cell, and int for a whole number."""
+    """Return NaN for an empty or erroneous cell, int for a whole number, and any other value unchanged."""
     if cell is None or cell == "" or (isinstance(cell, str) and cell in ERRORS):
         return float("nan")
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell

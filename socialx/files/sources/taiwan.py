@@ -65,7 +65,7 @@ def _list_files(head: FileHead, most: int | None = None) -> list[Path]:
 
 
 def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
-    """Yield each file with its unpacked text."""
+    """Yield each JSON or XML file in a folder, zip or lone file, with the unpacked text."""
     with zipfile.ZipFile(head.path) if head.kind == "zip" else nullcontext() as archive:
         for path in _list_files(head):
             try:
@@ -152,7 +152,7 @@ def _mapping(element: ET.Element) -> dict[str, Any]:
 
 
 def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
-    """Return a row per lane with values in COLUMNS order; a lane's volume is the sum over vehicle kinds."""
+    """Return a row in COLUMNS order per lane in a snapshot; a lane's volume is the sum over vehicle kinds."""
     rows = list[tuple[str | float, ...]]()
     for vd in _entries(path, text):
         vdid, time = (sys.intern(str(vd.get(name) or "").strip()) for name in COLUMNS[:2])
@@ -175,12 +175,12 @@ def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
 
 
 def _number(entry: dict[str, Any], name: str) -> float:
-    """Return a number from an entry; NaN where absent."""
+    """Return the number under ``name`` in an entry; NaN where absent."""
     return math.nan if entry.get(name) in (None, "") else float(str(entry[name]))  # of True and the like an error
 
 
 def _positions(path: Path, text: str) -> dict[int | str, Location]:
-    """Return the detector locations; entries outside degrees are skipped."""
+    """Return the locations in a VDList (detector list) by ``match_key`` of the id; skip entries outside degrees."""
     places: dict[int | str, Location] = {}
     for vd in _entries(path, text):
         with suppress(TypeError, ValueError, KeyError):

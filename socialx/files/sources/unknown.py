@@ -105,7 +105,7 @@ def _is_tar(path: Path) -> bool:
 
 
 def refuse_encoding(head: FileHead) -> None:
-    """Raise SocialxError for East Asian text encodings, and name the likely encodings."""
+    """Raise SocialxError for East Asian text encodings, and name the likely encodings; return for other files."""
     with suppress(*UNREADABLE), open_io(head.path) as file:
         raw = file.read(TAR_BYTES).rpartition(b"\n")[0]
         packed = head.kind != "text" or head.first.startswith((GZIP, *UTF16))
@@ -128,7 +128,7 @@ def refuse_encoding(head: FileHead) -> None:
 
 
 def refuse_headless(head: FileHead) -> None:
-    """Raise SocialxError for time rows that lack a header line."""
+    """Raise SocialxError for a table with a column of times and no header line; return for other files."""
     rows = [split_cells(line, find_separator(line)) for _, line in head.lines]
     if len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 1:
         called = {"time": MOMENT, "date": ONLY_DATE, "clock": ONLY_CLOCK}
@@ -179,7 +179,7 @@ def refuse_table(head: FileHead) -> NoReturn:
 
 
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
-    """Raise SocialxError for a cell in ``row`` such as the date 170101, or seconds from an unknown start."""
+    """Raise SocialxError for ambiguous times in ``row``, by column name: 170101, or seconds from an unknown start."""
     pairs = list(zip(header, row, strict=False))
     hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
@@ -202,7 +202,7 @@ def refuse_undated(where: object, cells: list[str]) -> None:
 
 
 def refuse_untimed(head: FileHead) -> None:
-    """Raise SocialxError for a lone header and cells that lack times; return for other kinds of file."""
+    """Raise SocialxError, with the reason, for a text table without readable times; return for other files."""
     lines = [line for _, line in head.lines]
     if is_json(head):
         refuse_table(head)
@@ -239,7 +239,7 @@ def refuse_transposed(head: FileHead) -> None:
 
 
 def _are_ids(names: list[str]) -> bool:
-    """Return whether whole numbers are ids, unlike epoch times, which increase by a minute or more in small ratios."""
+    """Return whether whole numbers are ids; epoch times rise by a minute or more and by less than 0.1 percent."""
     if not all(name.isdigit() for name in names):
         return False
     minute = 60 * 1000 ** ((len(names[0]) - 9) // 3)  # in seconds, milliseconds, ...

@@ -55,7 +55,7 @@ class FileHead:
 
 
 def read_head(path: Path, advice: str = AGAIN) -> FileHead:
-    """Return the head of a path. Raises SocialxError for missing, empty or special files and Git-LFS pointers."""
+    """Read a file's beginning. Raises for missing or empty (remedy: ``advice``), special, and Git-LFS pointer files."""
     check_name(path)
     if path.is_dir():
         return FileHead(path, "folder")
@@ -126,13 +126,13 @@ def open_io(path: Path) -> IO[bytes]:
 
 
 def first_bytes(path: Path, advice: str) -> bytes:
-    """Return the first 256 bytes. Raises SocialxError as ``read_head`` does, and for a folder."""
+    """Return a file's first 256 bytes. Raises as ``read_head``, with the remedy ``advice``, and for a folder."""
     with _open_checked(path, advice) as (_, first):
         return first
 
 
 def check_first_line(head: FileHead, advice: str) -> None:
-    """Raise SocialxError for a folder, and for a text with an endless first line: a download full of zeros."""
+    """Raise SocialxError for a folder, and an endless first line (remedy: ``advice``): a download full of zeros."""
     if head.kind == "folder":
         raise SocialxError(head.path, "this is a folder", "name a file in it")
     if not head.ends:
@@ -141,7 +141,7 @@ def check_first_line(head: FileHead, advice: str) -> None:
 
 
 def check_text(path: Path, first: bytes) -> None:
-    """Raise SocialxError where the ``first`` bytes are packed or UTF-16, and only plain text is read."""
+    """Raise SocialxError where the ``first`` bytes show packed or UTF-16 text, for readers of plain text."""
     for magic, (kind, remedy) in PACKED.items():
         if first.startswith(magic):
             raise SocialxError(path, f"the file is {kind}", remedy)

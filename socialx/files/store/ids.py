@@ -21,7 +21,7 @@ def casefolded_key(sensor_id: str) -> str:
 
 
 def case_variants(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, int | str]:
-    """Return ids that equal a key except for letter case, with the key; an id or key with a rival is left out."""
+    """Return by id the key that differs from the id in letter case alone; ambiguous ids and keys are left out."""
     ids, spelt = list(ids), {casefolded_key(str(key)): key for key in keys}
     theirs, mine = Counter(casefolded_key(str(key)) for key in keys), Counter(map(casefolded_key, ids))
     alone = [vdid for vdid in ids if mine[casefolded_key(vdid)] == theirs[casefolded_key(vdid)] == 1]

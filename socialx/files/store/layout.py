@@ -107,7 +107,7 @@ def is_code(values: np.ndarray, features: Sequence[str], codes: Sequence[float])
 
 
 def check_parts(path: Path, file: h5py.File) -> None:
-    """Raise SocialxError for parts stored elsewhere, or declared larger than the file."""
+    """Raise SocialxError for links, values in other files, and datasets declared larger than the file can hold."""
     check_links(path, file, ("data", "metadata", *FLAT))
     for name in PARTS:
         if isinstance(part := file.get(name), h5py.Dataset):
@@ -175,7 +175,7 @@ def read_text(value: object) -> str:
 
 
 def read_units(file: h5py.File) -> dict[str, str]:
-    """Return the stated units by feature."""
+    """Return the stated units by feature name; empty where the file states no units."""
     units = file.get(UNITS)
     try:
         return {printable(name): printable(str(unit)) for name, unit in json.loads(read_text(units[()])).items()}
@@ -189,7 +189,7 @@ def read_unit(file: h5py.File, feature: str) -> str:
 
 
 def read_codes(path: Path, file: h5py.File) -> list[float]:
-    """Return the further numbers that meant a missing observation at conversion."""
+    """Return the numbers, besides the missing value, that meant a missing observation at conversion."""
     codes = np.asarray(file["metadata"].attrs.get(CODES_ATTR, ())).ravel()
     if codes.dtype.kind not in "iuf":
         raise SocialxError(path, f"the attribute {CODES_ATTR} holds no numbers", "convert its source again")
@@ -197,7 +197,7 @@ def read_codes(path: Path, file: h5py.File) -> list[float]:
 
 
 def read_lanes(path: Path, file: h5py.File, sensors: int) -> list[str] | None:
-    """Return the lane names that each sensor combines; None where the file has single detectors."""
+    """Return the names of the lanes combined in each of the N ``sensors``; None where sensors are single detectors."""
     if (lanes := file.get(COMBINED)) is None:
         return None
     if not isinstance(lanes, h5py.Dataset) or lanes.shape != (sensors,) or h5py.check_string_dtype(lanes.dtype) is None:

@@ -27,7 +27,7 @@ INSIDE = "copy what it points to into this file"
 def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[h5py.File]:
     """Open a file for reading; h5py's errors for damaged or hostile files become SocialxError, also inside the block.
 
-    locking: False inside ``file_lock``, which already holds HDF5's lock.
+    advice: the remedy in errors. locking: False inside ``file_lock``, which already holds HDF5's lock.
 
     HDF5 raises OSError, RuntimeError, KeyError and ValueError, and OverflowError for impossible sizes. Types and
     dataspaces that NumPy lacks raise TypeError, AttributeError or IndexError inside h5py; raised elsewhere, the last
@@ -57,7 +57,7 @@ def open_for_writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[s
     HDF5 must never meet a full disk: after a failed write HDF5 keeps the file open, retries at exit, and crashes. So
     the block calls ``reserve`` before writing.
 
-    Raises WriteFailed, which ``disk.atomic_write`` turns into a line.
+    Raises WriteError, which ``disk.atomic_write`` turns into a SocialxError.
     """
     try:
         with h5py.File(path, mode, libver=libver) as file:
@@ -83,7 +83,7 @@ def reserve(file: h5py.File, size: int) -> None:
 
 
 def packed_bytes(size: int) -> int:
-    """Return an upper bound for the compressed size: incompressible data grow slightly."""
+    """Return an upper bound for the compressed size of ``size`` bytes: incompressible data grow slightly."""
     return size + size // 64
 
 

@@ -48,7 +48,7 @@ AGAIN = "make one with convert"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Store(ResultRepr):
-    """A feature in a canonical file; ``read`` alone decides which observations are missing.
+    """A feature in a canonical file (socialx's HDF5 layout); ``read`` alone decides which observations are missing.
 
     Values are read on demand: small files once, large files row by row.
     """
@@ -73,7 +73,7 @@ class Store(ResultRepr):
     ratio: float = 1.0  # numbers in ``unit`` / numbers in the file
 
     def headline(self) -> str:
-        """Return size, feature, unit and time span."""
+        """Return a line of text with path, feature, unit, size and time span."""
         first, last = (self.timestamps[index].decode() for index in (0, -1))
         size = f"{len(self.rows):,} rows of {len(self.sensors.ids)} sensors, {self.step_minutes} min apart"
         return f"{self.path}, {self.feature} in {self.unit}: {size}, {first} .. {last}"
@@ -105,7 +105,7 @@ class Store(ResultRepr):
 
     @cached_property
     def _scan(self) -> tuple[str, np.ndarray]:
-        """The checksum and the latest observations before each page, from one walk over all rows."""
+        """The checksum, and the latest observations before each page (block of rows), from one walk over all rows."""
         return self._walk(slice(0, len(self.rows)))
 
     def _walk(self, span: slice) -> tuple[str, np.ndarray]:
@@ -127,7 +127,7 @@ class Store(ResultRepr):
 
     @property
     def checksum(self) -> str:
-        """The sha256 of ids, times and values: conversions of a source agree in any file and on any date."""
+        """The sha256 of ids, times and values: equal for every conversion of a source, in any file and on any date."""
         return self._scan[0]
 
     def subset_checksum(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:

@@ -21,7 +21,7 @@ TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
 
 
 def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
-    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; ``where`` and ``first``, rows before: for errors."""
+    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; errors name ``where``, and count rows from ``first``."""
     seconds = np.empty(len(timestamps), np.int64)
     for row, timestamp in enumerate(timestamps.tolist()):
         try:
@@ -49,7 +49,7 @@ def common_step(seconds: np.ndarray) -> int:
 
 
 def odd_rows(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
-    """Return the rows before a step that differs from multiples of ``step``, int64 [I], allowing clock jitter.
+    """Return the indices, int64, of rows whose distance to the next row is no multiple of ``step`` +- 5 s.
 
     step: seconds, None for the common step.
     """
@@ -81,7 +81,7 @@ def refuse_jitter(seconds: np.ndarray, where: str) -> None:
 
 
 def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows before a gap, and the seconds until the next row, int64 [G] each.
+    """Return the rows before a gap, and the seconds until the next row, int64 [gaps] each.
 
     The hour that daylight saving time skips in a known zone is excluded. step: seconds, None for the common step.
     """
@@ -99,7 +99,7 @@ def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> 
 
 
 def gap_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
-    """Return the missing times between rows int64 [T], int64 [t], ``step`` seconds apart.
+    """Return the missing times, int64 [t], ``step`` seconds apart, between the row times ``seconds``, int64 [T].
 
     The skipped daylight-saving hour and gaps after odd rows are excluded.
     """
@@ -155,7 +155,7 @@ def same_clock(one: str | None, other: str | None, first: int, last: int) -> boo
 
 
 def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return the clock changes on or next to the days [D] since 1970: the UTC second, offset before, offset after.
+    """Return the zone's clock changes on or next to ``days`` since 1970: UTC second, offsets before and after, in s.
 
     Takes about 1 us per day. Two changes within a day that cancel out stay unseen.
     """

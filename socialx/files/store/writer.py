@@ -72,14 +72,14 @@ class Summary:
 
 
 def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
-    """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
+    """Write the canonical file, streamed: ``path`` is complete or untouched. overwrite: replace an existing file."""
     check_output(path, overwrite, (readings.source_data, readings.source_meta, *map(str, readings.inputs)))
     with atomic_write(path) as temporary:
         return write(temporary, readings)
 
 
 def write(path: Path, readings: Readings) -> Summary:
-    """Write the canonical file to a private path."""
+    """Write the canonical file to ``path``, a temporary file of the caller, and check what the disk returns."""
     started = time.perf_counter()
     columns = _columns(readings)
     with closing(readings.blocks):
@@ -108,7 +108,7 @@ def write(path: Path, readings: Readings) -> Summary:
 
 
 def _columns(readings: Readings) -> dict[str, np.ndarray]:
-    """Return a column [N] by feature name in file order: constant for static features, zeros for measured ones."""
+    """Return a column [N] by feature name in file order: constant if static, zeros if measured; raise for bad ids."""
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
     if bad:  # an id becomes fixed-width text and the name of an HDF5 group
@@ -138,7 +138,7 @@ def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
 def _write_features(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Append the blocks and return all seconds [T], the last written row [N,F], and the number of zeros."""
+    """Write blocks and constant ``columns``; return all seconds [T], the last row [N,F], and the number of zeros."""
     sensors, zeros, measured = len(readings.sensors.ids), 0, 1 + len(readings.others)
     seconds = np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
@@ -177,7 +177,7 @@ def _write_features(
 def create_features(
     file: h5py.File, name: str, shape: tuple[int, int, int], chunk_rows: int, cache: int = 0
 ) -> h5py.Dataset:
-    """Create an extendable dataset [T,N,F], with a chunk per ``chunk_rows`` rows and feature; ``cache``: bytes."""
+    """Create an extendable dataset [T,N,F], a chunk per ``chunk_rows`` rows and feature; ``cache``: cached bytes."""
     _, sensors, features = shape
     growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
     return file.create_dataset(name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **PACKED)

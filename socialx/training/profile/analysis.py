@@ -52,11 +52,11 @@ class Partition:
 
     @property
     def step_seconds(self) -> np.ndarray:
-        """Return seconds from fetch to fetch, float64 [steps]."""
+        """Return the seconds of each step, from fetch to fetch, float64 [steps]."""
         return np.diff(self.at[self.kinds == 0])
 
     def per_phase(self, amounts: np.ndarray) -> np.ndarray:
-        """Return amounts between marks, float64 [marks - 1], summed per phase, float64 [4]."""
+        """Return ``amounts`` (one per stretch between marks, float64 [marks - 1]) summed per phase, float64 [4]."""
         return np.bincount(self.kinds[:-1], amounts, minlength=len(NAMES))
 
     def waits(self) -> np.ndarray:
@@ -64,16 +64,13 @@ class Partition:
         return np.diff(self.at)[self.kinds[:-1] == 0]
 
     def idle(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return begins and ends of times without a copy or a training step: input waits and hooks."""
+        """Return begins and ends (seconds) of all times without a copy or a training step: input waits and hooks."""
         index = np.flatnonzero((self.kinds[:-1] == NAMES.index("fetch")) | (self.kinds[:-1] == NAMES.index("done")))
         return self.at[index], self.at[index + 1]
 
 
 def partition(marks: Sequence[tuple[str, float]]) -> Partition:
-    """Return a Partition for marks (name, seconds) in order, from a fetch to a closing fetch.
-
-    Raises ValueError without a whole step, or for marks that run backwards.
-    """
+    """Return a Partition for marks (name, seconds), fetch to fetch.  Raises ValueError for disorder or no step."""
     kinds = np.array([NAMES.index(name) for name, _ in marks], np.int64)
     at = np.array([seconds for _, seconds in marks], np.float64)
     if (kinds == 0).sum() < 2 or kinds[0] or kinds[-1]:
@@ -95,14 +92,14 @@ def outliers(values: np.ndarray, most: int = 10) -> list[int]:
 
 
 def group_means(values: np.ndarray, most: int) -> tuple[int, list[float]]:
-    """Return a group size, and the mean of each group of neighbouring values [n]: at most ``most`` means."""
+    """Return a group size and the mean of each group of neighbouring values [n], to draw at most ``most`` points."""
     size = -(-len(values) // most)
     means = [float(values[at : at + size].mean()) for at in range(0, len(values), size)]
     return size, means
 
 
 def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Return, for each moment, the total length before it of disjoint intervals in order, from begin to end [n]."""
+    """Return, for each moment, how much earlier time the disjoint, ordered intervals from begin to end [n] cover."""
     if not len(begin):
         return np.zeros(moments.shape)
     whole = np.concatenate([[0.0], np.cumsum(end - begin)])
@@ -115,9 +112,9 @@ def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np
 
 
 def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
-    """Return the section ``fluctuation``: the spread of the busy share over time, and a repeating stall.
+    """Return the section ``fluctuation``: spread of the busy share (time in copies and steps), and a repeating stall.
 
-    causes: setting or phrase -> period in steps; the first within 10 % of the measured period is named, else None.
+    causes: setting or phrase -> period in steps; the first within 10 % of the stall's period is named, else None.
     """
     bin_s = bin_seconds(parts)
     busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
@@ -136,10 +133,7 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
 
 
 def bin_seconds(parts: Partition) -> float:
-    """Return a bin length in seconds: at least the median step, and a tenth of a second if steps are shorter.
-
-    A window of a few seconds gets finer bins, down to a fiftieth of a second.
-    """
+    """Return a bin length in seconds: at least the median step, and at least 0.1 s (0.02 s in a window of seconds)."""
     step = float(np.median(parts.step_seconds))
     wanted = min(BIN_S, max(FINEST_BIN_S, parts.wall / 500))
     return min(parts.wall, max(step, wanted, parts.wall / MOST_BINS))

@@ -33,10 +33,10 @@ class ProfilerError(RuntimeError):
 
 
 class TraceClock(StepClock):
-    """A clock that marks phases in a trace, for the same phases as in the measured window."""
+    """A clock that marks phases in a profiler trace, for the same phases as in the measured window."""
 
     def mark(self, name: str) -> None:
-        """Record an annotation without length."""
+        """Record an annotation without length in the trace, where the phase ``name`` begins."""
         with record_function(MARK + name):
             pass
 
@@ -65,7 +65,7 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
 def trace_operators(
     run: Callable[[], object], steps: int, keep: Path | None = None
 ) -> tuple[list[dict[str, Any]], str]:
-    """Return the longest CPU operators in ``steps`` calls of ``run``, and the reason for none; keep: trace file."""
+    """Return the longest CPU operators in ``steps`` calls of ``run``, and the reason if none; keep: trace file."""
     try:
         return read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps), "the trace has no operator"
     except ProfilerError as error:
@@ -80,7 +80,10 @@ def record(
     keep: Path | None = None,
     warmup_steps: int = WARMUP_STEPS,
 ) -> list[dict[str, Any]]:
-    """Return Chrome trace events for ``steps`` calls; printed: receives printed lines; keep: file for the trace."""
+    """Return Chrome trace events of ``steps`` calls to ``run``, with ``warmup_steps`` calls before the window.
+
+    printed: a list that receives lines which the profiler prints.  keep: a file for the trace, or None.
+    """
     # Taken down between two profilers, CUPTI may crash where CUDA graphs are used (CUDA 12), and the later profiler may
     # find no kernel (kineto pull request 1554).
     os.environ.setdefault("TEARDOWN_CUPTI", "0")
@@ -132,10 +135,9 @@ def _quiet(printed: list[str]) -> Iterator[None]:
 
 
 def sync_sites(run: Callable[[], object], steps: int = 3) -> list[str]:
-    """Return ``file:line`` for waits for the device in ``steps`` calls to ``run``.
+    """Return ``file:line`` for each line of code that makes the host wait for the device in ``steps`` calls to ``run``.
 
-    torch reports synchronising operations in torch alone, by the Python line; a wait inside a backward pass gets the
-    line with the backward call.
+    torch reports synchronising operations in torch alone, by Python line; in a backward pass by the backward call.
     """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:

@@ -72,7 +72,7 @@ REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "pow
 class Lengths:
     """The length of a profile in steps. trace_steps: at most two on a CPU, 0: skipped. trials: try settings.
 
-    max_seconds: time after which only required steps follow.
+    max_seconds: time after which measuring ends early, with at least eight steps.
     """
 
     steps: int
@@ -84,10 +84,10 @@ class Lengths:
 
 
 def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, keep: Path | None = None) -> Profile:
-    """Warm up, measure ``lengths.steps`` optimizer steps, then trace and try a few more.
+    """Warm up, measure ``lengths.steps`` optimizer steps, then trace and try a few more; return the profile.
 
-    facts: section ``loader``, known before a step. keep: file for the trace, None for no file. The measured steps train
-    the model: discard the model afterwards.
+    facts: the section ``loader`` as known before a step. keep: file for the trace, None for no file. The measured steps
+    train the model: discard the model afterwards.
     """
     device, steps = learner.precision.device, lengths.steps
     if learner.records:  # the recording itself belongs to the warm-up
@@ -175,7 +175,7 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
 
 
 def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section:
-    """Return the section ``idle``. shares: phase -> share of the window, by the clock; phases: see ``Trace``."""
+    """Return the section ``idle``, device idle time by cause, from phase shares by the clock and ``Trace.phases``."""
 
     def window_facts(cause: str, *names: str) -> float:
         return sum(shares[name] * phases[name][cause] for name in names if name in phases)
@@ -194,7 +194,7 @@ def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section
 
 
 def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: bool) -> Profile:
-    """Return the profile with trials, operations and bytes per step, and the device's best rates."""
+    """Return the profile with operations and bytes per step, the device's best rates and, on request, ``trials``."""
     device, host, step_s = learner.precision.device, measured.host, measured.step_s
     example = next(iter(loader.epoch(0))).to(device)
     trials = trials and learner.group.world_size == 1 and not learner.records  # other steps, or ones to record anew
@@ -237,7 +237,10 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
 def clock_sections(
     clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: Section
 ) -> Profile:
-    """Return a profile with the sections that need only the clock. batches: per step; facts: see ``measure``."""
+    """Return a profile with the sections that need only the clock; parts: the measured phases.
+
+    batches: per optimizer step.  lengths: for warm-up and logging steps.  facts: the section ``loader`` so far.
+    """
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
     facts = _loader_supply(facts, loader, parts, batches) if loader.making_s else facts
@@ -268,7 +271,7 @@ def clock_sections(
 
 
 def _loader_supply(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
-    """Return the loader facts with the measured supply, see ``NUMBERS``. parts: phases of steps; batches: per step."""
+    """Return loader ``facts`` with seconds per batch, supply and lateness from phases ``parts``; batches: per step."""
     making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
     computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
     if facts["mode"] == "sharded":
@@ -299,7 +302,7 @@ class Training:
         self.used: list[int] = []  # bytes that were in use, at equal distances of the steps under a clock
 
     def warm_up(self, steps: int) -> None:
-        """Take ``steps`` steps, or two slow steps where a single process on a CPU compiles nothing."""
+        """Take ``steps`` steps, or as many as fit in 3 s (at least two) on a CPU where one process compiles nothing."""
         learner = self._learner
         brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world_size == 1
         self.take(steps, most_s=WARM_S if brief and not learner.records else math.inf, least=LEAST_WARM)
@@ -307,7 +310,10 @@ class Training:
     def take(
         self, steps: int, clock: StepClock | None = None, most_s: float = math.inf, least: int = LEAST_STEPS
     ) -> None:
-        """Take ``steps`` optimizer steps, or ``least`` if ``most_s`` seconds pass; read the loss like a training."""
+        """Take ``steps`` optimizer steps under ``clock``; after ``most_s`` seconds ``least`` steps are enough.
+
+        The loss is read every ``log_every_n_steps`` steps as in a training, and memory in use is sampled under a clock.
+        """
         first, last = self.taken, self.taken + steps
         apart, looked, until = max(1, steps // MEMORY_SAMPLES), 0.0, time.monotonic() + most_s
 
@@ -395,7 +401,7 @@ def _compilations() -> int:
 
 
 def first_batches(loader: Loader, count: int, device: torch.device) -> float:
-    """Return the median seconds per batch from a loader, over ``count`` batches after the first."""
+    """Return the median seconds until a loader's batch is on ``device``, over ``count`` batches after the first."""
     seconds = []
     batches = itertools.islice(itertools.chain.from_iterable(map(loader.epoch, itertools.count())), count + 1)
     began = time.perf_counter()
@@ -450,7 +456,7 @@ class _Bytes(TorchDispatchMode):
 
 
 def machine(precision: Precision) -> dict[str, float]:
-    """Return operations/s in a large square matrix product in the training type, and bytes/s in a large copy."""
+    """Return the device's best rates: operations/s in a large matrix product in the training type, bytes/s copied."""
     device, dtype = precision.device, precision.low or torch.float32
     size, count = MATRIX[device.type], COPY_BYTES[device.type]
     some = torch.randn(size, size, dtype=dtype, device=device)
@@ -463,7 +469,7 @@ def machine(precision: Precision) -> dict[str, float]:
 
 
 def _best(run: Callable[[], object], device: torch.device) -> float:
-    """Return seconds for the quickest call: at least four calls, and at least RATE_S seconds in all."""
+    """Return the seconds of the quickest call to ``run``, out of at least four calls and RATE_S seconds."""
     seconds: list[float] = []
     while len(seconds) < 4 or sum(seconds) < RATE_S:
         seconds.append(time_call(run, device))

@@ -35,7 +35,7 @@ class Chart(NamedTuple):
 
 
 def page(profile: Profile) -> str:
-    """Return the whole document."""
+    """Return a profile as an HTML document that opens offline."""
     parts = {
         "title": f"socialx profile {profile.verdict}",
         "profile": profile,
@@ -75,7 +75,7 @@ class ProfileView:
         return rows
 
     def after(self) -> tuple[str, str, float] | None:
-        """Return a name, milliseconds and the bar width in percent for a step after the first change."""
+        """Return name, milliseconds and bar width (percent) of a step after the advised change; None without advice."""
         after = step_after(self.profile)
         return after and (after[0], number(after[2], unit=f"{NBSP}ms"), min(100.0, 100 * after[1]))
 
@@ -176,7 +176,7 @@ class ProfileView:
 
 
 def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
-    """Return a number with a unit, in thousands (k, M, G) or in steps of 1,024 (Ki, Mi, Gi)."""
+    """Return a number with a unit, in thousands (k, M, G; ``base`` 1000) or in steps of 1,024 (Ki, Mi, Gi)."""
     if not is_known(value):
         return DASH
     power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
@@ -185,5 +185,5 @@ def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
 
 
 def _share_text(part: float | None, whole: Any, name: str) -> str:
-    """Return a share of a named whole as a text, or a dash where unknown."""
+    """Return the text ``12% of NAME`` for ``part / whole``, where ``name`` says the whole; a dash where unknown."""
     return f"{percent(part / whole)} of {name}" if is_known(part) and is_known(whole) and whole else DASH

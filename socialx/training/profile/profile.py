@@ -144,7 +144,7 @@ class Trial:
 
     @property
     def measured(self) -> Gain:
-        """Return the gain with the interval."""
+        """Return the gain with the 99 % interval."""
         return Gain(self.gain, self.low, self.high)
 
     @property
@@ -183,7 +183,7 @@ class Finding:
 
     @property
     def family(self) -> str:
-        """Return the part before the point in the name, such as ``loader``."""
+        """Return the group of the rule: the part before the point in the rule's name, such as ``loader``."""
         return self.rule.partition(".")[0]
 
     @property
@@ -235,15 +235,15 @@ class Profile(ResultRepr):
     origin: dict[str, str] = field(default_factory=dict)
 
     def headline(self) -> str:
-        """Return the verdict and the summary."""
+        """Return the result in one line: the verdict, such as INPUT-BOUND, and the summary sentence."""
         return f"{self.verdict}, {self.summary}"
 
     def table(self) -> list[dict[str, Any]]:
-        """Return rows for the parts of a step."""
+        """Return a row per phase of a step: name, share of the window, milliseconds per step."""
         return [{"part of a step": name, "share": self.shares[name], "ms": ms} for name, ms in self.ms_per_step.items()]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the profile for JSON."""
+        """Return all measurements and findings as plain values for JSON, with the name of the schema."""
         return {"schema": SCHEMA, "ms_per_step": self.ms_per_step, **asdict(self)}
 
     @property
@@ -268,12 +268,12 @@ class Profile(ResultRepr):
 
     @property
     def ms_per_step(self) -> Section:
-        """Return the shares in milliseconds per mean step."""
+        """Return the milliseconds per mean step for each name in ``shares``, or None where unmeasured."""
         return {name: None if share is None else 1e3 * self.step_s * share for name, share in self.shares.items()}
 
     @property
     def others(self) -> str:
-        """Return a sentence about cores taken by programs outside, empty for few."""
+        """Return a sentence about CPU cores that other programs used; empty below a quarter of the cores."""
         used, cores = self.value("host.others_used"), self.number("host.cores")
         if used is None or used < BUSY * cores:
             return ""
@@ -286,11 +286,11 @@ class Profile(ResultRepr):
         return values[key] if key and values is not None else values
 
     def number(self, name: str) -> Any:
-        """Return a number by a dotted name, 0 where unmeasured."""
+        """Return the number behind a dotted name such as ``host.cores``, 0 where unmeasured."""
         return self.value(name) or 0
 
     def setting(self, key: str) -> Any:
-        """Return a setting by a dotted key, or None where unknown."""
+        """Return the profiled setting for a dotted key such as ``loader.batch_size``, or None where unknown."""
         section, name = key.split(".")
         return self.settings.get(section, {}).get(name)
 
@@ -304,10 +304,7 @@ class Requirement(NamedTuple):
 
 
 def parse_limits(text: str) -> list[Requirement]:
-    """Parse ``gpu_busy>=0.8,sync.per_step<=0`` into requirements.
-
-    Raises SettingsError for an unknown name or sign.
-    """
+    """Parse limits such as ``gpu_busy>=0.8,sync.per_step<=0``.  Raises SettingsError for an unknown name or sign."""
     requirements = []
     for piece in text.split(","):
         match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*", piece)

@@ -1,8 +1,7 @@
 """The meaning of a profile: findings with the possible gain, the setting to change, and settings in vain.
 
 A rule is a pure function from a profile to a finding or None, and returns None without the necessary measurements.
-Shares refer to the window; a finding alone brings 1 / (1 - share) at most, except with a trial, which measured the
-gain.
+Shares refer to the window; a finding alone brings 1 / (1 - share) at most, or with a trial the measured gain.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ VERDICT_OF = {f"{family}.{name}": word for family, (word, _, names) in FAMILIES.
 
 
 def with_findings(profile: Profile) -> Profile:
-    """Return the profile with findings, costliest first, and a verdict; lost time precedes work that could shrink."""
+    """Return the profile with a verdict and findings, costliest first: lost time, slow computing, then information."""
     findings = [finding for rule in RULES if (finding := rule(profile)) is not None]
     # A finding is information where another one names the same time with its cause.
     names = {finding.rule for finding in findings}
@@ -132,7 +131,7 @@ def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:
 def _finding(
     rule: str, share: float, evidence: str, patch: dict[str, Any] | None = None, vain: str = "", **more: Any
 ) -> Finding:
-    """Return a finding; its severity follows from the share, unless given. vain: settings that would not help."""
+    """Return a finding with severity and ceiling from ``share``; vain: settings that do not help; more: more fields."""
     share = min(max(share, 0.0), 0.999)
     severity = more.pop("severity", "critical" if share >= CRITICAL else "warn")
     ceiling = None if more.get("trial") else 1 / (1 - share)
@@ -144,7 +143,7 @@ def _device(p: Profile) -> str:
 
 
 def fits(p: Profile) -> bool:
-    """Return whether the whole series fits on the device."""
+    """Return whether the whole series fits into the device's free memory, as the loader mode ``on_device`` needs."""
     size, free = p.value("loader.series_bytes"), p.value("loader.free_bytes")
     return size is not None and (free is None or size <= ON_DEVICE_SHARE * free)
 
@@ -170,7 +169,7 @@ def _saved_on_device(p: Profile) -> float:
 
 
 def _instead_workers(p: Profile) -> list[dict[str, Any]]:
-    """Return a patch with enough workers as a list; empty if cores are lacking, or the number is already set."""
+    """Return ``[patch]`` with enough workers; [] where cores are lacking, or the number is set already or unknown."""
     making_s, computing = p.value("loader.making_s"), p.step_s * (1 - p.shares["input"])
     if making_s is None or computing <= 0:
         return []
@@ -192,13 +191,13 @@ def _read_rarely(p: Profile) -> dict[str, Any]:
 
 
 def _sites(p: Profile) -> str:
-    """Return the first lines that wait for the device, in words."""
+    """Return advice that names the first two lines of code that wait for the device; empty if unknown."""
     sites = p.value("sync.sites")
     return f"it waits at {', '.join(sites[:2])}" if sites else ""
 
 
 def _hidden_by_sync(p: Profile) -> bool:
-    """Return whether work between steps would overlap with the device without the host's wait.
+    """Return whether the work between steps costs time only because the host waits for the device in each step.
 
     True for short work in every step, where the median step is about as long as the mean.
     """
@@ -280,7 +279,7 @@ def _loader(p: Profile) -> Finding | None:
 
 
 def _transfer(p: Profile) -> Finding | None:
-    """Find costly copies to the device, from pinned or pageable memory."""
+    """Find copies to the GPU that take 5 % of the time or more, from pinned or pageable memory."""
     share = p.shares["transfer"]
     if share < WARN or p.window["clock"] != "device":
         return None
@@ -294,7 +293,7 @@ def _transfer(p: Profile) -> Finding | None:
 
 
 def _sync_per_step(p: Profile) -> Finding | None:
-    """Find a host wait without launches in every step."""
+    """Find a wait for the GPU in every step, in which the host launches no further work."""
     syncs = p.number("sync.per_step")
     saved = p.number("bubble.sync") + (p.shares["hooks"] if _hidden_by_sync(p) else 0.0)
     if p.bubble is None or syncs < 0.5 or saved < WARN:
@@ -315,7 +314,7 @@ def _fewer_launches(p: Profile, rule: str, share: float, evidence: str, vain: st
 
 
 def _launch_bound(p: Profile) -> Finding | None:
-    """Find a device that waits for kernel launches."""
+    """Find a GPU that waits for a slow host to launch kernels."""
     late, kernels = p.number("bubble.launch"), p.number("kernels.per_step")
     evidence = f"the GPU waits {late:.0%} of the time for the host to launch {kernels:,.0f} kernels a step"
     vain = "loader settings, and a faster GPU: the host sets the pace"
@@ -332,7 +331,7 @@ def _kernels_small(p: Profile) -> Finding | None:
 
 
 def _threads(p: Profile) -> Finding | None:
-    """Find a faster number of threads among trials, with the best batch if several are faster."""
+    """Find a faster number of CPU threads among trials; only the number of the best batch, where trials found both."""
     batch, _ = _larger_batch(p)
     named = None if batch is None else batch.threads
     best = best_trial((trial for trial in p.trials if named in (None, trial.value)), "trainer.threads")
@@ -348,7 +347,7 @@ def _threads(p: Profile) -> Finding | None:
 
 
 def _batch_small(p: Profile) -> Finding | None:
-    """Find a larger batch with faster windows among trials: part of a step is independent of batch size."""
+    """Find a larger batch that a trial measured as faster per window: part of a step is independent of batch size."""
     best, together = _larger_batch(p)
     # On a CUDA device the trace names the cause of it, where there is one.
     if best is None or p.number("bubble.launch") >= WARN or (together and together.gain <= WORTH):
@@ -409,7 +408,7 @@ def _step_waits(p: Profile) -> Finding | None:
 
 
 def _compute_fp32(p: Profile) -> Finding | None:
-    """Find kernels that run nearly always, in a type with twice the bytes."""
+    """Find a GPU that is busy with float32 kernels most of the time, where 16-bit types halve the bytes."""
     running = p.number("shares.kernel")
     if p.window["clock"] != "device" or running < 0.6 or p.setting("trainer.precision") != "32-true":
         return None
@@ -429,7 +428,7 @@ def _compute_small(p: Profile) -> Finding | None:
 
 
 def _memory_pressure(p: Profile) -> Finding | None:
-    """Find a GPU allocator that searches for memory."""
+    """Find GPU memory that is nearly used up, or an allocator that had to free memory and retry."""
     reserved, capacity = p.number("memory.reserved_bytes"), p.number("memory.capacity_bytes")
     retries = p.number("memory.alloc_retries")
     if not reserved or not (retries or reserved > 0.92 * capacity):
@@ -454,7 +453,7 @@ def _memory_leak(p: Profile) -> Finding | None:
 
 
 def _compile_recompiles(p: Profile) -> Finding | None:
-    """Find repeated compilation by torch.compile."""
+    """Find repeated compilation by torch.compile during the measured steps."""
     if p.number("recompiles") <= 3:
         return None
     evidence = f"torch.compile made the model {p.recompiles} times during the measurement"
@@ -463,7 +462,7 @@ def _compile_recompiles(p: Profile) -> Finding | None:
 
 
 def _clock_throttled(p: Profile) -> Finding | None:
-    """Find a GPU with a lowered clock."""
+    """Find a GPU whose clock is lowered, such as for power or temperature."""
     clock, cause = p.value("device.sm_clock_share"), p.value("device.throttled_by")
     if clock is None or cause is None or clock >= 0.85:
         return None
@@ -473,7 +472,7 @@ def _clock_throttled(p: Profile) -> Finding | None:
 
 
 def _fluctuation_periodic(p: Profile) -> Finding | None:
-    """Find a periodic stall."""
+    """Find a stall that repeats at equal intervals, and the setting with the same period where known."""
     f = p.fluctuation
     if f is None or f["period_s"] is None:
         return None
@@ -492,7 +491,7 @@ def _fluctuation_periodic(p: Profile) -> Finding | None:
 
 
 def _memory_headroom(p: Profile) -> Finding | None:
-    """Find free GPU memory while processors are idle."""
+    """Find free GPU memory while processors are idle, so that a larger batch fits."""
     peak, capacity = p.number("memory.peak_bytes"), p.number("memory.capacity_bytes")
     if p.value("memory.reserved_bytes") is None or p.sm_efficiency is None:
         return None

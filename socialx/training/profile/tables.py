@@ -39,7 +39,7 @@ COLOURS = {"critical": "red", "warn": "yellow", "info": "cyan"}
 
 
 def print_profile(profile: Profile, console: Console | None = None) -> None:
-    """Print the whole profile, at most 100 columns wide."""
+    """Print the whole profile, at most 100 columns wide; console: None for standard output."""
     out = console or Console()
     out.width = min(out.width, WIDTH)
     _verdict(profile, out)
@@ -79,7 +79,7 @@ def phase_rows(profile: Profile) -> list[tuple[str, str, float, float]]:
 
 
 def step_after(profile: Profile) -> tuple[str, float, float] | None:
-    """Return a row for a step's windows after the first change: name, share of the present time, ms."""
+    """Return a row for a step's windows after the advised change: name, share of the present time, milliseconds."""
     change = profile.change
     if change is None or not change.times:
         return None
@@ -136,7 +136,7 @@ def _verdict(p: Profile, out: Console) -> None:
 
 
 def _busy(p: Profile, out: Console) -> None:
-    """Print the course of the busy share over the window, where the share changes."""
+    """Print a curve of the busy share (time in copies and steps) over the window; nothing for a nearly flat share."""
     f, t = p.fluctuation, p.timeline
     if f is None or t is None or f["swing_pp"] < FLAT_PP:
         return
@@ -190,7 +190,7 @@ def _rates(p: Profile, out: Console) -> None:
 
 
 def _table(out: Console, first: str, *numbers: str) -> Table:
-    """Return a table with a column for names and columns for numbers, ruled on a terminal alone."""
+    """Return a table with the column ``first`` for names and the columns ``numbers``, ruled on a terminal alone."""
     table = Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for head in numbers:
@@ -247,7 +247,7 @@ def _finding(rank: int, f: Finding, out: Console) -> None:
 
 
 def settings_text(changes: Mapping[str, Any]) -> str:
-    """Return settings as ``loader.mode = on_device, loader.batch_size = 32``."""
+    """Return changed settings (key -> value) in words: ``loader.mode = on_device, loader.batch_size = 32``."""
     return ", ".join(f"{key} = {_word(value)}" for key, value in changes.items())
 
 
@@ -262,7 +262,7 @@ def print_comparison(
     changes: Mapping[str, Any],
     console: Console | None = None,
 ) -> None:
-    """Print both sides' rates (rows), changes (key -> value here, value there), and the gain over ``rounds`` rounds."""
+    """Print rates (rows) and changed settings, each as (here, there), and the gain there over ``rounds`` rounds."""
     out = console or Console()
     table = _table(out, "", "these", "the others")
     for name, (here, there) in rows.items():

@@ -49,7 +49,7 @@ class Event(NamedTuple):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Event:
-        """Return an Event for a Chrome trace event."""
+        """Return an Event for a Chrome trace event with a duration."""
         args, begin = raw.get("args") or {}, float(raw["ts"])
         correlation = args.get("correlation") or None
         return cls(raw["cat"], raw.get("name", ""), begin, begin + raw["dur"], str(raw.get("tid")), correlation, args)
@@ -85,20 +85,19 @@ class Trace:
 
     @property
     def span(self) -> dict[str, float] | None:
-        """Return the shares within training steps alone."""
+        """Return the shares of device time by cause within training steps alone, or None where unmeasured."""
         return self.phases.get("span")
 
     @classmethod
     def missing(cls, steps: int, reason: str) -> Trace:
-        """Return an empty trace with a single reason."""
+        """Return a trace without measurements, with ``reason`` for every metric."""
         return cls(steps, why=dict.fromkeys(("gpu_busy", "sm_efficiency", "span", "kernels", "sync", "copy"), reason))
 
 
 def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None) -> Trace:
     """Return a Trace for the ``traceEvents`` in a Chrome trace over ``steps`` steps.
 
-    sms: multiprocessors on the device, or None. Without WINDOW the window is the whole trace, without marks the span
-    too.
+    sms: multiprocessors, or None. Without WINDOW the window is the whole trace; without marks all is phase ``span``.
     """
     seen = [Event.parse(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
     window = max((e for e in seen if e.name == WINDOW), default=None, key=lambda e: e.begin)
@@ -137,7 +136,7 @@ def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None)
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return disjoint intervals in order that cover intervals in any order."""
+    """Return the union of intervals in any order, as disjoint intervals in order."""
     merged: list[Interval] = []
     for begin, end in sorted(intervals):
         if merged and begin <= merged[-1][1]:
@@ -148,7 +147,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Return the summed length."""
+    """Return the summed length of intervals (begin, end); an overlap counts twice."""
     return sum(end - begin for begin, end in intervals)
 
 
@@ -329,9 +328,9 @@ def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, A
 
 
 def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict[str, Any]]:
-    """Return the CPU operators with the most time, called operators excluded; [] without any.
+    """Return the CPU operators with the most time of their own, called operators excluded; [] without any.
 
-    events: ``traceEvents`` in a Chrome trace over ``steps`` steps.
+    events: ``traceEvents`` in a Chrome trace over ``steps`` steps. An entry: name, share, us and calls per step.
     """
     kept = [Event.parse(event) for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
     begin = max((e.begin for e in kept if e.name == WINDOW), default=0.0)

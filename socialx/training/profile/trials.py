@@ -1,8 +1,7 @@
 """Settings tried for a few steps next to the present settings: CPU threads and larger batches.
 
-The gain depends on caches, operators and neighbours, so that a few measured steps replace a formula. All trials reuse
-the same windows, without a loader. Batches are tried with the best number of threads, and both together against the
-present settings.
+The gain depends on caches, operators and neighbours, so a few measured steps replace a formula. Trials reuse the same
+windows, without a loader. Batches get the best number of threads, and both together are tried against the present.
 """
 
 from __future__ import annotations
@@ -51,8 +50,9 @@ def try_settings(
 ) -> list[Trial]:
     """Return trials for ``trainer.threads`` on a CPU and for ``loader.batch_size``, while the learner trains on.
 
-    example: a batch on the device. windows: in the training split, an upper limit for a batch. Compiled or recorded
-    steps get an empty list, because each shape would be compiled again. Decisive trials come first, while time is left.
+    example: a batch on the device. advance: called per block of steps. windows: in the training split, an upper limit
+    for a batch. Compiled or recorded steps try no batch, because each shape would be compiled again. Decisive trials
+    come first, while time is left.
     """
     present, turns, trials = torch.get_num_threads(), _Turns(learner, example, advance), list[Trial]()
     if turns.step_s(Way(present)) > BUDGET_S / 4:
@@ -111,7 +111,7 @@ class _Turns:
         return first if self._steps_s[way] > LONG_S else min(first, self.seconds(way, one))
 
     def step_s(self, way: Way) -> float:
-        """Return the last measured step in seconds, extrapolated from the largest measured batch where needed."""
+        """Return the last step measured in this way in seconds, or an extrapolation from the largest measured batch."""
         if way.times == 1 and way not in self._steps_s:
             self.seconds(way)
         if way in self._steps_s:
@@ -153,8 +153,7 @@ class _Turns:
 def _threads(turns: _Turns, present: int) -> tuple[list[int], int]:
     """Return other numbers of threads to try (1 and the number of cores), and the best number.
 
-    The quickest block decides. More threads than cores are left out, because such threads wait for each other by
-    chance.
+    The quickest block decides. Threads beyond the cores are left out, because they wait for each other by chance.
     """
     cores = usable_cores()
     others = sorted({1, min(present, cores), cores} - {present})
@@ -223,13 +222,13 @@ def enough(gain: float, times: int) -> int:
 
 
 def step_alone(learner: Learner, example: TrainingBatch) -> float:
-    """Return the median seconds for a step that repeats a single batch."""
+    """Return the median seconds for a step that repeats a single batch, so without the cost of making batches."""
     group = [example] * learner.accumulate_grad_batches
     return statistics.median(_step_and_block(learner, group)[0] for _ in range(PAIRS))
 
 
 def _step_and_block(learner: Learner, group: list[TrainingBatch]) -> tuple[float, float]:
-    """Return the mean seconds per step, and the seconds of all steps: repeated for 0.15 s, at least once."""
+    """Return the mean seconds per step on ``group``, and the seconds of all steps: repeated for 0.15 s or once."""
     device = learner.precision.device
     steps, total = 0, 0.0
     while total < BLOCK_S:
@@ -278,7 +277,7 @@ def interleaved_ab(
 
 
 def time_call(run: Callable[[], object], device: torch.device) -> float:
-    """Return seconds for a call, including work on the device."""
+    """Return seconds for a call to ``run``, including work on the device."""
     synchronize(device)
     began = time.perf_counter()
     run()
@@ -293,7 +292,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def repeat_batch(example: TrainingBatch, times: int) -> TrainingBatch:
-    """Return a batch with the same windows several times."""
+    """Return a batch with the same windows ``times`` times, to try a larger batch size."""
 
     def whole(tensors: Iterable[Tensor]) -> list[Tensor]:
         return [torch.cat([tensor] * times) for tensor in tensors]

@@ -74,7 +74,7 @@ def join(
     allow_missing: bool = False,
     droppable: bool = False,
 ) -> Sensors:
-    """Return the sensors in data order; ``static`` adds lanes, length and direction, NaN where unknown.
+    """Return the sensors ``ids`` with locations; ``static`` adds lanes, length and direction, NaN where unknown.
 
     allow_missing: give unlocated sensors NaN in place of a SocialxError. droppable: let the error suggest leaving
     columns out.
@@ -131,7 +131,7 @@ def read_locations(
 
 
 def index_ids(path: Path) -> dict[int, str]:
-    """Return sensor id by index from a column ``index``; empty for any other file."""
+    """Return sensor id by data column from a column ``index`` in a locations table; empty for any other file."""
     try:
         table = _tables(path)[0]
     except SocialxError:
@@ -185,7 +185,7 @@ class _Positions:
 def _tables(
     path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
 ) -> list[_Positions]:
-    """Return the location tables in a file, as in ``read_locations``; prefer tables with wanted ids."""
+    """Return a file's location tables, if possible with wanted ``ids``, for a ``city``; ``notes`` gets remarks."""
     tables, refused, told = list[_Positions](), list[SocialxError](), list[str]()
     wanted = set(map(casefolded_key, ids))
     for rows in filter(None, map(list, read_tables(path, ADVICE, told))):
@@ -202,7 +202,7 @@ def _tables(
 
 
 def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Positions:
-    """Return a location table, whose first row is the header; ``wanted``: ids as ``casefolded_key`` gives."""
+    """Parse a location table, header first. wanted: data ids by ``casefolded_key``. city: keep only such rows."""
     line, names = rows[0]
     width = len(names)
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
@@ -232,7 +232,7 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
 
 
 def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_Row]:
-    """Return a city's rows, allowing UTD19's spellings."""
+    """Return the rows whose cell ``column`` is ``city``, in any letter case and UTD19 spelling; raise for none."""
 
     def plain(name: str) -> str:
         return CITIES.get(name.strip().lower(), name.strip().lower())
@@ -247,7 +247,7 @@ def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_
 
 @dataclass(frozen=True)
 class _Places:
-    """Candidate location columns, lowest rank first; degrees: latitude, longitude float64 [rows, 2], NaN if absent."""
+    """Candidate location columns; rank 0 is best; degrees: latitude, longitude float64 [rows, 2], NaN if absent."""
 
     columns: tuple[int, ...]
     rank: int
@@ -332,7 +332,7 @@ _PlacedRows = list[tuple[list[str], tuple[float, float]]]  # cells and degrees o
 
 
 def _sensors(path: Path, names: list[str], free: list[int], rows: _PlacedRows, wanted: set[str]) -> tuple[int, int]:
-    """Return the id column among the free columns, and the number of wanted ids present.
+    """Return the id column among the ``free`` columns, without locations, and the number of wanted ids present.
 
     The column with the most wanted ids wins, compared by ``casefolded_key``. A column with an uninformative name needs
     half the ids, and must differ from row numbers. A tie between differing columns raises SocialxError, unless a column
@@ -371,7 +371,7 @@ def _counts_rows(cells: list[str]) -> bool:
 
 
 def _matching_positions(cells: list[str], rows: _PlacedRows, wanted: set[str]) -> dict[str, tuple[float, float]]:
-    """Return the location by wanted id in a column, for ids with a unique location."""
+    """Return the location of each wanted id in the column ``cells``, for ids with a unique location."""
     positions: dict[str, set[tuple[float, float]]] = {}
     for cell, (_, at) in zip(cells, rows, strict=True):
         if (key := casefolded_key(cell)) in wanted:

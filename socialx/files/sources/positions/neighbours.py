@@ -60,7 +60,7 @@ def find_neighbours(
 
 
 def distances_checksum(path: Path) -> str:
-    """Return 12 hex digits that identify the file. Raises SocialxError for an unreadable file."""
+    """Return 12 hex digits that identify the file's content. Raises SocialxError for an unreadable file."""
     try:
         check_regular(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
@@ -92,7 +92,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
 
 
 def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
-    """Convert metres float64 [pairs] to km. Raises SocialxError, about ``subject``, for another unit."""
+    """Convert metres float64 [pairs] to km; raise, about ``subject``, for a median below 20 m, as in other units."""
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
         raise SocialxError(
             path,
@@ -114,7 +114,7 @@ def _is_number(cell: str) -> bool:
 def _read_list(
     path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs of a list, as in ``read_distances``; costs are checked for foreign sensors too."""
+    """Return start and end (indices into ``ids``) and km of the listed pairs; foreign sensors' costs are checked."""
     index_by_key = {match_key(vdid): number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
@@ -138,7 +138,7 @@ def _read_list(
 
 
 def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs from a headerless matrix [N,N] in metres, as in ``read_distances``.
+    """Return start and end (indices into ``ids``) and km of the pairs in a headerless matrix [N,N] of metres.
 
     The diagonal is ignored, and inf means unconnected. So does 0 elsewhere, with a warning: 0 stands for "not
     connected" more often than for two sensors at the same location, and would make unconnected sensors the nearest.

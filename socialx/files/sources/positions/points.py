@@ -64,12 +64,12 @@ def parse_axis(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
 
 
 def rank_words(words: tuple[str, ...]) -> int:
-    """Return how well the words next to an axis denote a sensor location: 0 best, 3 for a road end."""
+    """Return how well a column name's words next to its axis denote a sensor location: 0 best, 3 for a road end."""
     return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS_OF_ROADS & {*words} else 2
 
 
 def number(cell: str) -> float:
-    """Return a finite number, else NaN."""
+    """Return a cell as a finite number, else NaN."""
     try:
         value = float(cell)
     except ValueError:

@@ -27,16 +27,15 @@ AGAIN = "convert it again"
 
 
 def goes_back(seconds: np.ndarray) -> bool:
-    """Return whether a row in int64 [T] repeats or precedes the previous time."""
+    """Return whether any of the row times int64 [T] is equal to or before the time in the row above."""
     return bool((np.diff(seconds) <= 0).any())
 
 
 def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Message]:
-    """Convert wall times int64 [T] in the zone ``name`` that go back to UTC, int64 [T], with a note for the user.
-
-    The clock may go back only where the zone puts it back, with rows one step apart in UTC. Raises SocialxError for
-    times that go back elsewhere, for a time skipped by the zone, and for a repeated hour of which the file has one
-    pass, where neighbouring rows do not tell the pass.
+    """Convert ``wall``, times int64 [T] in the zone ``name``, to UTC, int64 [T], where an hour may come twice; return a
+    note for the user too. The clock may go back only where the zone demands, with rows one step apart in UTC. Raises
+    SocialxError, which names the file ``where``, for times that go back elsewhere, for a time skipped by the zone, and
+    for a repeated hour that the file holds once, where neighbouring rows do not tell whether as first or second hour.
     """
     zone, step, texts = _zone(name), common_step(wall), [as_text(second) for second in wall.tolist()]
     first, second = (wall - _offsets(wall, zone, fold) for fold in (0, 1))
@@ -77,21 +76,19 @@ def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
 
 
 def free_step(seconds: np.ndarray) -> int:
-    """Return the most common step of times int64 [T], from a free-running clock, in seconds: whole minutes."""
+    """Return the most common step, in seconds, of times int64 [T] that drift around whole minutes: a multiple of 60."""
     return max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
 
 
 def nearest_step(seconds: np.ndarray, step: int) -> np.ndarray:
-    """Round seconds int64 [T] to multiples of a step, int64 [T]."""
+    """Round times in seconds, int64 [T], to the nearest multiples of ``step`` seconds, int64 [T]."""
     return step * np.rint(seconds / step).astype(np.int64)
 
 
 def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
-    """Round times int64 [T] of a free-running clock to whole steps after midnight, int64 [T], with a note.
-
-    step_s: seconds between two rows; ``None``: the common step.
-
-    Raises SocialxError where two rows get the same time.
+    """Round drifting times int64 [T], as of a detector with a free-running clock, to whole steps after midnight, int64
+    [T]; return a note too. step_s: seconds between two rows; ``None``: the most common step. where: the file, for the
+    note and the error. Raises SocialxError where two rows get the same time.
     """
     step = step_s or free_step(seconds)
     whole = nearest_step(seconds, step)
@@ -106,7 +103,7 @@ def round_times(seconds: np.ndarray, where: Path, step_s: int | None = None) -> 
 
 
 def repeats(seconds: np.ndarray) -> np.ndarray:
-    """Return the rows of wall times int64 [T] with an earlier time, except in a zone's repeated hour, bool [T]."""
+    """Mark the rows to drop, bool [T]: an earlier row has the same wall time int64 [T], except in a repeated hour."""
     again = np.zeros(len(seconds), bool)
     if not goes_back(seconds):
         return again
@@ -129,12 +126,11 @@ def on_axis(
     where: Path,
     refused: tuple[int, SocialxError] | None = None,
 ) -> Generator[Block, None, None]:
-    """Yield the blocks with the times ``final``, and without repeated rows.
+    """Yield the blocks with the corrected times ``final`` in place of the times read, and without repeated rows.
 
     raw: all row times as read, int64 [T]. again: the rows that repeat an earlier time, bool [T], which are dropped with
     a note. final: the times of the other rows, perhaps rounded or in another zone, int64. refused: the first row to
     refuse, counted without repeated rows, and its error; None: every row is right. where: the file, for messages.
-
     Raises SocialxError also for repeated rows with other observations, and for a source that changed since the first
     pass.
     """
@@ -166,7 +162,9 @@ def on_axis(
 def note_skipped(
     blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
-    """Yield the blocks; then note rows with readings, unlike ``missing``, at wall times that the zone skips."""
+    """Yield the blocks unchanged; then tell the user in a note how many rows have observations at wall times that the
+    clock change in ``timezone`` skips. where: the file. missing: the value of a missing observation, next to NaN.
+    """
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
@@ -181,14 +179,14 @@ def note_skipped(
 
 
 def is_put_back(seconds: np.ndarray) -> bool:
-    """Return whether rows, int64 [T], go back at least once, and only as at the end of daylight saving time."""
+    """Return whether row times int64 [T] go back at least once, each time as at the end of daylight saving time."""
     backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
     return len(backs) > 0 and all(_looks_repeated(seconds[max(row - 2, 0) : row + 1]) for row in backs)
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
-    """Return the first of wall times int64 [T] that goes back like the hour a zone repeats, and the error; otherwise
-    ``None``. The error names ``where``, a file or sheet, and the ``remedy``. The row counts from 0.
+    """Return the row, from 0, where wall times int64 [T] first go back, and the error to raise, if the hour repeated by
+    a zone explains the row; else ``None``. The error names ``where``, a file or sheet, and ``remedy``.
     """
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
@@ -199,7 +197,7 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
 
 
 def _may_come_twice(wall: np.ndarray) -> bool:
-    """Return whether the last of three wall times is ambiguous in some zone, and goes back or looks repeated."""
+    """Return whether a zone's repeated hour may explain why the last of three wall times is no duplicate."""
     near = _put_back_near(int(wall[-1]) // DAY_S)
     twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
     return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
@@ -217,7 +215,7 @@ def _looks_repeated(wall: np.ndarray) -> bool:
 
 @lru_cache(maxsize=4096)
 def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
-    """Return the zones that put the clock back on a day since 1970, or one day before or after."""
+    """Return the zones whose UTC offset changes on ``day``, counted from 1970, or on the day before or after."""
     moments = [datetime.fromtimestamp(DAY_S * date, UTC) for date in (day - 1, day + 2)]
     zones = map(ZoneInfo, sorted(available_timezones()))
     return tuple(zone for zone in zones if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1)
@@ -238,14 +236,14 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _offsets(wall: np.ndarray, zone: ZoneInfo, fold: int) -> np.ndarray:
-    """Return wall time minus UTC in seconds, int64 [T]; ``fold`` as above, 0 or 1, chooses between two moments."""
+    """Return wall time minus UTC in seconds, int64 [T]; ``fold``: 0 the first, 1 the second of two possible moments."""
     moments = (datetime.fromtimestamp(second, UTC).replace(tzinfo=zone, fold=fold) for second in wall.tolist())
     shifts = ((moment.utcoffset() or timedelta()).total_seconds() for moment in moments)
     return np.fromiter(shifts, np.int64, len(wall))
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:
-    """Return (first row, end) for each run of rows ``twice``, bool [T], in one repeated hour of ``wall`` [T]."""
+    """Return (first row, end) per run of ambiguous rows ``twice``, bool [T], split where ``wall`` [T] jumps a day."""
     far = np.diff(wall, prepend=wall[:1]) > DAY_S
     edges = [*np.flatnonzero(np.diff(twice, prepend=False) | far).tolist(), len(wall)]
     return [(begin, end) for begin, end in pairwise(edges) if twice[begin]]

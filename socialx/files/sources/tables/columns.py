@@ -139,12 +139,12 @@ MOST_ALIKE, PROVED = 2, 10  # lanes that may be equal by chance; rows that prove
 
 
 def names_rows(name: str) -> bool:
-    """Return whether a column has the name of row numbers or sensors."""
+    """Return whether a column is called like row numbers or sensors, as ``index`` and ``station_id`` are."""
     return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
 
 
 def may_be_sensors(name: str) -> bool:
-    """Return whether a column has a sensor name."""
+    """Return whether a column name, such as ``station_id`` or ``segment``, may announce sensor names in the cells."""
     return bool(SENSORS.fullmatch(name) or MAY_BE_SENSORS.fullmatch(name))
 
 
@@ -160,7 +160,7 @@ def parse_unit(text: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=NAMES)
 def split_unit(name: str) -> tuple[str, str]:
-    """Split a name such as ``S1 (km/h)``, ``S1 [mph]`` or ``speed_kmh`` into the name and the unit as written."""
+    """Split ``S1 (km/h)``, ``S1 [mph]`` or ``speed_kmh`` into the name and the unit as written, "" for no unit."""
     for form in (IN_BRACKETS, AT_THE_END):
         if (match := form.fullmatch(name)) and match[1] and parse_unit(match[2]):
             return match[1], match[2]
@@ -168,13 +168,13 @@ def split_unit(name: str) -> tuple[str, str]:
 
 
 def without_unit(name: str) -> str:
-    """Return a name without the unit."""
+    """Return a column name without the unit, such as ``S1`` for ``S1 (km/h)``."""
     return split_unit(name)[0]
 
 
 @lru_cache(maxsize=NAMES)
 def column_quantity(name: str, unit: str = "") -> str | None:
-    """Return the quantity measured by a column, from the unit, else from the name; ``None`` where neither says one."""
+    """Return the quantity in a column: speed, flow or occupancy by unit, else by name; ``None`` where unstated."""
     if measured := parse_unit(unit or split_unit(name)[1]):
         return measured[0]
     if OTHER.fullmatch(name):
@@ -186,7 +186,7 @@ def column_quantity(name: str, unit: str = "") -> str | None:
 class Lanes:
     """The sensors behind M lanes.
 
-    ids: the N sensor ids.  sensor: the sensor number per lane, int64 [M].  names: the lane names per sensor.
+    ids: the N sensor ids. sensor: the sensor number per lane, int64 [M]. names: the lane names per sensor, in one text.
     """
 
     ids: tuple[str, ...]
@@ -194,7 +194,7 @@ class Lanes:
     names: tuple[str, ...]
 
     def description(self, names: Sequence[str]) -> str:
-        """Return ``S1: 1, 2, 3`` for the first sensor with several lanes; ``names``: the M names of sensor and lane."""
+        """Return ``S1: 1, 2, 3``, the first sensor with several lanes, for a note; ``names``: the M lane names."""
         count = np.bincount(self.sensor)
         first = int((count > 1).argmax()) if (count > 1).any() else 0
         mine = [
@@ -204,16 +204,15 @@ class Lanes:
 
 
 def lanes_in_rows(names: Sequence[str]) -> Lanes:
-    """Return the sensors behind M names, each made from a sensor, BETWEEN and a lane."""
+    """Return the sensors behind M names in rows, each a sensor and a lane joined by BETWEEN, the separator sign."""
     parts = [name.partition(BETWEEN) for name in names]
     return _group_lanes([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
 
 
 def lanes_in_columns(names: Sequence[str], located: Collection[int | str]) -> Lanes | None:
-    """Return the sensors behind columns such as ``S1_L1`` and ``S1_L2``; ``None`` for a column per sensor.
-
-    located: the match keys of sensors with a location; such a sensor is never a lane. ``S1.1`` is a lane only where S1
-    is located; ``S1_L1`` also without locations, if a sensor has several lanes.
+    """Return the sensors behind columns such as ``S1_L1`` and ``S1_L2``; ``None`` for a column per sensor. located: the
+    match keys of sensors with a location; such a sensor is never a lane. ``S1.1`` is a lane only where S1 is located;
+    ``S1_L1`` also without locations, if a sensor has several lanes.
     """
     located_names, keys = {str(key).casefold() for key in located}, {match_key(name) for name in names}
     sensors, lanes = [], []
@@ -255,10 +254,10 @@ def combine_blocks(
     n_features: int,
     where: object = "",
 ) -> Generator[Block, None, None]:
-    """Yield blocks with M lanes [t,M] or [t,M,F] as blocks with N sensors with the first ``n_features`` features.
-
-    features: the F names.  codes: numbers for a missing observation, excluded from means and sums.  where: the place
-    named in the note on negative numbers.
+    """Yield blocks with M ``lanes``, [t,M] or [t,M,F], combined to N sensors, [t,N] or [t,N,F] for several features.
+    features: the F names. codes: numbers for a missing observation, excluded from means and sums. n_features: how many
+    features to yield, from the first on; a further feature, the flow, only weights speeds. where: the place named in
+    the note on negative numbers. Raises SocialxError where a lane is the sum of the others.
     """
     below, looked = 0, "flow" not in features
     with closing(blocks):
@@ -277,7 +276,7 @@ def combine_blocks(
 
 
 def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
-    """Raise where the first flows [t,M] show that a lane is the sum over the sensor's other lanes."""
+    """Raise, naming ``where``, if the first flows [t,M] show that a lane is the sum over the sensor's other lanes."""
     for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
         sensor_flows = flows[:, lanes.sensor == number].astype(np.float64)
         complete = sensor_flows[np.isfinite(sensor_flows).all(axis=1) & (sensor_flows != 0).all(axis=1)]

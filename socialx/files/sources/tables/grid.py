@@ -27,12 +27,16 @@ Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], sensor number 
 
 
 def table_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """Yield the table rows.  columns: the quantity columns in the first sheet; empty for a column per sensor."""
+    """Yield the observations in a table as blocks with a row per time and a column per sensor. columns: the quantity
+    columns, numbered as in the first sheet; empty for a table with a column per sensor.
+    """
     return _wide_blocks(table) if table.in_turn and not table.sheets[0].sensors else _grid_blocks(table, columns)
 
 
 def _wide_blocks(table: Table) -> Generator[Block, None, None]:
-    """Yield times [t] and observations [t,N] in tables with a column per sensor that follow one another in time."""
+    """Yield times [t] and observations [t,N] in tables with a column per sensor that follow one another in time;
+    [t,1,F] for one sensor with F quantities.
+    """
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
@@ -44,8 +48,8 @@ def _wide_blocks(table: Table) -> Generator[Block, None, None]:
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
-    """Yield (time, sensor number, observations) arrays for a table with a row per observation, or joined tables.
-    columns: the quantity columns in the first sheet.
+    """Yield times [t], sensor numbers [t] and observations [t,F] for a table with a row per observation, or for joined
+    tables. columns: the quantity columns, numbered as in the first sheet.
     """
     index = {name: number for number, name in enumerate(table.ids)}
     keys = {match_key(name): number for number, name in enumerate(table.ids)}
@@ -66,8 +70,8 @@ def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
 
 
 def _grid_blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
-    """Yield a row per time, [t,N] or [t,N,F] for F > 1 ``columns``, with NaN where the table has no row. Rows that
-    repeat a time, sensor and values count once; different values for a time and sensor raise SocialxError.
+    """Yield blocks with a row per time, [t,N] or, for F > 1 ``columns`` (quantities), [t,N,F]; NaN without a table row.
+    Rows that repeat time, sensor and values count once; other values for a time and sensor raise SocialxError.
     """
     moments, features, again = table.moments, max(1, len(columns)), 0
     count = len(moments) * len(table.ids)
@@ -109,7 +113,7 @@ def _refuse_two(
     table: Table, other: np.ndarray, seconds: np.ndarray, numbers: np.ndarray, old: np.ndarray, new: np.ndarray
 ) -> None:
     """Raise for the first row marked in ``other``, bool [t], which repeats a time and sensor with other values.
-    numbers: sensor numbers [t]. old, new: the observations [t,F] stored before and in these rows.
+    seconds, numbers: times and sensor numbers [t]. old, new: the observations [t,F] stored before and in these rows.
     """
     if not other.any():
         return

@@ -27,18 +27,18 @@ NESTED = "{...}"  # replaces an object in a cell
 
 
 class JsonNumber(str):
-    """A JSON number as written, always with a decimal point."""
+    """The text of a JSON number, in which the decimal sign is certain, unlike a JSON string with digits."""
 
     __slots__ = ()
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with repeated keys kept."""
+    """A JSON object as a list of (key, value), which keeps repeated keys."""
 
 
 def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
-    """Parse a JSON text; objects become ``_Pairs``, and numbers texts with the sign ``decimal``, "." or ",". Raises
-    SocialxError for invalid JSON; only the error uses ``where``, the file, and ``row_name``, such as ``line 7``.
+    """Parse a JSON text; objects become ``_Pairs``, and numbers become texts with the decimal sign ``decimal``, "." or
+    ",". Raises SocialxError for invalid JSON; only the error uses ``where``, the file, and ``row_name``, as ``line 7``.
     """
 
     def as_text(number: str) -> JsonNumber:
@@ -52,7 +52,9 @@ def _parse(where: object, row_name: str, text: str, decimal: str) -> Any:
 
 
 def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
-    """Return the cells of an object's ``pairs`` as texts by key: NESTED for an object or array, "" for null."""
+    """Return the cells of an object's ``pairs`` as texts by key: NESTED, {...}, for an object or array, "" for null.
+    Raises SocialxError, which names ``where``, the file, and ``row_name``, for a key twice and for control characters.
+    """
     cells: dict[str, str] = {}
     for key, value in pairs:
         if key in cells:
@@ -67,7 +69,7 @@ def _cells(where: object, row_name: str, pairs: _Pairs) -> dict[str, str]:
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield the filled lines in a text, stripped, with line numbers from 1."""
+    """Yield (line number from 1, stripped text) for each filled line in a text file, packed or plain."""
     try:
         with unpack(path) as stream:
             lines = io.TextIOWrapper(stream, encoding, errors="replace")
@@ -81,8 +83,8 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tuple[str, dict[str, str]], None, None]:
-    """Yield the objects in a JSON text, each with a row name for messages and the cells by key. decimal: the sign that
-    replaces the point in JSON numbers. Raises SocialxError for anything except a table.
+    """Yield (row name, cells by key) for each object in a JSON file; the row name, such as ``line 7``, is for messages.
+    decimal: the sign that replaces the point in JSON numbers. Raises SocialxError for anything except a table.
     """
 
     def table_rows(document: Any) -> Iterator[_Pairs]:
@@ -92,7 +94,7 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 
 
 def objects_in(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the JSON objects in (line number, text) pairs, with or without times, each after its row name."""
+    """Yield (``line 7``, values by key) for each JSON object, as a station; ``lines``: (number, text) in ``path``."""
     return _objects(path, lines, ".", partial(_station_rows, path), lambda _, pairs: _as_dict(pairs))
 
 
@@ -103,8 +105,9 @@ def _objects(
     table_rows: Callable[[Any], Iterable[_Pairs]],
     cells: Callable[[str, _Pairs], dict[str, Any]],
 ) -> Generator[tuple[str, dict[str, Any]], None, None]:
-    """Yield the object in each line, or the objects in a whole document, each with a row name. table_rows: finds the
-    row objects in a document. cells: converts a row name and an object to the cells by key.
+    """Yield the object in each line, or the objects in a whole document, after a row name, as ``line 7``. lines: pairs
+    of number and text. decimal: the decimal sign for numbers. table_rows: finds the row objects in a document. cells:
+    turns a row name and an object into cells by key.
     """
     for row_name, document in _values(path, lines, decimal):
         try:
@@ -116,7 +119,9 @@ def _objects(
 
 
 def _values(path: Path, lines: Iterator[tuple[int, str]], decimal: str) -> Iterator[tuple[str, Any]]:
-    """Yield the object in each line with a row name, or the whole document with an empty row name."""
+    """Yield (``line 7``, object) for each of the ``lines``, (number, text) pairs, if each holds an object; otherwise
+    once ("", document), parsed from all lines. decimal: the decimal sign for numbers. path: the file, for errors.
+    """
     first = list(islice(lines, 2))
     if len(first) > 1 and first[0][1].startswith("{") and first[0][1].endswith("}") and first[1][1].startswith("{"):
         for number, text in (*first, *lines):
@@ -150,10 +155,9 @@ def _are_objects(value: object) -> bool:
 
 
 def _station_rows(path: Path, document: Any) -> list[_Pairs]:
-    """Return the row objects in a document: an array, the only array inside an object, or an object per station.
-
-    Each station's key becomes the cell ``id`` in the object, or objects, behind the key. An object without inner
-    objects is the only row. Raises SocialxError, which names ``path``, for other JSON.
+    """Return the row objects in a document: an array, the only array inside an object, or an object per station. Each
+    station's key becomes the cell ``id`` in the object, or objects, behind the key. An object without inner objects is
+    the only row. Raises SocialxError, which names ``path``, for other JSON.
     """
     if not isinstance(document, _Pairs):
         if not _are_objects(document):
@@ -176,8 +180,8 @@ def _station_rows(path: Path, document: Any) -> list[_Pairs]:
 
 
 def _inner_table(document: Any) -> Any:
-    """Return the table inside nested objects: each object with a single table is replaced by the table, inwards. An
-    object without a table, or with several, is returned; an object whose arrays are columns gives the rows.
+    """Return the table inside nested objects: an object with a single table inside gives way to the table, level by
+    level. An object with no table, or with several, is returned; an object whose arrays are columns gives the rows.
     """
     while isinstance(document, _Pairs):
         if rows := _column_rows(document):
@@ -229,7 +233,7 @@ def _is_keyed(pairs: _Pairs) -> bool:
 
 
 def _has_time(value: object) -> bool:
-    """Return whether a value is a time or a date, or an array or object has a time in the first item or any cell."""
+    """Return whether a text is a time or date, an array begins with a time, or an object has a time as key or cell."""
     if isinstance(value, _Pairs):
         return any(DATE.match(key) or _has_time(cell) for key, cell in value)
     return bool(value and _has_time(value[0]) if isinstance(value, list) else TIME.match(str(value)))

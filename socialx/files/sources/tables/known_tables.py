@@ -78,7 +78,7 @@ class KnownTable:
     read: Callable[[KnownTable, ConvertOptions], Contents] | None = None
 
     def sheet(self, head: FileHead) -> PublishedSheet | None:
-        """Return the sheet in a file; ``None`` for another table."""
+        """Return the sheet, with columns and number format, of a file that has this table's columns; else ``None``."""
         names = self.header(head) if self.header else tuple(split_cells(head.lines[0][1], ",")) if head.lines else ()
         needed = {self.time, self.sensor, self.seconds, self.city, self.mark, *self.readings} - {""}
         if not needed <= {*names} or (len({*names}) < len(names) and not self.header):
@@ -107,7 +107,7 @@ class KnownTable:
         )
 
     def format(self) -> Format:
-        """Return the format entry."""
+        """Return the entry for the list of formats: how to recognise and read this table and which options apply."""
         takes = ["channel", *([] if self.read else ["more"]), *(["city"] if self.city else [])]
         takes += [] if self.form else ["quantity", "time_format"]
         ways = partial(_recognise, self), partial(self.read or _read, self)
@@ -128,7 +128,7 @@ class PublishedSheet(Sheet):
     listed: Mapping[int | str, str] = field(default_factory=dict)
 
     def marked_rows(self, values: tuple[int, ...]) -> Generator[tuple[Piece, np.ndarray], None, None]:
-        """Yield pieces with times, sensors and these observations, each with the mask for marked rows, bool [t]."""
+        """Yield pieces with times, sensors, columns ``values``, and the mask bool [t] of rows marked, as for errors."""
         index, table = self.names.index, self.table
         texts = [name for name in (table.time, table.sensor, table.city, table.alike) if name and name in self.names]
         numbers = (*map(index, filter(None, (table.seconds, table.mark))), *values)
@@ -160,7 +160,7 @@ class PublishedSheet(Sheet):
         return replace(piece, texts=[times, sensors])
 
     def _with_times(self, rows: Piece) -> Piece:
-        """Return the rows with whole times; day seconds in the first number column become clock times."""
+        """Return the rows with complete times: date and, from day seconds in the first number column, clock time."""
         table, (times, sensors) = self.table, rows.texts
         if table.seconds:
             seconds = rows.numbers[:, 0]
@@ -176,7 +176,7 @@ class PublishedSheet(Sheet):
         return rows
 
     def _split_marks(self, rows: Piece) -> tuple[Piece, np.ndarray]:
-        """Return the rows without the mark column, and the mask for marked rows."""
+        """Return the rows without marks, the first number column, and the mask bool [t] of marked rows."""
         if not self.table.mark:
             return rows, np.zeros(len(rows.numbers), bool)
         marks, may_be = rows.numbers[:, 0], self.table.may_be
@@ -188,8 +188,8 @@ class PublishedSheet(Sheet):
     def _check(
         self, rows: Piece, name: str, cells: Texts | np.ndarray, right: np.ndarray, problem: str, remedy: str = ""
     ) -> None:
-        """Raise for the first row where ``right``, bool [t], is false. name, cells: the column's name and cells.
-        problem: why the cell is wrong, as in "not 0, 1 or empty".
+        """Raise for the first of ``rows`` where ``right``, bool [t], is false. name, cells: the column's name and
+        cells. problem: why the cell is wrong, as in "not 0, 1 or empty". remedy: the advice; "": to correct the cell.
         """
         if not right.all():
             row = int(right.argmin())
@@ -197,7 +197,7 @@ class PublishedSheet(Sheet):
             raise SocialxError(self.path, f"{rows.row_name(row)} has the {name} {cell}, {problem}", remedy or CORRECT)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Yield pieces with times, sensors and the observations ``numbers``, NaN where a mark drops the row."""
+        """Yield pieces with times, sensors and columns ``numbers``, NaN if a mark drops a row; ``texts`` is unused."""
         with closing(self.marked_rows(numbers)) as pieces:
             for rows, marked in pieces:
                 gone = marked[:, None] & self.table.drops
@@ -211,10 +211,10 @@ def _rows_where(texts: Texts, right: Callable[[str], bool]) -> np.ndarray:
 
 @dataclass
 class Totals:
-    """The quantity totals over all rows.
+    """The totals for one quantity over all rows.
 
-    sensors: the sensors with observations.  largest: the largest observation.  readings: the observation count, marked
-    ones included; marked: the marked count.
+    sensors: the sensors with observations. largest: the largest observation. readings: the observation count, marked
+    observations included; marked: the marked count.
     """
 
     sensors: set[str] = field(default_factory=set)
@@ -240,7 +240,7 @@ def _totals(sheets: Sequence[PublishedSheet]) -> defaultdict[str, Totals]:
 
 
 def _recognise(table: KnownTable, head: FileHead) -> str | None:
-    """Return a description of a file, folder or zip with the columns of ``table``; None for any other."""
+    """Return a description of a file, folder or zip that has the columns of ``table``; None for any other."""
     sheets = list[PublishedSheet]()
     with suppress(SocialxError, OSError):
         path = table.file(head.path)
@@ -255,10 +255,9 @@ def _recognise(table: KnownTable, head: FileHead) -> str | None:
 
 
 def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
-    """Return the options that a user must give: "channel" and "city", either or none.
-
-    A channel is needed for several quantities without a unique speed; a city where the first and last row differ in it.
-    Cities in a packed file stay unknown.
+    """Return the options that a user must give: "channel" and "city", either or none. A channel is needed for several
+    quantities without a unique speed; a city where the first and last row differ in city. Cities in a packed file stay
+    unknown.
     """
     head = read_head(table.file(path))
     if not (rows := table.sheet(head)):
@@ -276,7 +275,7 @@ def _needs(table: KnownTable, path: Path) -> tuple[str, ...]:
 
 
 def _read(table: KnownTable, request: ConvertOptions) -> Contents:
-    """Read the sensors with observations, found by a first pass over all rows, in a table with known columns."""
+    """Read a known table as ``request`` asks; a first pass over all rows finds the sensors with observations."""
     refuse_zone(request, table.zone)
     where, sheets, notes = request.data, _files(table, request), list[Message | str]()
     if table.city:
@@ -315,7 +314,7 @@ def refuse_zone(request: ConvertOptions, zone: str) -> None:
 
 
 def _files(table: KnownTable, request: ConvertOptions) -> list[PublishedSheet]:
-    """Return the table sheets; raise for other files, except locations next to the table."""
+    """Return the sheets of ``table`` in the user's files; raise for other files, except locations next to a table."""
     heads, sheets = (request.head, *map(read_head, request.more)), list[PublishedSheet]()
     paths = [(path, head) for head in heads for path in table_files(head)]
     for path, container in paths:
@@ -356,8 +355,8 @@ def _storable(vdid: str) -> str:
 
 
 def _without_silent(contents: Contents, totals: defaultdict[str, Totals], where: Path, meaning: str) -> Contents:
-    """Return the contents without silent sensors, with a note; raise where all sensors are silent. where: the path
-    given by the user. meaning: what marked observations are, as in "imputed by PeMS"; for a note.
+    """Return the contents without sensors that never observe, with a note; raise if no sensor observes. totals: totals
+    by quantity. where: the user's path. meaning: what marked observations are, as in "imputed by PeMS"; for a note.
     """
     features, ids = (contents.feature, *contents.others), contents.ids or ()
     read_frames = {feature: name for name, feature in QUANTITIES.items()}
@@ -409,7 +408,7 @@ def _station_columns(head: FileHead) -> tuple[str, ...]:
 
 
 def _dyna_path(path: Path) -> Path:
-    """Return the .dyna file for a path to it, to the .geo file or to the folder. Raises for none and for several."""
+    """Return the path of LibCity's .dyna file, given .dyna, .geo or their folder; raise for none and for several."""
     paths = sorted(path.glob(f"*{DYNA}")) if path.is_dir() else [path]
     if len(paths) > 1:
         names = sample([file.name for file in paths])
@@ -421,7 +420,7 @@ def _dyna_path(path: Path) -> Path:
 
 
 def _read_geo(path: Path) -> dict[int | str, Location]:
-    """Return the sensors in file order, by ``match_key``; a location at 0, 0 or ``[]`` is unknown."""
+    """Return the sensor locations in a .geo file by ``match_key``, in file order; 0, 0 or ``[]`` means unknown."""
     first, needed = next(iter(read_head(path, LIBCITY).lines), (1, "")), ("geo_id", "type", "coordinates")
     names = tuple(split_cells(first[1], ","))
     if not {*needed} <= {*names}:

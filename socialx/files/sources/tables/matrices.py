@@ -36,7 +36,7 @@ def is_matrix(head: FileHead) -> bool:
 
 
 def refuse_numbers(head: FileHead) -> None:
-    """Raise for ambiguous number rows and for counted rows; return for other files."""
+    """Raise for numbers that may be misread: ids or observations in line 1, counted rows, a square matrix."""
     header, row = two_lines(head)
     if not header or not row:
         return
@@ -61,7 +61,7 @@ def refuse_numbers(head: FileHead) -> None:
 
 
 def _recognise_ids(head: FileHead) -> str | None:
-    """Recognise ids by size: far larger than any observation."""
+    """Return a description for integers in line 1 far above any observation, thus sensor ids; else ``None``."""
     header, row = two_lines(head)
     if len(header) < 2 or not _could_be_ids(header, row):
         return None
@@ -72,7 +72,7 @@ def _recognise_ids(head: FileHead) -> str | None:
 
 
 def _recognise_numbers(head: FileHead) -> str | None:
-    """Recognise number rows, except ids in line 1, and three columns such as id,lat,lon or from,to,cost."""
+    """Return a description for rows of numbers; ``None`` for integers in line 1, a square matrix, or id,lat,lon."""
     header, row = two_lines(head)
     if len(header) < 2 or not _are_numbers(header, row) or all(map(_is_id, header)):
         return None
@@ -86,7 +86,9 @@ def _is_id(cell: str) -> bool:
 
 
 def _are_numbers(header: list[str], row: list[str]) -> bool:
-    """Return whether both lines have equally many numbers; cells may be absent, except the first cell in line 1."""
+    """Return whether a table starts without a header: both first lines, ``header`` and ``row``, have the same number of
+    cells, each a number or missing, and some number each; the first cell in line 1 is filled.
+    """
     if not header or len(header) != len(row) or not header[0]:
         return False
     cells = [cell for cell in (*header, *row) if cell not in NO_READING]
@@ -95,14 +97,14 @@ def _are_numbers(header: list[str], row: list[str]) -> bool:
 
 
 def _could_be_ids(header: list[str], row: list[str]) -> bool:
-    """Return whether line 1 holds distinct integers, and line 2 as many numbers; ``header``, ``row``: their cells."""
+    """Return whether line 1, ``header``, may hold ids: distinct integers, with as many numbers in line 2, ``row``."""
     keys = set(map(match_key, header))
     integers = len(keys) == len(header) == len(row) and all(map(_is_id, header))
     return integers and row[0] not in NO_READING and all(cell in NO_READING or NUMBER.fullmatch(cell) for cell in row)
 
 
 def _is_square(head: FileHead, width: int) -> bool:
-    """Return whether a file has ``width`` filled lines; reads at most one line more."""
+    """Return whether a file has ``width`` filled lines, as many as columns; reads at most one line more."""
     if len(head.lines) > width:
         return False
     with head.path.open("rb") as file:

@@ -60,12 +60,12 @@ class Melt:
         return [group[number - self.label - 1] for group in self.groups for number in numbers]
 
     def texts(self, texts: dict[int, Texts], rows: int) -> dict[int, Texts]:
-        """Repeat each text column, by number, K times per row, and add the label column; ``rows``: rows per column."""
+        """Return text columns by number, rows repeated K times, and the label column; ``rows``: the old row count."""
         labels = Texts([*self.labels], np.tile(np.arange(len(self.labels)), rows))
         return {number: column.repeat(len(self.labels)) for number, column in texts.items()} | {self.label: labels}
 
     def numbers(self, numbers: np.ndarray) -> np.ndarray:
-        """Reshape observations [t, K V] to [t K, V]."""
+        """Reshape observations [t, K V] to [t K, V], as a row becomes K rows (K labels, V new columns)."""
         return numbers.reshape(len(numbers) * len(self.labels), numbers.shape[1] // len(self.labels))
 
 
@@ -97,14 +97,14 @@ def times_of_day(names: list[str], columns: list[int]) -> Melt | None:
 
 
 def say_times(names: list[str], melt: Melt) -> bool:
-    """Return whether all melted columns have names that state clock times, as 00:15 and H01 do."""
+    """Return whether all melted columns have names that state clock times, as 00:15 and H01 do, not just 01."""
     melted = [names[column] for group in melt.groups for column in group]
     matches = [NUMBERED.fullmatch(name) for name in melted]
     return all(map(CLOCK.fullmatch, melted)) or all(match and HOURS.fullmatch(match[1]) for match in matches)
 
 
 def part_of_day(names: list[str], columns: list[int]) -> list[str]:
-    """Return the most names with one pattern, such as H00 to H22, among ``columns``; [] for fewer than 20."""
+    """Return the largest group of names with one pattern, such as H00 to H22, in ``columns``; [] below 20 names."""
     stems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in (names[column] for column in columns):
         if CLOCK.fullmatch(name):
@@ -124,7 +124,7 @@ def hours_twice(names: list[str], melt: Melt) -> list[str]:
 
 
 def is_label(name: str) -> bool:
-    """Return whether a column name is a date with a clock time, or a number since 1970."""
+    """Return whether a column name is a date with a clock time, or a number since 1970, thus labels one time."""
     return bool(MOMENT.fullmatch(name) or EPOCH.fullmatch(name))
 
 

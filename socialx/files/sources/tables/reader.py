@@ -99,7 +99,7 @@ def _published_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
 
 
 def read_tables(request: ConvertOptions, look_at: Look = look) -> Contents:
-    """Read the observations in tables; ``look_at`` returns the sheets with times in a file, given its head."""
+    """Read the observations as ``request`` asks; ``look_at`` returns the sheets with times in a file, given a head."""
     sheets, aside = _sheets(request, look_at)
     first = sheets[0]
     features, channel_notes = _choose_features(sheets, request)
@@ -159,7 +159,7 @@ def _omission_notes(sheets: list[Sheet]) -> list[str]:
 
 
 def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Message | str]:
-    """Return a note on how the times are read, where they are converted; ``first``: the first sheet."""
+    """Return a note on how the ``table`` times are read, unless copied as written; ``first``: the first sheet."""
     if ends := [first.names[column] for column in first.times if ENDS.fullmatch(first.names[column])]:
         return [f"{request.data}: times are those of {ends[0]!r}, the ends of intervals"]
     if first.day:
@@ -176,8 +176,8 @@ def _time_notes(table: Table, first: Sheet, request: ConvertOptions) -> list[Mes
 
 
 def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[Path]]:
-    """Return the sheets in all files, which share their columns, and the location files set aside. Raises SocialxError
-    for a file without a table, for other columns, and for the question of a sheet.
+    """Return the sheets in all files, which share their columns, and the location files set aside; ``look_at`` finds
+    the sheets. Raises SocialxError for a file without a table, for other columns, and where two readings are possible.
     """
     heads = [request.head, *map(read_head, request.more)]
     paths = [(path, head) for head in heads for path in table_files(head)]
@@ -213,7 +213,7 @@ def _sheets(request: ConvertOptions, look_at: Look) -> tuple[list[Sheet], list[P
 
 
 def _located_column(sheet: Sheet, request: ConvertOptions) -> str | None:
-    """Return the only column whose values are sensors in the locations file; otherwise ``None``."""
+    """Return the only column in which half the cells or more are ids in the user's locations file; else ``None``."""
     if request.meta_csv is None or request.sensor_column:
         return None
     names = sheet.names[: sheet.melt.label if sheet.melt else None]
@@ -255,7 +255,7 @@ def are_locations(path: Path) -> bool:
 
 
 def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """Return the column by feature to read (``None`` for a column per sensor), and notes on assumed features."""
+    """Return the column to read for each feature, ``None`` for a column per sensor, and notes on assumed features."""
     sheet = sheets[0]
     if not sheet.sensors and not sheet.one:
         return _wide_feature(sheets, request)
@@ -281,7 +281,7 @@ def _choose_features(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict
 
 
 def _wide_feature(sheets: list[Sheet], request: ConvertOptions) -> tuple[dict[str, int | None], list[str]]:
-    """Return the feature for tables with a column per sensor, and a note where the file name tells the feature."""
+    """Return {feature: None} for tables with a column per sensor, and a note where the file name tells the feature."""
     path = sheets[0].path
     if request.channel is not None and "," in request.channel:
         per_sensor = f"the table has a column per sensor, not one for each of {request.channel}"
@@ -306,7 +306,9 @@ def _refuse_shares(sheets: list[Sheet]) -> None:
 
 
 def _column_feature(sheets: list[Sheet], column: int, request: ConvertOptions) -> tuple[str | None, list[str]]:
-    """Return the quantity for a column without one in the name, and a note where the file name states the quantity."""
+    """Return the quantity for a column whose name states none, from the file name, else speed, with a note. Returns
+    ``None`` where the user states the quantity; raises SocialxError for names other than ``value`` and the like.
+    """
     sheet = sheets[0]
     name = sheet.names[column]
     if request.quantity is not None:
@@ -356,7 +358,7 @@ def _file_quantity(sheets: list[Sheet], subject: str) -> tuple[str | None, list[
 
 def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
     """Return the column with the name or quantity ``asked``; ``None`` means the column of ``quantity``, or the only
-    one. Raises SocialxError for no such column and for several.
+    column. Raises SocialxError for no such column and for several.
     """
     names = [sheet.names[column] for column in sheet.values]
     wanted = (asked or quantity).strip()
@@ -377,7 +379,7 @@ def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
 
 
 def _units(sheets: list[Sheet], features: dict[str, int | None], request: ConvertOptions) -> dict[str, str | None]:
-    """Return the unit by feature.  The unit given by the user applies to the speed, or to the only feature."""
+    """Return the unit per feature, given the columns ``features``; a user's unit is for speed, or the only feature."""
     meant = SPEED if SPEED in features else next(iter(features))
     asked = {meant: request.units}
     return {name: _unit(sheets, column, name, asked.get(name)) for name, column in features.items()}
@@ -386,7 +388,9 @@ def _units(sheets: list[Sheet], features: dict[str, int | None], request: Conver
 def _locations(
     table: Table, request: ConvertOptions, aside: list[Path]
 ) -> tuple[dict[int | str, Location] | None, set[int | str], list[str]]:
-    """Return the locations next to the data, the located sensor keys, and notes on files set aside."""
+    """Return the locations in the only file set ``aside``, else ``None``; the keys of sensors with a location, from
+    this file, the user's file or the file to extend; and a note for each file set aside.
+    """
     file, more = request.meta_csv or (aside[0] if len(aside) == 1 else None), lane_sensors(table.ids)
     locations = read_locations(file, (*table.ids, *more), request.city) if file and (more or file in aside) else None
     located = {match_key(vdid) for vdid in request.known_ids} if locations is None else set(locations)
@@ -395,9 +399,8 @@ def _locations(
 
 
 def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: str | None) -> str | None:
-    """Return the feature unit as stated by the columns; raise for two units, or for a unit other than ``asked``.
-
-    first_column: the column in the first sheet; ``None``: a column per sensor.  asked: the unit given by the user.
+    """Return the feature unit as stated by the columns; raise for two units, or for a unit other than ``asked``, the
+    unit given by the user. first_column: the column in the first sheet; ``None``: a column per sensor.
     """
     first = sheets[0]
     stated: dict[tuple[str, str], str] = {}
@@ -419,7 +422,7 @@ def _unit(sheets: list[Sheet], first_column: int | None, feature: str, asked: st
 
 
 def _lanes(table: Table, located: set[int | str]) -> Lanes | None:
-    """Return the sensors for a table whose columns or rows are lanes; ``None`` for a table without lanes."""
+    """Return the sensors if columns or rows are lanes; else ``None``. located: the keys of sensors with a location."""
     if any(BETWEEN in vdid for vdid in table.ids):
         return lanes_in_rows(table.ids)
     if table.sheets[0].sensors:
@@ -430,7 +433,7 @@ def _lanes(table: Table, located: set[int | str]) -> Lanes | None:
 def _sensor_blocks(
     table: Table, lanes: Lanes, features: dict[str, int | None], request: ConvertOptions
 ) -> tuple[tuple[str, ...], Generator[Block, None, None], str]:
-    """Return the sensor ids, the blocks combined from lanes, and a note on the combination."""
+    """Return sensor ids, blocks combined from ``lanes``, and a note; ``features``: the column to read per feature."""
     first, names, codes = table.sheets[0], list(features), request.codes(features)
     chosen = [column for column in features.values() if column is not None]
     measured = zip(table.values, map(first.quantity, first.values), strict=False) if chosen else ()

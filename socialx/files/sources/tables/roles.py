@@ -93,8 +93,7 @@ class ColumnRoles:
 def find_roles(
     names: list[str], rows: Rows, separator: str, request: ConvertOptions, more: Callable[[], Rows] | None = None
 ) -> ColumnRoles | None:
-    """Return the column roles, or ``None`` where every column lacks times or ``names`` are cells of a row.
-
+    """Return the column roles, or ``None`` where every column lacks times or ``names``, the header, are cells of a row.
     rows: the first rows, cells as text. separator: the sign between cells. more: returns a larger sample that includes
     ``rows``; called only where the first rows leave the sensor column open.
     """
@@ -120,7 +119,7 @@ def find_roles(
 
 
 def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """Return the roles; a column of hours joins the times. wide: all columns except times and dropped columns."""
+    """Return the roles of all columns; a column of hours joins the times. wide: all columns but times and drops."""
     unclear = None
     if not table.request.time_column and (hour := table.hour()) is not None:
         rest = [column for column in table.rest if column != hour]
@@ -135,7 +134,7 @@ def _table_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
 
 
 def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
-    """Return the roles for a table with a row per time, or per time and sensor. wide: as in ``_table_roles``."""
+    """Return the roles for a table with a row per time, or time and sensor. wide: all columns but times and drops."""
     rest, texts, roles = table.rest, table.texts, ColumnRoles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
     lanes = next((column for column in table.lanes if column not in sensors), None)
@@ -166,10 +165,9 @@ def _row_roles(table: _SampledTable, wide: list[int]) -> ColumnRoles:
 
 
 def _transposed_roles(names: list[str], columns: Rows, separator: str, request: ConvertOptions) -> ColumnRoles | None:
-    """Return the roles for a table with a row per sensor and a column per time; ``None`` for other tables.
-
-    columns: filled cells by column. The sensor column is the user's, else the first with a sensor name, else the first
-    without times.
+    """Return the roles for a table with a row per sensor and a column per time; ``None`` for other tables. columns:
+    filled cells by column. separator: the sign between cells. The sensor column is the user's, else the first with a
+    sensor name, else the first without times.
     """
     melt = times_in_names(names)
     others = [column for column, name in enumerate(names) if not is_label(name) and name not in request.drop]
@@ -245,7 +243,7 @@ class _SampledTable:
 
     @cached_property
     def lanes(self) -> list[int]:
-        """The candidate columns named like a lane."""
+        """The candidate columns (for sensors or observations) that are called like a lane."""
         return [column for column in self.rest if LANES.fullmatch(self.names[column])]
 
     def may_be_long(self) -> bool:
@@ -271,7 +269,7 @@ class _SampledTable:
         return 3 * len({*self.cells(*columns)}) <= 2 * len(self.rows)
 
     def is_dated(self) -> bool:
-        """Return whether the times are dates without a clock time."""
+        """Return whether there is one time column, which holds dates without a clock time, or dates at midnight."""
         if len(self.times) > 1:
             return False
         if self.request.time_format:
@@ -297,7 +295,7 @@ class _SampledTable:
         return hours[0] if len(hours) == 1 and not may_be_sensors(self.names[hours[0]]) else None
 
     def hour_or_sensor(self, hour: int) -> tuple[str, str] | None:
-        """Return a question where the integers in the column ``hour`` may be sensor numbers; otherwise ``None``."""
+        """Return (problem, remedy) where the integers in the column ``hour`` may number sensors; else ``None``."""
         sensors, unclear = self.sensors()
         has_names = bool(self.request.sensor_column) or any(may_be_sensors(name) for name in self._names(sensors))
         sure = HOUR.fullmatch(self.names[hour]) or (sensors and (has_names or 0 in self.numbers(hour)))
@@ -318,7 +316,7 @@ class _SampledTable:
         return len(numbers) > MOST_HOURS and numbers in ([*range(start, numbers[-1] + 1)] for start in (0, 1))
 
     def slot_or_sensor(self) -> tuple[str, str] | None:
-        """Return a question where a column may number the intervals of a day, or sensors; otherwise ``None``."""
+        """Return (problem, remedy) where a column may number day intervals or sensors; otherwise ``None``."""
         last = self.times[-1]
         if len(self.times) > 1 and self.holds_integers(last) and max(self.numbers(last)) >= MOST_HOURS:
             name = self.names[last]
@@ -332,7 +330,7 @@ class _SampledTable:
         return None
 
     def units(self) -> tuple[str, str] | None:
-        """Return a question where a text column names several units; otherwise ``None``."""
+        """Return (problem, remedy), for an error, where a text column names several units; else ``None``."""
         for column in self.texts:
             units = {cells[column] for cells in self.rows}
             if len(units) > 1 and all(map(parse_unit, units)):
@@ -360,14 +358,16 @@ class _SampledTable:
         return len({*self.cells(*columns, *lanes)}) >= APART * self._distinct
 
     def name_sensors(self, *columns: int, covered: float = COVERED) -> bool:
-        """Return whether columns tell rows of a time apart and recur, with a fraction ``covered`` of all pairs."""
+        """Return whether columns may name sensors: cells tell the rows of a time apart, recur at other times, and at
+        least the fraction ``covered`` of all (time, sensor) pairs has a row.
+        """
         values = self.values(*columns)
         pairs = len({*self.cells(*columns)})
         again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
         return self.tells_apart(*columns) and again
 
     def holds_integers(self, column: int) -> bool:
-        """Return whether a column holds integers and lacks a quantity name."""
+        """Return whether a column holds whole numbers without sign, and the name states no quantity."""
         return not column_quantity(self.names[column]) and all(cells[column].isdigit() for cells in self.rows)
 
     def is_row_number(self, column: int) -> bool:
@@ -385,13 +385,13 @@ class _SampledTable:
         return counts and (bool(others) or self.values(*self.times) > 1)  # a sensor would come again
 
     def read(self, values: list[int]) -> list[int]:
-        """Return the observation columns without totals, weather and flags; all ``values`` where nothing remains."""
+        """Return the columns ``values`` without totals, weather, flags, unless the user asks; all if none remains."""
         asked = self.request.channels
         kept = [at for at in values if self.names[at] in asked or not NO_SENSOR.fullmatch(self.names[at])]
         return kept or values
 
     def auxiliary_columns(self, columns: list[int]) -> set[int]:
-        """Return the columns next to sensors: row numbers, totals, weather, quality flags."""
+        """Return what is no sensor among a column per sensor: row numbers, totals, weather, quality flags."""
         names = {self.names[column].lower() for column in columns}
 
         def is_flag(name: str) -> bool:
@@ -408,11 +408,9 @@ class _SampledTable:
         }
 
     def sensors(self, *, readings_beside: bool = False) -> tuple[tuple[int, ...], tuple[str, str] | None]:
-        """Return the columns that name the sensor in each row (none for a column per sensor), and a question or
-        ``None``.
-
-        Cells in a sensor column distinguish the rows at each time and come again at other times. Several such columns
-        raise a question, unless all name the same sensors. readings_beside: observations lie outside ``rest``;
+        """Return the columns that name the sensor in each row (none for a column per sensor), and (problem, remedy) or
+        ``None``. Cells in a sensor column distinguish the rows at each time and come again at other times. Several such
+        columns raise a question, unless all name the same sensors. readings_beside: observations lie outside ``rest``;
         otherwise the only column in ``rest`` holds observations.
         """
         if asked := self.request.sensor_column:
@@ -444,20 +442,24 @@ class _SampledTable:
         return (first,), None
 
     def _sensor_named(self, free: list[int]) -> tuple[list[int], bool]:
-        """Return the columns in ``free`` with a sensor name, only confirmed ones if any, and whether rows confirm."""
+        """Return the columns in ``free`` with a sensor name (if possible, as rows confirm), and whether rows do."""
         named = [column for column in free if may_be_sensors(self.names[column]) and not self.is_row_number(column)]
         sure = [column for column in named if self.name_sensors(column, covered=0) or len(self.rows) < PROVED]
         return sure or named, bool(sure)
 
     def _word_columns(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Return the columns of words or integers among ``free``, without points such as (48.1, 11.5)."""
+        """Return the columns of words or integers among ``free``, without points such as (48.1, 11.5). readings_beside:
+        observations lie outside ``rest``; otherwise an integer column alone in ``rest`` holds observations.
+        """
         integers = [column for column in free if column not in self.texts and self.holds_integers(column)]
         integers = integers if len(self.rest) > 1 or readings_beside else []
         words = [column for column in (*self.texts, *integers) if column in free]
         return [column for column in words if not any(POINT.fullmatch(cells[column]) for cells in self.rows)]
 
     def _candidates(self, free: list[int], *, readings_beside: bool) -> list[int]:
-        """Return the columns among ``free`` that name sensors according to the rows; arguments as in ``sensors``."""
+        """Return the columns among ``free`` whose cells recur as sensor names do. readings_beside: observations lie
+        outside ``rest``; otherwise the only column in ``rest`` holds observations.
+        """
         return list(filter(self.name_sensors, self._word_columns(free, readings_beside=readings_beside)))
 
     def _names(self, columns: list[int] | tuple[int, ...]) -> list[str]:
@@ -468,7 +470,7 @@ class _SampledTable:
         return not apart, not SENSORS.fullmatch(self.names[column]), self.values(column), column
 
     def _third_key(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
-        """Return a question where a column, such as direction, splits the rows of a time and sensor; else ``None``."""
+        """Return (problem, remedy) if a column, such as direction, splits rows of a time and sensor, or ``None``."""
         lanes = [column for column in self.lanes if column not in sensors]
         if not sensors or not self.repeats(*sensors, *lanes):
             return None
@@ -481,7 +483,7 @@ class _SampledTable:
         return None
 
     def _key_pair(self, words: list[int]) -> tuple[str, str] | None:
-        """Return a question where only two of the columns ``words`` together name the sensors; otherwise ``None``."""
+        """Return (problem, remedy) where only two ``words`` columns together name the sensors; else ``None``."""
         for pair in combinations(words, 2):
             if self.name_sensors(*pair):
                 one, other = self._names(pair)
@@ -509,9 +511,8 @@ class _SampledTable:
         return [quantity if several or len(name) > 1 else None for name, quantity in zip(names, stated, strict=True)]
 
     def one_sensor(self, values: list[int]) -> list[int] | None:
-        """Return the observation columns in a single-sensor table; ``None`` for a column per sensor.
-
-        Each quantity occurs once.  With two or more quantities, further columns are left out.
+        """Return the observation columns in a single-sensor table, where each quantity occurs once; ``None`` for a
+        column per sensor. Further columns are allowed, and returned too, next to two or more quantities.
         """
         names, stated = [without_unit(self.names[column]) for column in values], self.quantities(values)
         measured = [quantity for quantity in stated if quantity]
@@ -530,7 +531,7 @@ class _SampledTable:
         return values if len(measured) > 1 or not unknown else None
 
     def mixed_columns(self, values: list[int]) -> tuple[str, str] | None:
-        """Return a question where columns per sensor differ in quantity or statistic; otherwise ``None``."""
+        """Return (problem, remedy) where columns per sensor differ in quantity or statistic; else ``None``."""
         names, stated = [self.names[column] for column in values], self.quantities(values)
         statistics = {name: match[1].lower() for name in names if (match := STATISTIC.fullmatch(without_unit(name)))}
         bare = [name for name in names if any(name in SEPARATED.split(more) for more in statistics if more != name)]
@@ -551,7 +552,7 @@ class _SampledTable:
         return problem, f"{named}; {choices}"
 
     def _other_scale(self, values: list[int]) -> tuple[str, str] | None:
-        """Return a question where a column is a constant id, or medians differ 20-fold; otherwise ``None``."""
+        """Return (problem, remedy) where a column is a constant id, or medians differ 20-fold; else ``None``."""
         if len(self.rows) < PROVED or len(values) > MANY or len(values) < 2:
             return None
         medians = {}
@@ -589,7 +590,7 @@ class _SampledTable:
         return between and len(self.rows) >= PROVED
 
     def words(self, texts: list[int]) -> tuple[str, str] | None:
-        """Return a question where a column of words stands among few observation columns; otherwise ``None``."""
+        """Return (problem, remedy) where a column in ``texts`` holds words, next to observations; else ``None``."""
         for column in texts if len(texts) < len(self.rest) and not self.request.channel else ():
             first = next(cells[column] for cells in self.rows if cells[column] not in NO_READING)
             if is_footer(first):

@@ -92,7 +92,7 @@ class Sheet(ColumnRoles):
 
     @property
     def where(self) -> Path | str:
-        """The sheet name in a message."""
+        """The file, with the name of the sheet in a workbook, as the subject of a message."""
         return f"{self.path}, sheet {self.sheet}" if self.sheet else self.path
 
     def ids(self) -> tuple[str, ...]:
@@ -123,18 +123,18 @@ class Sheet(ColumnRoles):
         return (*self.sensors, *(() if self.lanes is None else (self.lanes,)))
 
     def common_quantity(self) -> str | None:
-        """Return the quantity measured by all sensor columns, from a unit or from all names."""
+        """Return the quantity of all sensor columns, from the first unit, else from all names; ``None`` if unclear."""
         if units := list(filter(None, (parse_unit(self.unit(column)) for column in self.values))):
             return units[0][0]
         named = {self.quantity(column) for column in self.values}
         return named.pop() if len(named) == 1 else None
 
     def quantity(self, column: int) -> str | None:
-        """Return the quantity measured by a column, from the unit or the name."""
+        """Return the quantity measured by a column, from the unit or the name; ``None`` where unstated."""
         return column_quantity(self.names[column], self.unit(column))
 
     def description(self) -> str:
-        """Return a format description for a note."""
+        """Return a text on separator, rows, sensors and times, which tells the user how the table is read."""
         kinds = {"parquet": "Parquet", "excel": "an Excel workbook", "json": "objects of JSON"}
         how = kinds.get(self.kind) or f"{SEPARATORS[self.separator]} between cells"
         decimal = ", decimal commas" if self.decimal == "," else ""
@@ -145,7 +145,7 @@ class Sheet(ColumnRoles):
         return f"{how}{decimal}, {rows}, times in {times}"
 
     def reordered_like(self, other: Sheet) -> Sheet:
-        """Return the sheet with roles for the columns that play these roles, by name, in the sheet ``other``."""
+        """Return the sheet with the roles of ``other``, found by column name, as columns may be in another order."""
         columns = {name: number for number, name in enumerate(self.names)}
         times, values = (tuple(columns[other.names[column]] for column in part) for part in (other.times, other.values))
         sensors = tuple(columns[other.names[column]] for column in other.sensors)
@@ -153,7 +153,7 @@ class Sheet(ColumnRoles):
         return replace(self, times=times, values=values, sensors=sensors, lanes=lanes)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
-        """Yield pieces with the text columns ``texts`` and the observation columns ``numbers``, after the melt."""
+        """Yield pieces with text columns ``texts`` and observation columns ``numbers``, after columns became rows."""
         melt = self.melt
         if melt is None:
             yield from self._rows(texts, numbers)
@@ -168,7 +168,7 @@ class Sheet(ColumnRoles):
                 yield replace(piece, texts=columns, numbers=melt.numbers(piece.numbers), kept=kept)
 
     def _rows(self, texts: tuple[int, ...], numbers: tuple[int, ...]) -> Generator[Piece, None, None]:
-        """Yield pieces with these columns as written in the table, before the melt; arguments as in ``rows``."""
+        """Yield pieces with text columns ``texts`` and number columns ``numbers``, before columns become rows."""
         labelled = self.melt is not None and self.times[:1] == (self.melt.label,)
         timed = bool(self.times) and not labelled and self.first[:1].isdigit()
         if self.frame is None:
@@ -224,7 +224,7 @@ def look(head: FileHead, request: ConvertOptions | None = None) -> list[Sheet]:
 
 
 def _find_sheets(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """Return the sheets with times: the first separator that gives a table decides; an empty list for none."""
+    """Return the sheets with times; the first separator that gives a table decides; [] for none. request: options."""
     if is_json(head):
         return _objects(head, request)
     for separator in (mark for mark in SEPARATORS if any(mark in line for _, line in head.lines)):
@@ -259,7 +259,7 @@ def is_json(head: FileHead) -> bool:
 
 
 def _objects(head: FileHead, request: ConvertOptions) -> list[Sheet]:
-    """Return the sheet for JSON objects; the columns are the first keys."""
+    """Return the sheet for a file of JSON objects; the keys in the first objects are the columns; [] for no table."""
     try:
         with closing(json_objects(head.path, head.encoding, request.decimal or ".")) as objects:
             first_objects = [cells for _, cells in islice(objects, HEAD_ROWS + TITLE_ROWS)]
@@ -283,8 +283,8 @@ def split_cells(line: str, separator: str) -> list[str]:
 
 
 def _parse_sheet(sheet: Sheet, rows: list[tuple[int, list[str]]], request: ConvertOptions) -> Sheet | None:
-    """Return the sheet, with the unit after the numbers and the date in the file name, if any; ``None`` for no table.
-    rows: (line number, cells) of the first lines.
+    """Return ``sheet`` (so far: path and separator) with columns and roles, the unit after the numbers and the date in
+    the file name, if any; ``None`` for no table. rows: (line number, cells) of the first lines.
     """
     units = [""] * max((len(cells) for _, cells in rows), default=0)
     for column, cell in (pair for _, cells in rows[-3:] for pair in enumerate(cells)):
@@ -303,10 +303,9 @@ def _parse_sheet(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Conve
 
 
 def _parse_header(sheet: Sheet, rows: list[tuple[int, list[str]]], request: ConvertOptions) -> Sheet | None:
-    """Return the sheet read from the header row, or ``None`` without a header above rows with times.
-
-    Lines above the header have fewer filled cells.  One line below the header may lack times and numbers, such as a
-    unit line.
+    """Return ``sheet`` with names and roles from the header row, or ``None`` without a header above rows with times.
+    rows: (line number, cells). Lines above the header have fewer filled cells. A line below the header may lack times
+    and numbers, as a unit line does.
     """
     filled = [sum(map(bool, cells)) for _, cells in rows]
     for header, (_, names) in enumerate(rows[: TITLE_ROWS + 1]):
@@ -332,7 +331,7 @@ def _parse_header(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Conv
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: ConvertOptions) -> Sheet | None:
-    """Return the sheet with column roles, or ``None`` where no column holds times or ``names`` are cells of a row."""
+    """Return ``sheet`` with column roles; ``None`` if no column holds times or ``names``, the header, are row cells."""
 
     import pyarrow as pa
 
@@ -390,9 +389,8 @@ def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) ->
 
 
 def read_frames(head: FileHead) -> dict[str, pd.DataFrame]:
-    """Return the cells in a Parquet file, or in each workbook sheet by name; the only sheet has the name "".
-
-    The index in a Parquet file becomes a column if the index is named, or holds times or texts.
+    """Return the cells in a Parquet file, or in each workbook sheet by name; the only sheet has the name "". The index
+    in a Parquet file becomes a column if the index is named, or holds times or texts.
     """
     import pandas as pd
 
@@ -419,9 +417,8 @@ def read_frames(head: FileHead) -> dict[str, pd.DataFrame]:
 
 
 def _check_columns(path: Path) -> list[str]:
-    """Return the Parquet columns that hold time and observation lists.
-
-    Raises SocialxError for objects in cells, for hundreds of cells per byte, and for more than half the free memory.
+    """Return the Parquet columns that hold time and observation lists. Raises SocialxError for objects in cells, for
+    hundreds of cells per byte, and for more than half the free memory.
     """
     from pyarrow.parquet import ParquetFile
     from pyarrow.types import is_list, is_nested, is_struct, is_temporal

@@ -101,13 +101,13 @@ def parse_number(cell: str, decimal: str, *, grouped: bool) -> str | None:
 
 
 def has_number(cells: list[str], decimal: str) -> bool:
-    """Return whether a cell is a number with the sign ``decimal``, or a number with thousands in either way."""
+    """Return whether any cell is a number with the decimal sign ``decimal``, or with either sign before thousands."""
     forms = (NUMBERS[decimal], *GROUPED.values())
     return any(form.fullmatch(cell) for cell in cells for form in forms)
 
 
 def _choices(cell: str) -> str:
-    """Return ``decimal='.' reads 1.5``, for each sign that makes the cell a number, joined by or; else ""."""
+    """Return advice, ``decimal='.' reads 1.5``, for each sign that makes ``cell`` a number, joined by or; else ""."""
     read = {sign: parse_number(cell, sign, grouped=True) for sign in NUMBERS}
     ways = [f"{Argument('decimal', sign)} reads {number}" for sign, number in read.items() if number]
     return " or ".join(ways)
@@ -262,7 +262,7 @@ class TextColumns:
         return table.combine_chunks().to_batches()[0]
 
     def _parse_lines(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
-        """Return the texts and the numbers, float32 [t,N], in some lines; raise ArrowException for an odd line."""
+        """Return texts and numbers, float32 [t,N], of whole lines; raise ArrowException if cell-wise reading is due."""
         import pyarrow as pa
 
         if len(self.numbers or self.names) > MANY and (parsed := self._parse_wide(lines)) is not None:
@@ -277,9 +277,9 @@ class TextColumns:
         return texts, numbers
 
     def _parse_wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
-        """Parse many adjacent columns of numbers as one long column; return texts and numbers as ``_parse_lines`` does.
-
-        Returns ``None`` for columns apart, quotes, or a row with more or fewer cells.
+        """Parse many adjacent columns of numbers as one long column, for speed; return texts and numbers, float32
+        [t,N], of whole lines. Returns ``None`` for number columns that are not adjacent, quotes, or a row with more or
+        fewer cells.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow
@@ -410,7 +410,7 @@ def _trim(cells: pa.Array) -> Texts:
 def _object_lines(
     objects: Generator[list[str], None, None], path: Path, task: str
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Yield (first object number, OBJECTS lines at once), with UNQUOTED between cells, and show progress."""
+    """Yield (first object number, up to 4096 lines), cells joined by UNQUOTED; ``task`` labels the progress bar."""
     first = 1
     with closing(objects), work(f"{task} {path.name}", container(path).stat().st_size, "B") as bar:
         while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
@@ -477,10 +477,9 @@ def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") 
 
 
 def refuse_cell(where: object, row_name: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
-    """Raise for a cell that is neither a number nor absent; ``where``, ``row_name``, ``column`` name the cell.
-
-    column: a name, or a zero-based number for an unnamed column. said: the decimal sign is known; otherwise the error
-    lists the signs with which the cell is a number.
+    """Raise for a cell that is neither a number nor absent; ``where``, ``row_name``, ``column`` name the cell. column:
+    a name, or a zero-based number for an unnamed column. said: the decimal sign is known; otherwise the error lists the
+    signs with which the cell is a number.
     """
     called = f"column {column + 1}" if isinstance(column, int) else f"column {column[:40]!a}"
     problem = f"{row_name}, {called} is {cell[:40]!a}, not a number"

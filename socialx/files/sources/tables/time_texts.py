@@ -46,9 +46,8 @@ def is_time(text: str) -> bool:
 
 
 def interval_begin(text: str) -> str:
-    """Return the begin of an interval; any other text, such as a time with an offset from UTC, unchanged.
-
-    An interval without a second date lasts at most an hour, and both times have the same form.
+    """Return the begin of an interval; any other text, such as a time with an offset from UTC, unchanged. An interval
+    without a second date lasts at most an hour, and both times have the same form.
     """
     match = INTERVAL.fullmatch(text)
     if match is None or match[3]:
@@ -83,13 +82,12 @@ class Times:
         return cls(form, zoned="%z" in form)
 
     def fit(self, texts: list[str]) -> bool:
-        """Return whether all texts are times in this format."""
+        """Return whether all texts are times in this format, to find the format or the column of times."""
         return bool((self.seconds(Texts.from_cells(texts)) != UNKNOWN).all())
 
     def seconds(self, texts: Texts) -> np.ndarray:
-        """Convert texts [t] to seconds since 1970 int64 [t]; UNKNOWN for a text in another format.
-
-        Times without an offset are taken as UTC.
+        """Convert texts [t] to seconds since 1970 int64 [t]; UNKNOWN for a text in another format. Times without an
+        offset are taken as UTC.
         """
         import pandas as pd
 
@@ -97,7 +95,7 @@ class Times:
         return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
 
     def _parse(self, texts: pd.Series[str]) -> np.ndarray:
-        """Convert distinct texts [W] to seconds since 1970, int64 [W]; UNKNOWN for another format."""
+        """Convert W distinct texts to seconds since 1970, int64 [W]; UNKNOWN for a text in another format."""
         import pandas as pd
 
         if self.start is not None:
@@ -212,8 +210,9 @@ def _stated_time_columns(
 
 
 def _guess(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
-    """Return the possible choices of time columns: (column,) or (date, clock); several where names leave it open.
-    columns: filled cells by column. mostly: the first cell and half the cells suffice; the reader reports wrong cells.
+    """Return the possible choices of time columns: (column,) or (date, clock); several where names leave the choice
+    open. columns: filled cells by column. mostly: the first cell and half the cells suffice; the reader reports wrong
+    cells.
     """
 
     def holding(form: re.Pattern[str]) -> list[int]:

@@ -54,9 +54,8 @@ class Table:
 
 
 def join_sheets(sheets: list[Sheet], request: ConvertOptions, chosen: list[int]) -> Table:
-    """Join the sheets after a pass over all times.
-
-    chosen: the observation columns, where a row has several quantities.
+    """Join the sheets to one table after a pass over all times, which settles time format, sensors and order. chosen:
+    the observation columns, where a row has several quantities.
     """
     first = sheets[0]
     wide = not first.sensors
@@ -116,7 +115,7 @@ def _refuse_positions(sheet: Sheet) -> None:
 
 
 def _time_formats(first: Sheet, request: ConvertOptions) -> list[Times]:
-    """Return the formats that the first time allows: the user's, or several for day/month. Raises for none."""
+    """Return the formats that the first time allows: the user's, or several for day/month. Raises for no format."""
     if form := request.time_format:
         if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
             clock = first.first.rpartition(" ")[2]
@@ -145,10 +144,9 @@ def _is_joined(moments: list[np.ndarray]) -> bool:
 
 
 def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
-    """Return the sensor name per sheet, and a note.
-
-    The name comes from the sheet, the file or the folder. Unless ``joined``, sheets follow one another in time and are
-    one sensor, named like the column. file_ids: sensor ids in the file to extend, () for convert.
+    """Return the sensor name per sheet, and a note. The name comes from the sheet, the file or the folder. Unless
+    ``joined``, sheets follow one another in time and are one sensor, named like the column. file_ids: sensor ids in the
+    file to extend, () for convert.
     """
     names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
     if not joined:
@@ -162,7 +160,7 @@ def _sensors_of_files(sheets: tuple[Sheet, ...], file_ids: tuple[str, ...], *, j
 
 
 def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str) -> Table:
-    """Join sheets that overlap in time or hold different sensors; ``moments``: all times; ``told``: for the note."""
+    """Join sheets that overlap in time or differ in sensors; ``moments``: all times; ``told``: a part of the note."""
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
@@ -178,8 +176,8 @@ def _join_by_time(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, 
 class TimeScan:
     """The times and sensors in all sheets, for each possible time format.
 
-    moments: row seconds per sheet, int64 [T], without consecutive repeats for a row per observation.  one_sensor:
-    seconds for the first sensor, by piece.  sensors: all names, in order.
+    moments: row seconds per sheet, int64 [T], without consecutive repeats for a row per observation. one_sensor:
+    seconds for the first sensor, by piece. sensors: all names, in order. rows: the number of all rows.
     """
 
     moments: dict[Times, list[np.ndarray]]
@@ -189,7 +187,7 @@ class TimeScan:
 
 
 def _scan_times(sheets: list[Sheet], ways: list[Times]) -> TimeScan:
-    """Read all times in each format in ``ways``, and sensors in cells; a format ends at the first text that misfits."""
+    """Read all times in each format of ``ways``, and all sensor names; a format that misfits a text drops out."""
     scan = TimeScan({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
         parts: dict[Times, list[np.ndarray]] = {way: [] for way in scan.moments}
@@ -228,7 +226,7 @@ def _run_starts(seconds: np.ndarray) -> np.ndarray:
 
 
 def _refuse_names(first: Sheet, scan: TimeScan) -> None:
-    """Raise for rows without a sensor, and for totals over lanes among single lanes."""
+    """Raise for empty names in ``scan``, odd lanes, and totals among sensors or lanes; ``first``: the first sheet."""
     part = 0 if first.lanes is None else 2
     totals = [name for name in scan.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[part])]
     if totals and first.lanes is None and len(scan.sensors) > 1:
@@ -246,9 +244,8 @@ def _refuse_names(first: Sheet, scan: TimeScan) -> None:
 
 
 def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: ConvertOptions) -> None:
-    """Raise where few (sensor, time) pairs have a row, so that the column is unlikely to name sensors.
-
-    count: the number of distinct times.
+    """Raise where few (sensor, time) pairs have a row, so that the column is unlikely to name sensors, unless the user
+    names the column or resamples. count: the number of distinct times.
     """
     share = scan.rows / max(1, count * len(scan.sensors))
     if request.sensor_column or request.resample or len(scan.sensors) < FEW or count < FEW:
@@ -265,10 +262,8 @@ def _refuse_scattered(first: Sheet, scan: TimeScan, count: int, request: Convert
 
 
 def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
-    """Return the only time format that fits.
-
-    Day and month differ by a number above 12, else by increasing row order, and by the steps: the wrong format jumps by
-    months.
+    """Return the only time format in ``scan`` that fits; raise where several fit. Day and month differ by a number
+    above 12, else by increasing row order, and by the steps: the wrong format jumps by months.
     """
     good = list(scan.moments)
     if len(good) > 1:
@@ -285,7 +280,7 @@ def _choose_format(sheet: Sheet, scan: TimeScan) -> Times:
 
 
 def row_times(sheet: Sheet, piece: Piece) -> Texts:
-    """Return the time texts in a piece, read with the time columns first; a space joins date and clock time."""
+    """Return the time texts in a piece, whose first texts are the time columns; a space joins date and clock time."""
     columns = piece.texts[: len(sheet.times)]
     for column, texts in zip(sheet.times, columns, strict=True):
         if (row := texts.first("")) is not None:
@@ -296,7 +291,7 @@ def row_times(sheet: Sheet, piece: Piece) -> Texts:
 
 
 def row_sensors(sheet: Sheet, piece: Piece) -> Texts:
-    """Return the sensor name in each row of a piece, followed by BETWEEN and the lane where a lane column exists."""
+    """Return the sensor name in each row, or sensor, separator BETWEEN and lane if ``sheet`` has a lane column."""
     columns = piece.texts[len(sheet.times) :]
     named = Texts.join_columns(columns[: len(sheet.sensors)], AND.join)
     return named if sheet.lanes is None else Texts.join_columns([named, columns[-1]], BETWEEN.join)
