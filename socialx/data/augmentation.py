@@ -23,10 +23,10 @@ OUTAGE_LOG_ROWS, MOST_OUTAGE_ROWS = (1.1, 1.7), 288  # mean and standard deviati
 
 
 class AugmentedSource:
-    """Rows of a source, changed by seeded draws. Any slicing reads equal values."""
+    """Row source for training: reads ``source`` and changes observations by seeded draws, equally for any slicing."""
 
     def __init__(self, source: RowSource, seed: int, measured: Sequence[bool]) -> None:
-        """measured: for each feature, whether to augment the feature."""
+        """source: rows to change. seed: fixes all draws. measured: for each feature, whether to augment the feature."""
         self.source, self.seed, self.measured = source, seed, np.array(measured)
         self.seconds, self.step_minutes = source.seconds, source.step_minutes
         self.calendar, self.shape = source.calendar, source.shape
@@ -44,19 +44,19 @@ class AugmentedSource:
         return values, valid
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page (PAGE_ROWS rows, by index), float32 [N,C]; NaN before any."""
+        """Return the last valid observation before page number ``page`` (of PAGE_ROWS rows), float32 [N,C] or NaN."""
         while len(self._latest) <= page:
             self._latest.append(latest_after(*self._page(len(self._latest) - 1), self._latest[-1]))
         return self._latest[page]
 
     def _page(self, page: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return values and valid [t,N,C] for the rows of a page by index; the last page is kept."""
+        """Return augmented values and valid [t,N,C] for page number ``page``; the latest page stays in memory."""
         if self._last is None or self._last[0] != page:
             self._last = page, self._make_page(page)
         return self._last[1]
 
     def _make_page(self, page: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return values and valid [t,N,C] for the rows of a page, changed by draws that depend on seed and page."""
+        """Return values and valid [t,N,C] for the rows of page number ``page``, changed by draws from seed and page."""
         rows = slice(page * PAGE_ROWS, min((page + 1) * PAGE_ROWS, len(self.seconds)))
         values, valid = self.source.read(rows)
         rng, plain, is_valid = np.random.default_rng([self.seed, page]), values, valid.copy()
@@ -76,7 +76,7 @@ class AugmentedSource:
         return np.where(self.measured, values, plain), np.where(self.measured, is_valid, valid)
 
     def _draw_outages(self, rng: np.random.Generator, rows: int, sensors: int) -> np.ndarray:
-        """Draw outages, bool [t,N]."""
+        """Draw outages of single sensors and of all sensors, bool [rows,sensors]: True where an observation is lost."""
         lost = np.zeros((rows, sensors), bool)
         mean = float(np.exp(OUTAGE_LOG_ROWS[0] + OUTAGE_LOG_ROWS[1] ** 2 / 2))
         for columns in (sensors, 1):  # single sensors, then all sensors
@@ -98,7 +98,7 @@ def smooth_rows(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def average_rows(values: np.ndarray, valid: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over the valid observations in every ``steps`` rows, [ceil(t / steps),N,C], and a mask of means."""
+    """Return the mean valid observation over every ``steps`` rows, [ceil(t / steps),N,C], and where a mean exists."""
     firsts = np.arange(0, len(values), steps)
     total, count = (np.add.reduceat(part, firsts, dtype=np.float32) for part in (np.where(valid, values, 0), valid))
     return total / np.maximum(count, 1), count > 0

@@ -26,19 +26,19 @@ class Calendar:
     holidays: Holidays | None = None
 
     def local(self, seconds: np.ndarray | int) -> np.ndarray:
-        """Return times int64 [...] on the local clock, as seconds read as UTC, int64 [...]."""
+        """Convert file times int64 [...] to the local clock: seconds that show local time if read as UTC, int64."""
         times = np.asarray(seconds)
         return times if self.zone is None else times + shifts(self.zone, times)
 
     def day(self, seconds: np.ndarray | int) -> np.ndarray:
-        """Return days since 1970 on the local clock, int64 [...]."""
+        """Return the local day of file times in seconds, int64 [...], as days since 1970, int64 [...]."""
         return self.local(seconds) // DAY_S
 
     def time_features(self, seconds: np.ndarray, step_minutes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return time of day and day of week of times int64 [...], int64 [...] each.
+        """Return time of day and day of week for file times in seconds, int64 [...], as int64 [...] each.
 
-        Time of day runs from 0 to slots - 1 (288 slots at five minutes); day of week 0 is Monday. A holiday has the day
-        of week that its traffic resembles.
+        Time of day counts slots of ``step_minutes`` from midnight (0 to 287 at five minutes); day of week 0 is Monday.
+        A holiday has the day of week that its traffic resembles.
         """
         local = self.local(seconds)
         time_of_day, day = (local % DAY_S) // (step_minutes * 60), local // DAY_S
@@ -48,7 +48,7 @@ class Calendar:
         return time_of_day.astype(np.int64), day_of_week.astype(np.int64)
 
     def holidays_among(self, days: np.ndarray) -> dict[int, int]:
-        """Return the holidays among days int64 [...], in order, with the day of week that each resembles."""
+        """Return the holidays among days since 1970, in order, with the day of week (0: Monday) that each resembles."""
         if self.holidays is None:
             return {}
         likes = ((day, self.holidays(day)) for day in np.unique(days).tolist())
@@ -67,15 +67,15 @@ def shifts(zone: ZoneInfo, seconds: np.ndarray) -> np.ndarray:
 
 
 def day_kind(day_of_week: int) -> int:
-    """Return the day kind: 0 for Monday to Friday, 1 for Saturday, 2 for Sunday."""
+    """Return the day kind for a day of week (0: Monday): 0 for Monday to Friday, 1 for Saturday, 2 for Sunday."""
     return max(day_of_week - 4, 0)
 
 
 def slots_per_day(step_minutes: int) -> int:
-    """Return the number of time slots per day; the last slot may be shorter."""
+    """Return the number of time slots of ``step_minutes`` per day; the last slot may be shorter."""
     return -(-1440 // step_minutes)
 
 
 def next_times(last: int, step_minutes: int, steps: int) -> np.ndarray:
-    """Return the ``steps`` times after second ``last``, int64 [steps]."""
+    """Return the ``steps`` times after second ``last``, ``step_minutes`` apart, in seconds, int64 [steps]."""
     return last + 60 * step_minutes * np.arange(1, steps + 1, dtype=np.int64)

@@ -29,7 +29,7 @@ TRAIN_CLIMATOLOGY_DAYS: tuple[int | None, ...] = (0, 1, 2, 3, 5, 7, 14, 28, None
 
 
 class ClimatologyTable(NamedTuple):
-    """Climatology [...,N,G].
+    """Climatology per sensor and target, [...,N,G].
 
     readings float32 in file units; NaN without data. confidence uint8: 255 n / (n + 3) for n days of data; a day with
     another day kind counts a tenth.
@@ -40,7 +40,7 @@ class ClimatologyTable(NamedTuple):
 
 
 class OneDay(NamedTuple):
-    """Sums and counts over one day's valid observations, float32 [slots,N,G]; day counts from 1970."""
+    """Sums and counts over the valid observations on ``day`` (since 1970), with its day kind, float32 [slots,N,G]."""
 
     day: int
     kind: int
@@ -50,7 +50,7 @@ class OneDay(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DailyStats:
-    """Decayed sums and counts over past days, float32 [3,slots,N,G].
+    """Decayed sums and counts over past days, float32 [3,slots,N,G]: per day kind, slot of the day, sensor and target.
 
     Weights are as on day ``end``, the day after the last day included. first: first day, counted from 1970. last:
     observations so far on day ``end``, which count from the next day on.
@@ -64,13 +64,13 @@ class DailyStats:
 
     @classmethod
     def empty(cls, step_minutes: int, sensors: int, targets: int, day: int) -> DailyStats:
-        """Return statistics without observations, valid before ``day``."""
+        """Return statistics without observations, as on ``day`` (since 1970), to which days can be added."""
         shape = KINDS_OF_DAY, slots_per_day(step_minutes), sensors, targets
         return cls(np.zeros(shape, np.float32), np.zeros(shape, np.float32), day, day)
 
     @property
     def as_sealed(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """Tables and descriptive texts for ``from_sealed``."""
+        """Tables and descriptive texts to save in a file, from which ``from_sealed`` rebuilds the statistics."""
         described = {"schema": SCHEMAS[-1], "first": str(self.first), "end": str(self.end)}
         tables = {"sums": self.sums, "counts": self.counts}
         if self.last is not None:  # stacked after the day kinds
@@ -81,7 +81,7 @@ class DailyStats:
 
     @classmethod
     def from_sealed(cls, tables: Mapping[str, np.ndarray], described: Mapping[str, str]) -> DailyStats:
-        """Rebuild statistics from ``as_sealed``. Raises ValueError or KeyError for other content."""
+        """Rebuild statistics saved by ``as_sealed``. Raises ValueError or KeyError for other content."""
         sums, counts = tables["sums"], tables["counts"]
         if described["schema"] not in SCHEMAS or sums.ndim != 4 or sums.shape != counts.shape:
             raise ValueError("the schema has another version")
@@ -97,7 +97,7 @@ class DailyStats:
         return cls(sums[:kinds], counts[:kinds], first, end, last)
 
     def decay_to(self, day: int) -> DailyStats:
-        """Return the statistics decayed to a later day. Raises ValueError for an earlier day."""
+        """Return the statistics with ``last``, weighted as on a later day. Raises ValueError for an earlier day."""
         if day == self.end:
             return self
         stats = self if self.last is None else self.add_days(self.last)
@@ -105,7 +105,7 @@ class DailyStats:
         return DailyStats(stats.sums * share, stats.counts * share, self.first, day)
 
     def add_days(self, *days: OneDay) -> DailyStats:
-        """Return the statistics with more days added. Raises ValueError for a day after ``end``."""
+        """Return the statistics with days up to ``end`` added, weighted by age. Raises ValueError for a later day."""
         stats = replace(self, sums=self.sums.copy(), counts=self.counts.copy(), last=None)
         for past in days:
             share = _share_on(self.end, past.day)
@@ -114,13 +114,13 @@ class DailyStats:
         return stats
 
     def update_from(self, other: DailyStats) -> DailyStats:
-        """Return ``other``, with sensors that it lacks from this object. Raises ValueError for an earlier day."""
+        """Return the newer ``other``; sensors empty there keep the present sums. Raises ValueError if older."""
         base, has = self.decay_to(other.end), np.asarray(other.counts.any(axis=(0, 1, 3)))[:, None]  # [N,1]
         sums, counts = np.where(has, other.sums, base.sums), np.where(has, other.counts, base.counts)
         return replace(other, sums=sums, counts=counts, first=min(base.first, other.first))
 
     def select_sensors(self, indices: Sequence[int], ratios: Sequence[float]) -> DailyStats:
-        """Return statistics for sensors by index, -1 for a new sensor; ratios: unit conversion per target."""
+        """Return statistics for sensors by old index, -1 for a new, empty sensor; ratios: unit factor per target."""
         kept, units = np.array(indices)[:, None] >= 0, np.array(ratios, np.float32)
 
         def select(stats: DailyStats | OneDay) -> dict[str, Any]:
@@ -132,13 +132,13 @@ class DailyStats:
 
     @property
     def mean(self) -> np.ndarray:
-        """Mean per sensor [N,G]; the network mean for a sensor without data."""
+        """Mean observation per sensor [N,G]; the network mean for a sensor without data."""
         count, total = self.counts.sum((0, 1)), self.sums.sum((0, 1))  # [N,G]
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no data
             return np.where(count > 0, total / count, total.sum(0) / count.sum(0))
 
     def climatology(self, kind: int) -> ClimatologyTable:
-        """Return the climatology for a day kind, [slots,N,G], see ``weighted_mean``."""
+        """Return the climatology [slots,N,G] for a day kind (as ``day_kind`` numbers kinds), by ``weighted_mean``."""
         same = sum_nearby_slots(self.sums[kind]), sum_nearby_slots(self.counts[kind])
         others = sum_nearby_slots(self.sums.sum(0)) - same[0], sum_nearby_slots(self.counts.sum(0)) - same[1]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -162,12 +162,12 @@ def weighted_mean(module: Any, same: Sequence[Any], other: Sequence[Any], mean: 
 
 
 def slots_in_reach(slots: int) -> int:
-    """Return the number of slots averaged for a slot, itself included, for a day with ``slots`` slots."""
+    """Return how many slots are averaged for a slot: itself and 20 minutes on both sides; slots: per day."""
     return 2 * (REACH_MINUTES * slots * 60 // DAY_S) + 1
 
 
 def sum_nearby_slots(table: np.ndarray) -> np.ndarray:
-    """Return sums over slots within reach, [slots,...]; slots wrap around midnight."""
+    """Return a table [slots,...] summed over slots up to 20 minutes before and after, also around midnight."""
     total = table.copy()
     for shift in range(1, slots_in_reach(len(table)) // 2 + 1):
         total += np.roll(table, shift, axis=0) + np.roll(table, -shift, axis=0)
@@ -175,7 +175,7 @@ def sum_nearby_slots(table: np.ndarray) -> np.ndarray:
 
 
 def _share_on(day: int, past_day: int) -> np.float32:
-    """Return the weight of a past day on a later day. Raises ValueError for an earlier day."""
+    """Return the weight of a past day on a later day, halved every 14 days. Raises ValueError for an earlier day."""
     if day < past_day:
         raise ValueError(f"day {day} lies before day {past_day}")
     return np.float32(0.5 ** ((day - past_day) / HALF_LIFE_DAYS))
@@ -189,8 +189,8 @@ class RollingClimatology:
     ) -> None:
         """prior: statistics from another file, added after their last day for sensors with at least one observation.
 
-        max_days: largest number of days for ``lookup``, apart from ``None``. latest_span_s: treat an origin
-        further before the last row as if at this distance, as a server that answers in any order needs.
+        max_days: largest number of days for ``lookup``, apart from ``None``. latest_span_s: an origin further before
+        the last row counts as this many seconds before, so that a server may answer in any order.
         """
         self.source, self.prior, self.max_days, self.latest_span_s = source, prior, max_days, latest_span_s
         self._lock = Lock()
@@ -206,7 +206,7 @@ class RollingClimatology:
         self._tables: dict[tuple[int, int | None, int], ClimatologyTable] = {}
 
     def stats_before(self, day: int) -> DailyStats:
-        """Return statistics over all days before ``day``, counted from 1970."""
+        """Return statistics over all days before ``day`` (days since 1970)."""
         if day < self._stats.end:
             self._reset()
         rows = slice(*np.searchsorted(self._days, [self._stats.end, day]))
@@ -225,13 +225,13 @@ class RollingClimatology:
         return replace(self.stats_before(day), last=self._read_day(day))
 
     def _advance_to(self, day: int) -> None:
-        """Decay the statistics to a day; add the prior on its last day."""
+        """Decay the statistics to ``day`` (since 1970), and add the prior on the prior's last day."""
         if self.prior is not None and self._stats.end <= self.prior.end <= day:
             self._stats = self._stats.update_from(self.prior)
         self._stats = self._stats.decay_to(day)
 
     def _read_day(self, day: int) -> OneDay:
-        """Read one day's observations, filled up from the prior's last day."""
+        """Read the sums for ``day`` (since 1970); slots without observations take the prior's unfinished last day."""
         rows = self._order[slice(*np.searchsorted(self._days, [day, day + 1]))]
         first = int(rows.min())
         values, valid = (part[rows - first] for part in self.source.read(slice(first, int(rows.max()) + 1)))

@@ -32,12 +32,12 @@ def to_plane(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
 
 
 def valid_degrees(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
-    """Return where latitude and longitude lie within their limits, bool; False for NaN."""
+    """Return which locations have a latitude within +-90 and a longitude within +-180 degrees, bool; False for NaN."""
     return (np.abs(latitude) <= 90) & (np.abs(longitude) <= 180)
 
 
 def plausible_location(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
-    """Return where a sensor can be: valid degrees, except 0, 0 (at sea), which exports write for "unknown"."""
+    """Return which locations a sensor can have: valid degrees, but 0, 0 (at sea), which exports write for "unknown"."""
     return valid_degrees(latitude, longitude) & (np.not_equal(latitude, 0) | np.not_equal(longitude, 0))
 
 
@@ -57,10 +57,10 @@ class Neighbours:
 
 
 def nearest_neighbours(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Neighbours:
-    """Find the ``count`` nearest sensors within ``within_km``; ``None``: all.
+    """Find the ``count`` nearest other sensors (``None``: all) of each sensor, at most ``within_km`` away.
 
-    xy [N,2] in km. K is the largest number found for any sensor, at least 1. A sensor neighbours only other sensors,
-    and a sensor needs a location to have neighbours. Takes O(N^2) time in blocks of 256 rows and O((256 + K) N) memory.
+    xy [N,2] in km. K is the largest number found for any sensor, at least 1. A sensor needs a location to have or be a
+    neighbour. Takes O(N^2) time in blocks of 256 rows and O((256 + K) N) memory.
     """
     sensors = len(xy)
     located = np.isfinite(xy).all(axis=1)
@@ -83,10 +83,10 @@ def nearest_neighbours(xy: np.ndarray, count: int | None, within_km: float = np.
 def road_neighbours(
     start: np.ndarray, end: np.ndarray, km: np.ndarray, xy: np.ndarray, count: int | None, within_km: float = np.inf
 ) -> Neighbours:
-    """Find neighbours by road: pair i leads from sensor ``start[i]`` to ``end[i]`` over ``km[i]``.
+    """Find the ``count`` nearest neighbours by road (``None``: all) of each sensor, at most ``within_km`` away.
 
-    Traffic waves run both ways, so a pair counts in both directions, by its shorter distance. Only listed pairs are
-    neighbours. xy [N,2] in km gives the offsets, 0 where a location is NaN.
+    Traffic waves run both ways, so pair i, ``km[i]`` from sensor ``start[i]`` to ``end[i]``, counts in both directions,
+    by the shorter distance. Only listed pairs are neighbours. xy [N,2] in km gives the offsets, 0 for NaN.
     """
     sensors = len(xy)
     sensor, neighbour, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
@@ -116,7 +116,7 @@ def self_neighbours(sensors: int) -> Neighbours:
 
 
 def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
-    """Stack blocks (index, distance; infinite where absent) into ``Neighbours``."""
+    """Join blocks of sensors (neighbour index, km; infinite: no neighbour) into one ``Neighbours``; xy [N,2] in km."""
     sensors, most = len(xy), max([block[0].shape[1] for block in blocks], default=1)
     index = np.tile(np.arange(sensors)[:, None], (1, most))
     distance = np.full((sensors, most), np.inf)

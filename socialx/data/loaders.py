@@ -51,8 +51,8 @@ class WindowOrder:
     """Order in which an epoch serves the windows in one split, as batches per rank.
 
     starts: first row of each window, int64 [W], ascending. batch_size: windows per batch; the last batch is padded.
-    shard: windows per shard, 0 for a single shard. Shards are served one after another, so that one or two suffice in
-    memory; a batch may span two shards.
+    shuffle, seed: draw an order per epoch. shard: windows per shard, 0 for a single shard. Shards are served one after
+    another, so that one or two suffice in memory; a batch may span two shards.
     """
 
     starts: np.ndarray
@@ -63,7 +63,7 @@ class WindowOrder:
     share: RankShare = WHOLE
 
     def __len__(self) -> int:
-        """Return batches per rank and epoch."""
+        """Return the number of batches per rank and epoch."""
         return -(-len(self.starts) // (self.batch_size * self.share.ranks))
 
     def indices(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +106,7 @@ class Loader:
         self.order = replace(order, batch_size=self.batch_size)
 
     def __len__(self) -> int:
-        """Return batches per epoch."""
+        """Return the number of batches per epoch."""
         return len(self.order)
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
@@ -119,7 +119,7 @@ class Loading:
     """Loader options.
 
     mode: auto, on_device, sharded or workers. shard_bytes: shard size, ``None`` to choose by free memory. workers:
-    processes, ``None`` for one less than the CPUs, at most 8. prefetch: batches that each worker builds ahead.
+    processes, ``None`` for one less than the CPUs, at most 8. prefetch: batches ahead per worker. pin_memory: for CUDA.
     """
 
     mode: str = "auto"
@@ -131,14 +131,14 @@ class Loading:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Batch before its gather: row 0 holds first window rows, row 1 holds 1, or 0 for padding."""
+    """Batch before its gather. rows: first file row of each window in row 0; in row 1 a 1, or 0 for padding."""
 
     series: Series
     rows: Tensor  # int64 [2,B], on the device of the series
     full: bool  # True: free from padding
 
     def gather(self) -> TrainingBatch:
-        """Return the training batch."""
+        """Return the training batch: the windows cut from the series, with invalid targets in padding windows."""
         starts, kept = self.rows
         return _mask_padding(TrainingBatch(self.series.window(starts), self.series.target(starts)), self.full, kept)
 
@@ -155,12 +155,12 @@ class DeviceLoader(Loader):
         self.series = series
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
-        """Yield each window once."""
+        """Yield the batches in epoch ``number``, from ``first_batch`` on, which hold each window once."""
         for selection in self.selections(number, first_batch):
             yield selection.gather()
 
     def selections(self, number: int, first_batch: int = 0) -> Iterator[Selection]:
-        """Yield the batches in ``epoch`` before their gather. The order is copied to the device once per epoch."""
+        """Yield the batches of ``epoch`` ungathered, for steps in a CUDA graph. One copy per epoch moves the order."""
         indices, real = (part[first_batch:] for part in self.order.indices(number))
         rows = _to_device(np.stack([self.starts[indices], real], axis=1), self.series.device)
         for batch in range(len(real)):
@@ -171,7 +171,7 @@ class ShardLoader(Loader):
     """Batches from two shards at a time: one in use, the next being read in a thread."""
 
     def __init__(self, make_series: MakeSeries, length: int, device: torch.device, order: WindowOrder) -> None:
-        """make_series: builds a series in host memory, pinned for CUDA. length: rows per window."""
+        """make_series: builds a series from file rows in host memory, pinned for CUDA. length: rows per window."""
         super().__init__(order)
         self.device = device
         self._make_series, self._length = make_series, length
@@ -181,7 +181,7 @@ class ShardLoader(Loader):
         self._ahead: tuple[int, int, Future[_DeviceCopy]] | None = None  # first shard of the next epoch
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
-        """Yield each window once. After the last shard of a shuffled epoch, the next epoch's first shard is read."""
+        """Yield each window once, from ``first_batch`` on. A shuffled epoch ends by reading the next first shard."""
         indices, real = (part[first_batch:] for part in self.order.indices(number))
         shards = indices // self._shard
         names, permutation, reordered = sort_by_series(shards)
@@ -216,7 +216,7 @@ class ShardLoader(Loader):
                 waiting.cancel()
 
     def _read(self, shard: int) -> _DeviceCopy:
-        """Read the windows of a shard, by index in the epoch order, and start the copy to the device."""
+        """Read the windows of a shard, by number in file order, and start the copy to the device."""
         began = time.perf_counter()
         starts = self.starts[shard * self._shard : (shard + 1) * self._shard]
         start, end = int(starts[0]), int(starts[-1]) + self._length
@@ -253,16 +253,15 @@ def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def sort_by_series(names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sort names int64 [...,B] stably -> sorted names, permutation, and whether any window moved, bool [...]."""
+    """Sort series numbers int64 [...,B] stably for ``gather`` -> sorted, permutation, bool [...]: any window moved."""
     order = names.argsort(axis=-1, kind="stable")
     return (np.take_along_axis(names, order, axis=-1), order, np.asarray((np.diff(order) < 0).any(axis=-1)))
 
 
 def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back: Tensor | None) -> TrainingBatch:
-    """Gather windows with first rows ``starts`` int64 [B] from their series, ``names`` int64 [B] ascending.
+    """Gather windows with first rows ``starts`` int64 [B] from series; names int64 [B]: series number, ascending.
 
-    starts and back int64 [B] are on the series' device. back: sorted position for each window in the batch, ``None`` if
-    already in order.
+    starts, back int64 [B] are on the series' device. back: sorted position per window, ``None`` if already in order.
     """
     parts, first = [], 0
     for name, count in zip(*np.unique(names, return_counts=True), strict=True):
@@ -298,7 +297,7 @@ class WorkerLoader(Loader):
         page_bytes: int,
         order: WindowOrder,
     ) -> None:
-        """make_series, length: see ``ShardLoader``. page_bytes: page cache size per worker."""
+        """make_series: builds a series from file rows. length: rows per window. page_bytes: page cache per worker."""
         super().__init__(order)
         self.workers = worker_count() if loading.workers is None else loading.workers
         self.made_ahead = self.workers * loading.prefetch  # batches, upper bound
@@ -319,7 +318,7 @@ class WorkerLoader(Loader):
         )
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
-        """Yield each window once."""
+        """Yield each window once, from ``first_batch`` on. Raises SocialxError if a worker fails."""
         indices, real = (part[first_batch:] for part in self.order.indices(number))
         self._line[:] = list(zip(self.starts[indices], real, strict=True))
         try:
@@ -361,7 +360,7 @@ class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
             return error
 
     def _page(self, page: int) -> Series:
-        """Return the series for windows that start in a page (PAGE_ROWS rows, by index); recent pages are kept."""
+        """Return the series for windows that start in page number ``page`` (PAGE_ROWS rows); recent pages are kept."""
         if page not in self._pages:
             self._pages[page] = self._make_series(slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS + self._length - 1))
         self._pages.move_to_end(page)

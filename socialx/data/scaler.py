@@ -31,7 +31,7 @@ class MeanStd:
 
 
 def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]:
-    """Return mean and standard deviation for each of C features over ``rows``; where: only for error messages.
+    """Return mean and standard deviation for each of C features over ``rows``; where: file path for error messages.
 
     Sums run in float64 over blocks, in two passes over the rows. Missing observations are skipped: METR-LA stores an
     outage as 0 mph, which would lower the mean by 8 %. Raises SocialxError if a feature has only missing observations.

@@ -54,9 +54,8 @@ class Series:
         rows: rows to keep, ``None`` for all; the first must start a page (PAGE_ROWS rows). pinned: allocate pinned
         memory for asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them,
         [V,T+P,N,G]; a window starting at file row r reads climatology r mod V. ``None``: the model reads only
-        observations.
-
-        Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per climatology value.
+        observations. Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per
+        climatology value.
         """
         self.lookback, self.horizon, self.device = lookback, horizon, device
         span = rows or slice(0, len(source.seconds))
@@ -94,13 +93,13 @@ class Series:
         )
 
     def with_climatology(self, climatology: ClimatologyTable) -> Series:
-        """Return a copy with this climatology."""
+        """Return a copy that shares the observations and has this climatology, shaped as in ``__init__``."""
         other = copy.copy(self)
         other.climatology, other.confidence = self._place_climatology(climatology)
         return other
 
     def with_teacher_forecasts(self, teacher_forecast: np.ndarray) -> Series:
-        """Return a copy with teacher forecasts by first window row, float16 [t,P*N*G]; the last rows may be absent."""
+        """Return a copy with forecasts to distil, by first window row, float16 [t,P*N*G]; last rows may be absent."""
         other, table = copy.copy(self), torch.from_numpy(teacher_forecast)
         other.teacher_forecast = (table.pin_memory() if self.readings.is_pinned() else table).to(self.device)
         return other
@@ -122,7 +121,7 @@ class Series:
         return moved
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors on the device."""
+        """Return all tensors of the series, to count bytes or to mark use in a CUDA stream."""
         return [tensor for name in TENSORS if (tensor := getattr(self, name)) is not None]
 
     def window(self, starts: Tensor) -> Batch:
@@ -144,7 +143,7 @@ class Series:
         return Batch(inputs, valid, last, last_observed, dates[..., 0], dates[..., 1], climatology, confidence)
 
     def target(self, starts: Tensor) -> Target:
-        """Return the observations after the lookback; all rows must be in the series."""
+        """Return what follows the lookback, for first file rows ``starts`` int64 [B]; the series must hold all rows."""
         rows = self._rows(starts, self.lookback, self.lookback + self.horizon)  # [B,P]
         values, valid = self._readings(rows)
         if self.targets is not None:
@@ -154,7 +153,7 @@ class Series:
         return Target(values, valid, self.teacher_forecast.index_select(0, starts - self.first).view(values.shape))
 
     def _climatology(self, starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return climatology and confidence at window rows int64 [B,R], [B,R,N,G]."""
+        """Return climatology and confidence [B,R,N,G] at series rows int64 [B,R]; starts: file rows, to pick from V."""
         if self.climatology is None or self.confidence is None:
             nothing = torch.empty(*rows.shape, self.shape[0], 0, device=self.device)
             return nothing, nothing
@@ -166,7 +165,7 @@ class Series:
         return climatology, confidence.float() / 255
 
     def _rows(self, starts: Tensor, first: int, last: int) -> Tensor:
-        """Return steps ``first`` to ``last`` as rows of this series, int64 [B,last-first]."""
+        """Return window steps ``first`` to ``last`` - 1 as series rows, int64 [B,steps]; starts: first file rows."""
         return starts[:, None] + torch.arange(first - self.first, last - self.first, device=self.device)
 
     def _readings(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,8 +204,7 @@ def look_back(values: np.ndarray, valid: np.ndarray, last: np.ndarray) -> tuple[
 class ContextReader:
     """Lookbacks that end at given times; a row within ``slack_s`` seconds of a time has that time.
 
-    An absent row counts as missing. inputs, targets: feature indices. rolling: target climatology, for models that read
-    the climatology.
+    An absent row counts as missing. inputs, targets: feature indices. rolling: climatology, if the model reads it.
     """
 
     source: RowSource
@@ -240,11 +238,11 @@ class ContextReader:
         return np.where(within_slack, rows, -1)
 
     def seconds_until(self, issued: np.ndarray, steps: int) -> np.ndarray:
-        """Return the ``steps`` times that end at each origin, int64 [B,steps]."""
+        """Return the ``steps`` times up to and including each origin, int64 [B,steps]; issued int64 [B]: origins."""
         return issued[:, None] + 60 * self.step_minutes * np.arange(1 - steps, 1)
 
     def latest_before(self, second: int) -> np.ndarray:
-        """Return the last observation before a time, float32 [N,C]; NaN before the first observation."""
+        """Return the last valid observation before a time in seconds, float32 [N,C]; NaN before any observation."""
         later = np.flatnonzero(self.seconds >= second - self.slack_s)
         row = int(later[0]) if len(later) else len(self.seconds)
         page = max(row - 1, 0) // PAGE_ROWS
@@ -252,7 +250,7 @@ class ContextReader:
         return latest_after(*self.source.read(rows), self.source.latest_before(page))
 
     def batches(self, issued: np.ndarray, size: int) -> Iterator[tuple[slice, Batch]]:
-        """Yield lookbacks that end at ascending row times int64 [W], up to ``size`` per batch, each with its slice."""
+        """Yield lookbacks that end at ascending row times int64 [W], up to ``size`` a batch, each with the slice."""
         inputs, targets = list(self.inputs), list(self.targets)
         steps = 60 * self.step_minutes * np.arange(1 - self.lookback, self.horizon + 1)
         latest = np.full((self.source.shape[0], len(targets)), np.nan, np.float32)  # [N,G], before next_row
@@ -287,7 +285,7 @@ class ContextReader:
             )
 
     def _climatology(self, times: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return climatology and confidence [B,R,N,G] at times int64 [B,R]; the first origin reading a row counts."""
+        """Return climatology and confidence [B,R,N,G] at times int64 [B,R], each as on the day one horizon earlier."""
         if self.rolling is None:
             nothing = torch.empty(*times.shape, self.source.shape[0], 0)
             return nothing, nothing
@@ -297,9 +295,9 @@ class ContextReader:
         return torch.from_numpy(table.readings[0][index]), torch.from_numpy(table.confidence[0][index]).float() / 255
 
     def excerpt(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return target values float32 [R,N,G] (NaN where missing) and times int64 [R] around the origins.
+        """Return times int64 [R] and target values float32 [R,N,G], NaN where missing, around origins ``issued``.
 
-        The excerpt begins ``before`` steps up to the first origin and ends with the last horizon.
+        The excerpt begins ``before`` steps up to the first origin and ends with the last horizon, as charts show.
         """
         step_s = 60 * self.step_minutes
         times = np.arange(int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.horizon * step_s + 1, step_s)
@@ -319,7 +317,7 @@ class ContextReader:
         return values[index], valid[index] & (rows >= 0)[..., None, None]
 
     def count_valid(self, batch: Batch) -> np.ndarray:
-        """Return valid lookback rows of the first target, else of any input, int64 [B,N]."""
+        """Count lookback rows with a valid first target, or any valid input if the target is not read, int64 [B,N]."""
         first = next(iter(self.targets))
         column = list(self.inputs).index(first) if first in self.inputs else None
         valid = batch.valid.any(dim=-1) if column is None else batch.valid[..., column]

@@ -39,11 +39,11 @@ class RowSource(Protocol):
         ...
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Return values float32 and valid bool [t,N,C] for adjacent rows."""
+        """Return values float32 and valid bool [t,N,C] for a slice of adjacent rows."""
         ...
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page (PAGE_ROWS rows, by index), float32 [N,C]; NaN before any."""
+        """Return the last valid observation before page number ``page`` (of PAGE_ROWS rows), float32 [N,C] or NaN."""
         ...
 
 
@@ -63,11 +63,11 @@ class Arrays:
         return self.values.shape[1], self.values.shape[2]
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Return views on the rows."""
+        """Return values and valid [t,N,C] for the rows, as views."""
         return self.values[rows], self.valid[rows]
 
     def latest_before(self, page: int) -> np.ndarray:
-        """Return the last observation before a page, see ``RowSource``, found by a scan over all earlier rows."""
+        """Return the last valid observation before a page by number, float32 [N,C] or NaN; scans all earlier rows."""
         latest = np.full(self.shape, np.nan, np.float32)
         for rows in pages(0, page * PAGE_ROWS):
             latest = latest_after(*self.read(rows), latest)
@@ -83,7 +83,7 @@ def pages(first: int, last: int) -> Iterator[slice]:
 
 
 def latest_after(values: np.ndarray, valid: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return the last valid observation in rows [t,...], or ``before`` [...] where all rows are invalid."""
+    """Return each column's last valid observation in rows [t,...], or ``before`` [...] where all rows are invalid."""
     if not len(values):
         return before
     index = len(valid) - 1 - valid[::-1].argmax(axis=0)

@@ -1,7 +1,6 @@
 """Split of windows into train, validation and test, in numpy.
 
-A window is named by its first row: the model reads rows [start, start + lookback) and forecasts the next ``horizon``
-rows.
+A window is named by the first row: the model reads rows [start, start + lookback) and forecasts ``horizon`` rows.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Windows:
-    """First rows of the windows in each split, int64, ascending."""
+    """First rows of the windows in each split, int64, ascending; rule: ``canonical`` or ``strict``."""
 
     train: np.ndarray
     validation: np.ndarray
@@ -94,10 +93,10 @@ def split_windows(
 
 
 def consecutive(seconds: np.ndarray, step_minutes: int, lookback: int, horizon: int, slack_s: int = 0) -> np.ndarray:
-    """Return which windows have complete rows, bool [T - lookback - horizon + 1].
+    """Return which windows are free from time gaps and repeated times, bool [T - lookback - horizon + 1].
 
-    Rows must be one time step apart, as ``ContextReader`` looks rows up: counted from the last lookback row. The first
-    of two rows at equal time counts.
+    Rows must be one time step apart, up to ``slack_s``, counted from the last lookback row, as ``ContextReader`` finds
+    rows. A row that repeats the time of an earlier row excludes every window that holds the row.
     """
     length, rows = lookback + horizon, len(seconds)
     if rows < length:

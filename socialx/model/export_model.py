@@ -50,7 +50,8 @@ class ExportModel(nn.Module):
     ) -> None:
         """day_stats: climatology statistics on the last row's day; ``None`` for a model that reads only observations.
 
-        changes: for files in UTC, the times at which the local clock changes, and the new offsets in seconds.
+        holidays: day since 1970 -> day of week. changes: for files in UTC, each time from which the local clock differs
+        from before, and the difference in seconds; the first pair has the full offset.
         """
         super().__init__()
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
@@ -100,7 +101,7 @@ class ExportModel(nn.Module):
         return self.make_batch(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
 
     def make_batch(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Batch:
-        """Return the batch for the tensors that ``forward`` takes."""
+        """Return the model's batch for the tensors of ``forward``: valid flags, calendar and climatology are added."""
         valid = inputs.isfinite() & (inputs != self.missing)
         clean = torch.where(valid, inputs, 0.0)
         rows = origin[:, None] + self.since_issue  # [B,R]
@@ -124,13 +125,13 @@ class ExportModel(nn.Module):
         )
 
     def local(self, seconds: Tensor) -> Tensor:
-        """Return row times on the local clock."""
+        """Convert file times in seconds to the local clock, by ``changes``; if empty, the file has local times."""
         if not len(self.changes):
             return seconds
         return seconds + ((seconds[..., None] >= self.changes[:, 0]).long() * self.changes[:, 1]).sum(-1)
 
     def climatology(self, day: Tensor, time_of_day: Tensor, day_of_week: Tensor) -> tuple[Tensor, Tensor]:
-        """Return climatology and confidence at rows [B,R], as on the first origin's day, [B,R,N,G]."""
+        """Return climatology and confidence [B,R,N,G] at rows [B,R]; day [B,R]: local day of a row's first origin."""
         if self.day_stats is None:
             nothing = self.missing.new_empty(*time_of_day.shape, self.network.sensors, 0)
             return nothing, nothing
@@ -152,7 +153,7 @@ class ExportModel(nn.Module):
         return F.pad(reading, (0, 1), value=torch.nan).index_select(-1, self.places)
 
     def example(self, windows: int = 2) -> tuple[Tensor, Tensor, Tensor]:
-        """Return example inputs in the right shapes."""
+        """Return zero inputs for ``forward`` with B = ``windows``, from which ``trace_model`` records the graph."""
         network = self.network
         inputs = torch.zeros(windows, network.lookback, network.sensors, len(network.inputs))
         last_observed = torch.zeros(windows, network.sensors, len(network.targets))
@@ -160,7 +161,7 @@ class ExportModel(nn.Module):
 
 
 def trace_model(standalone: ExportModel) -> ExportedProgram:
-    """Export the graph for any number of windows, stripped of local paths. Raises RuntimeError on failure."""
+    """Export the model as a graph for any number of windows, without local paths. Raises RuntimeError on failure."""
     batch = Dim("batch")
     with torch.no_grad():
         program = torch.export.export(

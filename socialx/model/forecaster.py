@@ -41,7 +41,7 @@ class Tokens(nn.Module):
         identity: bool = True,
         patch: int = 1,
     ) -> None:
-        """calendar: add time embeddings. identity: add sensor embeddings."""
+        """slots: per day. inputs: F. calendar, identity: add time, sensor embeddings. patch: steps per token."""
         super().__init__()
         self.patch = patch
         self.reading = nn.Linear(2 * inputs * patch, width)
@@ -95,7 +95,10 @@ class ClimatologyInputs(nn.Module):
         return ((batch.climatology - scaler.target_mean) / scaler.target_std).nan_to_num(0.0)
 
     def token_inputs(self, climatology: Tensor, confidence: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
-        """Return climatology, anomaly and confidence [B,T,N,3G] from [B,T,N,G]; normalised, valid [B,T,N,F]."""
+        """Join climatology, anomaly and confidence, [B,T,N,G] each, into token inputs [B,T,N,3G].
+
+        The anomaly is the normalised lookback less the climatology, 0 where missing. normalised, valid [B,T,N,F].
+        """
         anomaly = torch.zeros_like(climatology)
         for target, index in enumerate(self.read):
             if index is not None:
@@ -103,10 +106,10 @@ class ClimatologyInputs(nn.Module):
         return torch.cat([climatology, anomaly, confidence], dim=-1)
 
     def state_input(self, climatology: Tensor, confidence: Tensor, lookback: int, last_observed: Tensor) -> Tensor:
-        """Return the state input [B,N,E]: climatology ahead and last observation against the present, and confidence.
+        """Return the state input [B,N,E] from climatology ahead and last observation less the present, and confidence.
 
-        climatology, confidence [B,R,N,G]; last_observed [B,N,G], normalised. Confidence is taken at the origin and at
-        the last step.
+        The present is the climatology at the last lookback step. climatology, confidence [B,R,N,G]; last_observed
+        [B,N,G], normalised. Confidence is taken at the origin and at the last step.
         """
         present = climatology[:, lookback - 1]  # [B,N,G]
         ahead = (climatology[:, lookback:] - present[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
@@ -115,7 +118,7 @@ class ClimatologyInputs(nn.Module):
 
 
 def _table(*shape: int) -> nn.Parameter:
-    """Return an embedding, small against the value projection, so that the value dominates before training."""
+    """Return an embedding [*shape], small against the value projection, so that the value dominates before training."""
     return nn.Parameter(torch.randn(*shape) * 0.1)
 
 
@@ -187,7 +190,7 @@ class Forecaster(nn.Module):
         return gate * state + (1 - gate) * encoded
 
     def _leave_out(self, last: Tensor) -> None:
-        """Draw the sensors whose embeddings this training step uses; last [B,N,G]."""
+        """Draw the sensors whose own weights a training step uses; last [B,N,G] gives N and the device."""
         keep = None
         if self.training and self.sensor_dropout:
             keep = torch.rand(last.shape[1], device=last.device) >= self.sensor_dropout
@@ -208,7 +211,7 @@ class CoarserStepAdapter(nn.Module):
     """Adapter from a file's P coarse steps to a model with k P finer steps."""
 
     def __init__(self, model: nn.Module, steps: int) -> None:
-        """Wrap a model.  steps: k, model steps per file step."""
+        """Wrap a model. steps: k, model steps per file step."""
         super().__init__()
         self.model, self.steps = model, steps
 

@@ -12,7 +12,7 @@ from socialx.data.scaler import DataSpec, StandardScaler
 
 
 class Linear(nn.Module):
-    """Linear map from a sensor's lookback to its horizon, shared by all sensors: T F -> P G."""
+    """Linear map from a sensor's lookback (T x F numbers) to the horizon (P x G), shared by all sensors."""
 
     def __init__(self, network: DataSpec) -> None:
         super().__init__()
@@ -96,12 +96,12 @@ class WindowMlp(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [S,T,E] -> [S,E]."""
+        """Encode sequences x [S,T,E] (tokens) -> [S,E], as ``SharedEncoder`` does."""
         return self.dropout(self.layers(x.flatten(1)))
 
 
 def _windows(inputs: Tensor) -> Tensor:
-    """Flatten inputs [B,T,N,F] -> [B,N,T*F]."""
+    """Flatten the lookback of each sensor into one vector: inputs [B,T,N,F] -> [B,N,T*F]."""
     return inputs.transpose(1, 2).flatten(2)
 
 

@@ -40,18 +40,18 @@ OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
 
 
 def mask_dropped_sensors(table: Tensor, keep: Tensor | None, trailing_dims: int) -> Tensor:
-    """Zero an embedding [N, ...] outside keep bool [N] (``None`` keeps all), with trailing_dims after N."""
+    """Zero dropped sensors in an embedding [...,N,...]; keep bool [N], ``None``: all; trailing_dims: axes after N."""
     return table if keep is None else table * keep.view(-1, *[1] * trailing_dims)
 
 
 class Geometry(nn.Module):
     """Bias for each sensor pair, per head: the pooling part that is independent from the state.
 
-    gate_radius_km: distance at which the gate starts at one half. soft: the gate falls smoothly; radius and softness
-    are trained if ``learnable``. hard: farther sensors are excluded and nothing is trained. positional: the offset
-    (east, north) adds to the logit. adaptive_adjacency_rank: rank of a learned adjacency over directed sensor pairs, 0
-    for none: the product ``goal`` and ``source``, with vectors per head for the pooling sensor and for its neighbour,
-    as in Graph WaveNet (Wu et al. 2019, arXiv:1906.00121).
+    gate_radius_km: distance at which the gate starts at one half. mask_mode soft: the gate falls smoothly; radius and
+    softness are trained if ``learnable``; hard: farther sensors are excluded and nothing is trained. positional: the
+    offset (east, north) adds to the logit. adaptive_adjacency_rank: rank of a learned adjacency over directed sensor
+    pairs, 0 for none: the product ``goal`` and ``source``, with vectors per head for the pooling sensor and for its
+    neighbour, as in Graph WaveNet (Wu et al. 2019, arXiv:1906.00121).
     """
 
     index: Tensor
@@ -128,7 +128,7 @@ class Geometry(nn.Module):
         return bias
 
     def constant(self) -> Tensor:
-        """Return the part of the offset bias shared by all neighbours, [H]."""
+        """Return the offset bias shared by all neighbours, [H], which ``attend_fused`` moves to the null key."""
         if self.offset_bias is None:
             return self.log_radius.new_zeros(self.heads)
         return self.offset_bias[-1].bias  # type: ignore[return-value]
@@ -140,7 +140,7 @@ class Geometry(nn.Module):
         return torch.einsum("hnr,hnkr->hnk", goal, source[:, self.index])
 
     def dense(self, pairs: Tensor, empty: float) -> Tensor:
-        """Scatter pairs [H,N,K] to neighbour columns, ``empty`` elsewhere, [H,N,N]; absent entries are cut off."""
+        """Scatter neighbour pairs [H,N,K] to a table [H,N,N], ``empty`` elsewhere; absent neighbours are cut off."""
         sensors = self.index.shape[0]
         column = torch.where(self.exists, self.index, sensors).expand_as(pairs)
         table = pairs.new_full((len(pairs), sensors, sensors + 1), empty)
@@ -171,7 +171,7 @@ class SocialPooling(nn.Module):
         self.geometry = geometry
 
     def forward(self, state: Tensor) -> Tensor:
-        """Map state [B,N,E] -> [B,N,E]; exactly 0 for a sensor without neighbours."""
+        """Pool neighbour values and map all heads: state [B,N,E] -> [B,N,E]; exactly 0 without neighbours."""
         value = self.value(state).unflatten(-1, (self.heads, -1))  # [B,N,H,D]
         return self.out(self.pool(state, value).flatten(-2))
 
@@ -210,7 +210,7 @@ class Attention(SocialPooling):
         return torch.einsum("bhnk,bnkhd->bnhd", weights, self.geometry.gather(value))
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
-        """Pool over neighbours, see ``SocialPooling.pool``."""
+        """Pool value [B,N,H,D] over neighbours by ``attend_gathered``, weights from state [B,N,E] -> [B,N,H,D]."""
         return self.attend_gathered(*self.query_and_key(state), value)
 
 
@@ -218,12 +218,12 @@ class DotAttention(Attention):
     """Attention by scaled dot products (Vaswani et al. 2017, arXiv:1706.03762, section 3.2)."""
 
     def query_and_key(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scaled query, and the key, see ``Attention.query_and_key``."""
+        """Map state [B,N,E] -> query, divided by sqrt(D), and key, [B,N,H,D] each."""
         query, key = super().query_and_key(state)
         return query / math.sqrt(query.shape[-1]), key  # before the product: fp16 ends at 65,504
 
     def neighbour_weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return neighbour weights, see ``Attention.neighbour_weights``."""
+        """Return weights [B,H,N,K] from query, key [B,N,H,D] by dot products; the null key has the remainder."""
         logits = torch.einsum("bnhd,bnkhd->bhnk", query, self.geometry.gather(key))
         return _softmax_with_null_key(logits + self.geometry())
 
@@ -248,7 +248,7 @@ class DotAttention(Attention):
         return F.scaled_dot_product_attention(query.transpose(1, 2), key, value, bias, scale=1.0).transpose(1, 2)
 
     def fastest(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """Return the fastest of the three functions above on a device, for this number of sensors and neighbours."""
+        """Return the fastest of the three attend functions on a device, for this number of sensors and neighbours."""
         if device.type != "cuda":
             return self.attend_dense if self.geometry.prefers_dense() else self.attend_gathered
         sensors, neighbours = self.geometry.index.shape
@@ -256,7 +256,7 @@ class DotAttention(Attention):
         return self.attend_fused if fits and sensors <= CUDA_DENSE_UP_TO * neighbours else self.attend_gathered
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
-        """Pool over neighbours, see ``SocialPooling.pool``."""
+        """Pool value [B,N,H,D] over neighbours by the fastest function, weights from state [B,N,E] -> [B,N,H,D]."""
         return self.fastest(state.device)(*self.query_and_key(state), value)
 
 
@@ -272,7 +272,7 @@ class MlpAttention(Attention):
             self.offset = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), to_width)
 
     def neighbour_weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return neighbour weights, see ``Attention.neighbour_weights``."""
+        """Return weights [B,H,N,K] from query, key [B,N,H,D] by the MLP; the null key has the remainder."""
         pair = query[:, :, None] + self.geometry.gather(key)  # [B,N,K,H,D]
         if self.offset is not None:
             offsets = self.geometry.offsets.to(self.score.dtype)
@@ -285,7 +285,7 @@ class Mean(SocialPooling):
     """Mean over all neighbours, each times its gate."""
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
-        """Pool over neighbours, see ``SocialPooling.pool``."""
+        """Average value [B,N,H,D] over neighbours by ``fixed_weights`` -> [B,N,H,D]; state is ignored."""
         weights = self.fixed_weights()
         if self.geometry.prefers_dense():
             table = self.geometry.dense(weights, 0.0).to(value.dtype)
@@ -318,7 +318,7 @@ class Max(SocialPooling):
     """Largest value times gate over neighbours, per channel; 0 without neighbours."""
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
-        """Pool over neighbours, see ``SocialPooling.pool``."""
+        """Return the largest gated neighbour value per channel, from value [B,N,H,D] -> [B,N,H,D]; state is ignored."""
         gate = self.geometry.log_gate().exp().permute(1, 2, 0)[..., None]  # [N,K,H,1]
         faded = self.geometry.gather(value) * gate.to(value.dtype)  # [B,N,K,H,D]
         exists = self.geometry.exists
@@ -348,7 +348,7 @@ class SocialLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, state: Tensor) -> Tensor:
-        """Map state [B,N,E] -> [B,N,E]."""
+        """Add pooled neighbours and a feed-forward part to state [B,N,E] -> [B,N,E]."""
         state = state + self.dropout(self.pooling(self.pool_norm(state)))
         return state + self.dropout(self.feed(self.feed_norm(state)))
 
@@ -362,6 +362,6 @@ class Social:
     layers: int = 2
 
     def make(self, width: int, dropout: float) -> list[SocialLayer]:
-        """Build the layers with fresh weights."""
+        """Build the layers of width E with fresh weights."""
         geometries = (self.geometry() for _ in range(self.layers))
         return [SocialLayer(width, self.pool(width, geometry), dropout) for geometry in geometries]

@@ -27,12 +27,12 @@ def check_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def sensor_axis(name: str) -> int | None:
-    """Return the sensor axis of a weight, or ``None`` for shared weights."""
+    """Return the axis that counts sensors in a weight, by name in the state dict; ``None`` for shared weights."""
     return next((axis for end, axis in SENSOR_TABLES.items() if f".{name}".endswith(f".{end}")), None)
 
 
 def select_sensor_weights(state: Mapping[str, Tensor], indices: Sequence[int]) -> dict[str, Tensor]:
-    """Return the weights for other sensors; indices: row in the sensor tables, -1 for zero weights."""
+    """Return a state dict for a list of other sensors; indices: old row of each in the tables, -1 for zero weights."""
     selected, index = dict(state), torch.tensor(indices)
     for name, table in state.items():
         axis = sensor_axis(name)
@@ -47,10 +47,10 @@ def starting_state(
 ) -> tuple[dict[str, Tensor], int]:
     """Build the initial state for fine-tuning. Returns the state and the number of newly initialised parameters.
 
-    indices: row in the source model's tables per sensor, -1 for zero weights; ``None`` if the sensors differ. New
-    sensor and time tables are zero, so that both models forecast equally. ``source`` keeps its random draw: the
-    adjacency is the product with ``goal``, and two zero factors have zero gradient. Raises ValueError as
-    ``check_state``.
+    model: new model. state: of the source model. indices: row in the source model's tables per new sensor, -1 for zero
+    weights; ``None`` if the sensors differ. New sensor and time tables are zero, so that both models forecast equally.
+    ``source`` keeps its random draw: the adjacency is the product with ``goal``, and two zero factors have zero
+    gradient. Raises ValueError as ``check_state``.
     """
     start, new = {name: tensor for name, tensor in state.items() if sensor_axis(name) is None}, 0
     for name, fresh in model.state_dict().items():

@@ -61,7 +61,7 @@ def _tiled_outputs(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep
 def tiled_attention_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, heads: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return gradients for query, key, value and bias from the output gradient [B*H,N,D]."""
+    """Return gradients for query, key, value, bias from grad, the output's [B*H,N,D]; weights [B*H,N,M]; heads: H."""
     grad = grad.contiguous()
     d_query, d_key, d_value = (torch.empty_like(part) for part in (query, key, value))
     d_bias = weights.new_zeros(heads, *weights.shape[1:])
@@ -103,7 +103,7 @@ tiled_attention.register_autograd(_gradients, setup_context=_keep)
 
 
 def _work(query: torch.Size, key: torch.Size, *_: Any, **__: Any) -> int:
-    """Return the operation count for both forward products, from the shapes."""
+    """Return the operation count for both forward products, from the shapes, for torch's FlopCounterMode."""
     return 4 * query.numel() * key[1]
 
 
@@ -116,6 +116,6 @@ WORK = {torch.ops.socialx.attention: _work, torch.ops.socialx.attention_backward
 
 
 def _heads_of_a_tile(bias: Tensor) -> int:
-    """Return the largest divisor of the head count that fits a tile, at least 1."""
+    """Return how many heads a tile computes: the largest divisor of H that fits TILE_BYTES, or 1; bias [H,N,M]."""
     heads, most = len(bias), TILE_BYTES // (bias[0].numel() * bias.element_size() or 1)
     return next(tile for tile in range(heads, 0, -1) if heads % tile == 0 and (tile <= most or tile == 1))

@@ -50,9 +50,10 @@ def _normalise_backward(d_y, y, scale, D: constexpr):
 
 @triton.jit
 def _decay(i, f, T: constexpr, ROWS: constexpr):
-    """Map gates [ROWS] for whole sequences -> reads, decay, floor, bounded; m and decay as in exact._decay_weights.
+    """Map input and forget gates i, f [ROWS] of whole sequences -> reads, decay, floor, bounded.
 
-    reads: which step reads which. floor: exp(-m), or exp(LARGEST_EXPONENT) where bounded. Logarithms have base 2.
+    reads: which step reads which. decay, m: as in exact._decay_weights. floor: exp(-m), or exp(LARGEST_EXPONENT) where
+    bounded. Logarithms have base 2.
     """
     offset = tl.arange(0, ROWS)
     reads = (offset[:, None] // T == offset[None, :] // T) & (offset[:, None] >= offset[None, :])
@@ -86,10 +87,10 @@ def mlstm_forward(
     ROWS: constexpr,
     LAST: constexpr,
 ):
-    """Compute the cell, head norm, skip and output gate.  A program computes ROWS // T sequences of one head.
+    """Compute the cell, head norm, skip and output gate. A program computes ROWS // T sequences of one head.
 
-    It reads queries, keys, values [T,S,C], gates [T,S,2H], z [Q,S,C] in rows of Z, skip and norm [C], and writes
-    out [Q,S,C].  LAST: Q is 1, the last step; else Q is T.
+    Reads queries, keys, values [T,S,C], gates [T,S,2H], z [Q,S,C] with row stride Z, skip and norm [C], and writes out
+    [Q,S,C]. LAST: Q is 1, the last step; else Q is T.
     """
     C = H * D
     head = tl.program_id(0) % H
@@ -139,8 +140,8 @@ def mlstm_backward(
 ):
     """Compute gradients of mlstm_forward, recomputed; programs and shapes as in mlstm_forward.
 
-    Writes d_query, d_key, d_value [T,S,C], d_gates [T,S,2H], d_z [Q,S,C] in rows of Z, and shares [programs,2,C] of the
-    skip and norm gradients.
+    Writes d_query, d_key, d_value [T,S,C], d_gates [T,S,2H], d_z [Q,S,C] with row stride Z, and shares [programs,2,C]
+    of the skip and norm gradients.
     """
     C = H * D
     head = tl.program_id(0) % H
@@ -208,7 +209,7 @@ def _keep(h, keep, at, exists, factor):
 
 @triton.jit
 def _gate(matrix, number: constexpr, D: constexpr):
-    """Load a gate's matrix [D,D] from matrix [4D,D], transposed."""
+    """Load a gate's matrix [D,D], number 0 to 3, from matrix [4D,D], transposed."""
     d = tl.arange(0, D)
     return tl.load(matrix + number * D * D + d[None, :] * D + d[:, None])
 
@@ -224,7 +225,7 @@ def _held(matrix, D: constexpr, HOLD: constexpr):
 
 @triton.jit
 def _select(held, number: constexpr, D: constexpr, HOLD: constexpr):
-    """Return a gate's matrix from the _held result."""
+    """Return the matrix [D,D] of gate ``number`` (0 to 3) from the result of ``_held``, loading where HOLD is off."""
     if HOLD:
         return held[number]
     else:
@@ -233,13 +234,13 @@ def _select(held, number: constexpr, D: constexpr, HOLD: constexpr):
 
 @triton.jit
 def _biases(bias, C: constexpr):
-    """Load the four gate biases from bias [4,C]."""
+    """Load a head's four gate biases [D] each from bias [4,C], at the head's addresses."""
     return tl.load(bias), tl.load(bias + C), tl.load(bias + 2 * C), tl.load(bias + 3 * C)
 
 
 @triton.jit
 def _in_eights(x, N: constexpr, D: constexpr):
-    """Sum x [N,D] over every eighth row [8,D]: a product keeps rows r and r + 8 in a thread."""
+    """Sum x [N,D] over every eighth row -> [8,D], to save registers: a product keeps rows r and r + 8 in a thread."""
     return tl.sum(tl.reshape(x, [N // 8, 8, D]), 0)
 
 

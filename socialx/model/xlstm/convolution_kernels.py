@@ -23,7 +23,7 @@ LOG2_E = constexpr(1.4426950408889634)  # exp(x) is exp2(LOG2_E * x), which is o
 
 @triton.jit
 def dot(a, b, total=None):
-    """Return a tile product, float32 in full float32, added to total."""
+    """Return the product of tiles a and b, plus total unless ``None``; float32 is multiplied in full float32."""
     return tl.dot(a, b, total, input_precision="ieee")
 
 
@@ -41,7 +41,7 @@ def wide(x, N: constexpr, PRODUCT: constexpr = True):
 
 @triton.jit
 def _summed(x, N: constexpr, W: constexpr, PRODUCT: constexpr):
-    """Return x [N,W], or sums over rows r and r + 8 [8,W] where a product keeps both in a thread: fewer registers."""
+    """Return x [N,W]; for a PRODUCT, which keeps rows r and r + 8 in a thread, their sums [8,W]: fewer registers."""
     return tl.sum(tl.reshape(x, [N // 8, 8, W]), 0) if PRODUCT else x
 
 
@@ -60,7 +60,7 @@ def sigmoid(x):
 
 @triton.jit
 def tile(index, sequences, T: constexpr, ROWS: constexpr):
-    """Return row, t and existence for each step in ROWS // T whole sequences."""
+    """Return row t * S + s, step t and existence for ROWS rows: group ``index`` of ROWS // T whole sequences."""
     offset = tl.arange(0, ROWS)
     sequence = index * (ROWS // T) + offset // T
     exists = (offset < ROWS // T * T) & (sequence < sequences)
@@ -69,14 +69,14 @@ def tile(index, sequences, T: constexpr, ROWS: constexpr):
 
 @triton.jit
 def _blocks(weights, C: constexpr, W: constexpr):
-    """Build the matrix [W,W] with 4 x 4 diagonal blocks, from rows 0 to 3 and W channels of weights."""
+    """Build the block-diagonal matrix [W,W]: row r of each 4 x 4 block comes from row r of weights, W channels."""
     r, w = tl.arange(0, W)[:, None], tl.arange(0, W)[None, :]
     return tl.load(weights + r % 4 * C + w, r // 4 == w // 4, 0.0)
 
 
 @triton.jit
 def _store_blocks(weights, matrix, C: constexpr, W: constexpr):
-    """Write the 4 x 4 diagonal blocks in matrix [W,W] to rows 0 to 3 of weights: the inverse of _blocks."""
+    """Write the diagonal blocks of matrix [W,W], 4 x 4 each, to rows 0 to 3 of weights: the inverse of _blocks."""
     r, w = tl.arange(0, W)[:, None], tl.arange(0, W)[None, :]
     tl.store(weights + r % 4 * C + w, matrix, r // 4 == w // 4)
 
@@ -98,11 +98,11 @@ def conv_forward(
     ROWS: constexpr,
     W: constexpr,
 ):
-    """Compute the SiLU after the causal convolution over x [T,S,C], rows of X; a program: ROWS // T sequences.
+    """Compute the SiLU after the causal convolution over x [T,S,C], row stride X. A program: ROWS // T sequences.
 
     For an mLSTM the SiLU goes to out as queries, with keys (from out) and values (from x), [T,S,C] each, and gates
     (from both) [T,S,2H] float32, with bias [2H]. For an sLSTM bias, keys, values and gates are ``None``, and a row in
-    out [H,T,S,3D] gets the SiLU over a head's channels, then the raw channels.
+    out [H,T,S,3D] gets the SiLU over a head's channels, then the raw channels. W: channels at a time.
     """
     C = H * D
     row, t, exists = tile(tl.program_id(0), sequences, T, ROWS)
@@ -160,12 +160,11 @@ def conv_backward(
 ):
     """Compute gradients of conv_forward. A program: N sequences, W channels in a head, from the last step to the first.
 
-    d_out: gradient of out apart from keys and gates; d_values: gradient of values. Writes d_x [T,S,C] in rows of X, and
-    shares [programs,rows,C] of the table gradient.
-
-    For an mLSTM x has rows of X; out, d_out, d_keys and d_values are [T,S,C], d_gates is [T,S,2H]. For an sLSTM out,
-    d_keys and d_gates are ``None``, and raw channels stand in for the values: x points to the second thirds in the rows
-    [H,T,S,3D], d_out and d_values to the halves in the rows of their gradient [H,T,S,2D].
+    d_out: gradient of out apart from keys and gates; d_values: gradient of values. Writes d_x [T,S,C] with row stride
+    X, and shares [programs,rows,C] of the table gradient. For an mLSTM x has row stride X; out, d_out, d_keys and
+    d_values are [T,S,C], d_gates is [T,S,2H]. For an sLSTM out, d_keys and d_gates are ``None``, and raw channels stand
+    in for the values: x points to the second thirds in the rows [H,T,S,3D], d_out and d_values to the halves in the
+    rows of their gradient [H,T,S,2D].
     """
     C = H * D
     first = tl.program_id(0) % (C // W) * W

@@ -99,7 +99,7 @@ class SharedEncoder(nn.Module):
         """Return the implementation on a device under the current autocast, and why no faster one runs, often ''.
 
         On CUDA the kernels are tried once per product type, see ``_failure``. Raises KernelsMissing if ``backend`` is
-        triton and the kernels cannot run.
+        triton and the kernels fail.
         """
         if self.backend not in ("auto", "triton"):
             return self.backend, ""
@@ -123,7 +123,7 @@ class SharedEncoder(nn.Module):
         return ("fused", f"Triton kernels are off: {reason}") if reason else ("triton", "")
 
     def _failure(self, parameter: Tensor) -> str:
-        """Compare the kernels with plain torch on the parameter's device. Returns the problem, or ''.
+        """Try the kernels on the parameter's device against plain torch. Returns the problem, or ''.
 
         Gradients are compared where enabled. Triton compiles a kernel at first launch, which fails, also with errors
         other than RuntimeError, for lack of a C compiler, a recent driver or shared memory on the GPU.
@@ -149,7 +149,7 @@ class SharedEncoder(nn.Module):
         return f"a trial run has a relative error of {relative_error:.1e}, above {allowed:.1e}"
 
     def _trial_outputs(self, layers: LayerFunctions | None, dtype: torch.dtype, drops: bool = False) -> list[Tensor]:
-        """Return the output for made-up tokens and, where enabled, the gradients for tokens and weights.
+        """Return the output for made-up tokens and, where enabled, the gradients for tokens and weights, in ``dtype``.
 
         layers: ``None`` for plain torch. drops: with dropout. Runs on a copy of the weights: autograd state from this
         stream would keep the model's steps from being recorded.
@@ -213,7 +213,7 @@ class SharedEncoder(nn.Module):
         return {"reference": self._run_reference, "fused": self._run_fused, "triton": self._run_triton}[chosen]
 
     def extra_repr(self) -> str:
-        """Return the arguments that the stack hides."""
+        """Return what ``print`` shows of this module: the arguments that the stack hides."""
         names = ("lookback", "backend", "encoder_batch", "activation_checkpointing")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
@@ -231,7 +231,7 @@ class SharedEncoder(nn.Module):
         return encode(stack_weights(self.stack), x, activation_checkpointing=again)
 
     def _run_triton(self, x: Tensor) -> Tensor:
-        """Run the kernels. On a CPU this needs Triton's interpreter, TRITON_INTERPRET=1."""
+        """Map x [S,T,E] -> [S,E] by the kernels. On a CPU this needs Triton's interpreter, TRITON_INTERPRET=1."""
         again = self.activation_checkpointing and self.training
         return encode(stack_weights(self.stack), x, activation_checkpointing=again, layers=self._layers)
 

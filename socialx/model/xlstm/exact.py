@@ -30,19 +30,19 @@ NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
 def add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
-    """Return x + y [T,S,E] and its layer norm, with share drop of y dropped; y ``None``: x alone."""
+    """Return x + y [T,S,E] (y ``None``: x) and its layer norm, with dropout of y at probability drop, if given."""
     if y is not None:
         x = x + (y if drop is None else dropout(y, drop))
     return x, _layer_norm(norm, x)
 
 
 def dropout(x: Tensor, drop: float) -> Tensor:
-    """Drop the share drop of x."""
+    """Apply dropout to x with probability drop, which is 0 outside training mode."""
     return F.dropout(x, drop)
 
 
 class LayerFunctions(NamedTuple):
-    """Functions that compute a layer, (weights, x [T,S,E], last) -> [Q,S,E], and the sums between layers.
+    """Functions that compute a layer, (weights, x [T,S,E], last step only) -> [Q,S,E], and the sums between layers.
 
     sLSTM dropout is inside the layer; other dropout belongs to the following sum.
     """
@@ -108,7 +108,7 @@ def _time_major(x: Tensor) -> Tensor:
 
 
 def _branches(block: StackBlock, last: bool, layers: LayerFunctions) -> list[Branch]:
-    """Return the branches that ``xLSTMBlock`` adds to its input, in order."""
+    """Return the branches that ``xLSTMBlock`` adds to its input, in order; last: the layer gives the last step only."""
     layer = block.layer
     if isinstance(layer, MLSTM):
         branches = [Branch(block.norm, lambda x: layers.mlstm(layer, x, last), last, layer.dropout)]
@@ -158,7 +158,7 @@ def _wide(x: Tensor) -> torch.dtype:
 
 
 def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
-    """Map x [T,S,E] -> [Q,S,E] as the package's ``mLSTMLayer``, apart from dropout.
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``mLSTMLayer``, apart from dropout; last: Q = 1, the last step.
 
     q and k never exist: q_i . k_j = a_i (Wq' Wk) a_j, with a the activated convolution; v is applied after the weighted
     sum. Both products are block-diagonal per head, and cost a T-th for the last step.
@@ -195,7 +195,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
 
 
 def fold_weights(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply an mLSTM layer's small weights: query-key [I/4,4,4], gates of a and of m [2H,I]."""
+    """Multiply small mLSTM weights to skip q, k, v: query-key [I/4,4,4]; gates by convolved, by raw channels [2H,I]."""
     heads, inner = layer.heads, layer.inner
     q, k, v = layer.query, layer.key, layer.value  # [I/4,4,4]
     gates = torch.cat([layer.input_gate, layer.forget_gate]).view(2 * heads, 3, q.shape[0], -1)  # [2H,3,I/4,4]
@@ -220,10 +220,10 @@ def _block_diagonal(small: Tensor, heads: int) -> Tensor:
 
 
 def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
-    """Map scores [S*H,Q,T], gates [T,S,2H] -> [S*H,Q,T] as the package's ``parallel_stabilized_simple``.
+    """Map scores q . k [S*H,Q,T], input and forget gates [T,S,2H] -> weights [S*H,Q,T]; last: Q = 1, else T.
 
-    With c the running sum over log forget gates and g_j = i_j - c_j, the package's log decay is c_i + g_j and its row
-    maximum m_i = c_i + max_{j<=i} g_j: neither their difference nor m needs a [T+1,T+1] matrix.
+    As ``parallel_stabilized_simple``: with c the running sum over log forget gates and g_j = i_j - c_j, the log decay
+    is c_i + g_j and the row maximum m_i = c_i + max_{j<=i} g_j: neither difference nor m needs a [T+1,T+1] matrix.
     """
     steps, sequences, twice = gates.shape
     gates = gates.permute(1, 2, 0)  # [S,2H,T]
@@ -245,7 +245,7 @@ def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
 
 
 def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
-    """Map x [T,S,C] -> [T,S,C] as SiLU after the package's ``CausalConv1d``."""
+    """Map x [T,S,C] (C channels) -> [T,S,C] as SiLU after the package's ``CausalConv1d``."""
     weight = convolution.taps.to(x.dtype).contiguous()  # [K,C], a view of the transposed parameter
     bias = convolution.bias.to(x.dtype)
     # An exported model knows torch's own operations alone, and a GPU's compiler sees through them.  On a CPU it makes
@@ -279,7 +279,7 @@ def _conv_outputs(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tens
 
 @torch.library.custom_op("socialx::conv_silu_backward", mutates_args=())
 def conv_silu_backward(grad: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients for x, weight and bias from the output gradient [T,S,C]."""
+    """Return gradients for x, weight and bias from the output gradient [T,S,C]; y: the convolution before SiLU."""
     dy = torch.ops.aten.silu_backward(grad.contiguous(), y)
     dx = dy * weight[-1]
     dw = torch.zeros_like(weight)
@@ -309,7 +309,7 @@ conv_silu.register_autograd(_gradients, setup_context=_keep)
 
 
 def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
-    """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``."""
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``; last: Q = 1, the last step."""
     steps, sequences, embed = x.shape
     heads = layer.heads
     convolved = x if layer.convolution is None else _conv_silu(layer.convolution, x)
@@ -328,13 +328,13 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
 
 
 def _headwise(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply x [T,S,E] by weight [H,G,D] per head -> [H,G,T*S]."""
+    """Multiply x [T,S,E] by weight [H,G,D] (G outputs) per head -> [H,G,T*S], for all steps at once."""
     heads, _, width = weight.shape
     return torch.bmm(weight, x.view(x.shape[0] * x.shape[1], heads, width).permute(1, 2, 0))
 
 
 def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Scan gates [H,4D,T,S] (input, forget, z, output) with kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S]."""
+    """Run the sLSTM on gates [H,4D,T,S] (input, forget, z, output), kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S]."""
     device = gates.device.type
     if torch.is_autocast_enabled(device):
         kernel = kernel.to(torch.get_autocast_dtype(device))

@@ -64,11 +64,11 @@ def float32_obstacle(weights: StackWeights) -> str | None:
 
 
 def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, Any]:
-    """Return launch keywords for a cell kernel, for heads with width channels and elements of size bytes.
+    """Return launch keywords for a kernel by name and cell (mlstm, slstm): width channels a head, size bytes a number.
 
-    ROWS: steps per program over whole sequences, a power of two; or N: sequences; W: channels. Chosen for few issued
-    instructions and zero spills for heads up to 32, counted by benchmarks/compile_report.py, unmeasured on any GPU.
-    Registers are bounded in half types only, because float32 needs all of them.
+    ROWS: rows per program, whole sequences of ``steps``, a power of two; or N: sequences; W: channels. Chosen for few
+    issued instructions and zero spills for heads up to 32, counted by benchmarks/compile_report.py, unmeasured on any
+    GPU. Registers are bounded in half types only, because float32 needs all of them.
     """
     half, rows, channels = size == 2, max(triton.next_power_of_2(steps), 16), min(width, 32)
     options: dict[str, Any] = {"num_warps": 4, "num_stages": 1}
@@ -103,7 +103,7 @@ def _warps(wanted: int) -> int:
 
 
 def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, Any]]:
-    """Return the number of sequence groups and the launch keywords for x [T,S,...]."""
+    """Return the number of sequence groups and launch keywords for x [T,S,...]; kernel, cell: as ``launch_options``."""
     steps, sequences = x.shape[:2]
     options = launch_options(kernel, cell, width, steps, x.element_size())
     group = options["ROWS"] // steps if "ROWS" in options else options["N"]
@@ -116,7 +116,7 @@ def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[in
 
 
 def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
-    """Map x [T,S,E] -> [Q,S,E] as the package's ``mLSTMLayer``, apart from dropout."""
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``mLSTMLayer``, apart from dropout; last: Q = 1, the last step."""
     x, z, weight = _low(x), None, layer.up
     if last:
         weight, weight_z = weight.split(layer.inner)
@@ -133,7 +133,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
 
 
 def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
-    """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``."""
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``; last: Q = 1, the last step."""
     x, heads, norm = _low(x), layer.heads, layer.norm
     table = torch.cat([*_taps(layer.convolution), _scale(layer)[None]]).float()
     weight = torch.cat([layer.input_gate, layer.forget_gate, layer.candidate, layer.output_gate], 1)  # [H,4D,D]
@@ -143,7 +143,7 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
 
 
 def _add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
-    """Compute ``exact.add_norm`` with the norm in the product type; under torch.compile in plain torch, to fuse."""
+    """Compute ``exact.add_norm`` (x + y, and the norm in product type); plain torch under torch.compile, to fuse."""
     if norm.scale is None or norm.bias is not None or torch.compiler.is_compiling():
         return exact.add_norm(norm, x, y, drop)
     device = x.device.type
@@ -154,7 +154,7 @@ def _add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tu
 
 
 def _dropout(x: Tensor, drop: float) -> Tensor:
-    """Apply ``F.dropout`` with the mask that the sum and norm would draw, so that checkpointing keeps every number."""
+    """Drop the share drop of x by the mask that ``_add_norm`` would draw, so that checkpointing changes no result."""
     keep, factor = _draw_mask(x, drop)
     return x if keep is None else torch.where(keep, x * factor, 0.0)
 
@@ -170,13 +170,13 @@ def _draw_mask(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
 
 
 def _scale(layer: MLSTM | SLSTM) -> Tensor:
-    """Return the factor in the norm per head, [C]."""
+    """Return the factor in the norm per head, [C]; 1 if the norm lacks a scale."""
     scale = layer.norm.scale
     return layer.input_gate.new_ones(layer.heads * layer.head_width) if scale is None else scale
 
 
 def _taps(conv: Convolution | None) -> tuple[Tensor, Tensor]:
-    """[4,C] and [1,C]: weights of the steps t - 3 to t, and the bias.  ValueError without a convolution."""
+    """Return weights of the steps t - 3 to t, [4,C], and the bias, [1,C]. Raises ValueError without a convolution."""
     if conv is None:
         raise ValueError("the Triton kernels need a convolution: see unsupported")
     return F.pad(conv.taps, (0, 0, 4 - len(conv.taps), 0)), conv.bias[None]
@@ -235,7 +235,7 @@ def mlstm_backward(
     d_h: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return gradients for u, z (empty if absent), table and bias, from d_h [Q,S,I]; shapes as in ``mlstm``."""
+    """Return gradients for u, z (empty if absent), table, bias from d_h [Q,S,I]; shapes as in ``mlstm``."""
     d_u, d_z, *_ = _mlstm_gradients(u, z, table, gates)
     d_h, u, (sequences, inner), heads = d_h.contiguous(), u.contiguous(), queries.shape[1:], gates.shape[2] // 2
     small_weights, (skip, norm) = table[:-2], table[-2:]
@@ -294,12 +294,12 @@ def slstm(
     eps: float,
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Map x [T,S,E] -> y [Q,S,E].
+    """Run an sLSTM layer, x [T,S,E] -> y [Q,S,E]; last: Q = 1, the last step, else T.
 
-    table [6,E] float32: the convolution's rows, then the norm; weight [H,4D,D] for the gates, where the first two read
-    the convolved channels; kernel [H,4D,D] for the recurrence; bias [4E]; keep [Q,S,E]: dropout mask, kept values are
-    multiplied by factor, ``None`` keeps all. Also returns for the backward: the gate inputs [H,T,S,3D], with the
-    previous step's h in the last third, and the states [H,T,S,2D] float32.
+    table [6,E] float32: the convolution's rows, then the norm, with eps; weight [H,4D,D] for the gates, where the first
+    two read the convolved channels; kernel [H,4D,D] for the recurrence; bias [4E]; keep [Q,S,E]: dropout mask, kept
+    values are multiplied by factor, ``None`` keeps all. Also returns for the backward: the gate inputs [H,T,S,3D], with
+    the previous step's h in the last third, and the states [H,T,S,2D] float32.
     """
     y, reads, states = _slstm_outputs(x, heads, last)
     x, (sequences, embed), width = x.contiguous(), x.shape[1:], x.shape[2] // heads
@@ -338,7 +338,7 @@ def slstm_backward(
     eps: float,
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return gradients for x, table, weight, kernel and bias, from d_y [Q,S,E]; shapes as in ``slstm``."""
+    """Return gradients for x, table, weight, kernel, bias from d_y [Q,S,E]; the rest: inputs, outputs of ``slstm``."""
     d_x, *_ = _slstm_gradients(table, weight, kernel, bias, reads)
     d_y, (heads, steps, sequences, _), embed = d_y.contiguous(), reads.shape, table.shape[1]
     width, taps, norm, low = embed // heads, table[:-1], table[-1], d_y.dtype
@@ -389,7 +389,7 @@ slstm.register_autograd(_slstm_gradient, setup_context=_slstm_keep)
 
 
 def _row_plan(x: Tensor) -> tuple[int, dict[str, int]]:
-    """Return programs and launch keywords for x [...,E]: about 1024 numbers at a time, a few times."""
+    """Return programs and launch keywords to norm x [...,E]: about 1024 numbers at a time, 8 times a program."""
     columns = triton.next_power_of_2(x.shape[-1])
     options = {"ROWS": max(1, 1024 // columns), "TURNS": 8, "num_warps": 4}
     programs = triton.cdiv(x.numel() // x.shape[-1], options["ROWS"] * options["TURNS"])
@@ -449,7 +449,7 @@ def add_norm_backward(
     d_out: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients for x, y in its dtype (empty if equal to x's) and scale; total: x + y; d_*: of the outputs."""
+    """Return gradients for x, y (in dtype, empty if equal to x's) and scale; total: x + y; d_total, d_out: incoming."""
     d_x, d_y, _ = _add_norm_gradients(total, keep, factor, scale, dtype)
     with torch.cuda.device_of(total):
         programs, options = _row_plan(total)

@@ -12,7 +12,7 @@ from triton.language import constexpr
 
 @triton.jit
 def _rows(first, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr):
-    """Return addresses and existence for ROWS rows, [ROWS,COLUMNS]."""
+    """Return addresses and existence [ROWS,COLUMNS] of block ``first`` of ROWS rows [E]; rows: how many exist."""
     row = (first * ROWS + tl.arange(0, ROWS))[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     return row.to(tl.int64) * E + column, (row < rows) & (column < E)
@@ -20,7 +20,7 @@ def _rows(first, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr):
 
 @triton.jit
 def _normed(x, exists, eps, E: constexpr):
-    """Normalise rows in x (0 where absent) to mean 0 and variance 1; also return the row factors."""
+    """Normalise rows in x (0 where absent) to mean 0 and variance 1 over E numbers; also return the row factors."""
     x = tl.where(exists, x - (tl.sum(x, 1) / E)[:, None], 0.0)
     factor = tl.rsqrt(tl.sum(x * x, 1) / E + eps)[:, None]
     return x * factor, factor
@@ -42,10 +42,10 @@ def add_norm_forward(
     ROWS: constexpr,
     TURNS: constexpr,
 ):
-    """Compute total = x + y [rows,E] in the type of x, and out, its norm times scale [E].
+    """Compute total = x + y [rows,E] in the type of x, and out, the norm of total times scale [E].
 
     y is multiplied by factor where keep [rows,E] is true and by 0 elsewhere, unless keep is ``None``. With y ``None``
-    the sum is x, and total stays unwritten.
+    the sum is x, and total stays unwritten. A program takes TURNS blocks of ROWS rows; COLUMNS >= E.
     """
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]

@@ -55,7 +55,7 @@ class MLSTM:
 
     @property
     def head_width(self) -> int:
-        """I / H."""
+        """Channels per head, I / H."""
         return self.inner // self.heads
 
 
@@ -76,7 +76,7 @@ class SLSTM:
 
     @property
     def head_width(self) -> int:
-        """D."""
+        """Channels per head, D."""
         return self.recurrent.shape[-1]
 
 
