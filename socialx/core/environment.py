@@ -26,7 +26,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt
 
 
 def environment(precision: Precision) -> dict[str, Any]:
-    """Return machine and package versions."""
+    """Return the device and number type of ``precision``, package versions and the command, for the record of a run."""
     device = precision.device
     cpu = cpu_field("model name") or platform.processor() or platform.machine()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu

@@ -43,7 +43,7 @@ class ResultRepr:
         raise NotImplementedError
 
     def table(self) -> list[dict[str, Any]]:
-        """Return the main figures, a dict per row; empty if the headline says all."""
+        """Return the figures below the headline as rows (column -> value) for a notebook; empty if there are none."""
         return []
 
     def __repr__(self) -> str:

@@ -112,7 +112,7 @@ class Forecast(ResultRepr):
         )
 
     def largest_changes(self, count: int) -> tuple[str, ...]:
-        """Return the ids of the sensors with the largest change from the last observation, over all origins."""
+        """Return the ids of the ``count`` sensors with the largest |forecast - last observation| at any step."""
         last = self.at_issue()  # [W,N]
         change = np.abs(self.values[..., 0] - last[:, None])  # [W,P,N]
         largest = np.nan_to_num(change, nan=-1.0).max(axis=(0, 1))

@@ -99,7 +99,7 @@ class LastDays:
 
     @property
     def shares(self) -> Tensor:
-        """Return the share with the least error per lead time, sensor and target, float32 [P,N,G].
+        """Return the share of the forecast change with the least error, float32 [P,N,G] (lead time, sensor, target).
 
         Errors count in units of the sensor's naive error; every sensor gets 100 more errors of the median sensor.
         """

@@ -201,7 +201,7 @@ def load_scored_split(
 
 
 def metadata(data: Dataset, split: str, indices: np.ndarray, name: str) -> Scored:
-    """Return the metadata of forecasts for these windows, from the run or file ``name``."""
+    """Describe forecasts, without values, for windows of a split: sensors, units, origins; name: their run or file."""
     return Scored(
         run=name,
         dataset=data.store.dataset_name,

@@ -276,8 +276,8 @@ def load_trained(
 ) -> tuple[Experiment, Trained]:
     """Load a run with trained weights on the device, and describe its training.
 
-    first: the experiment of another run with the same windows. split: whether to cut the file into splits; otherwise
-    sensors are matched by id. same_missing: refuse another missing-value rule, which is otherwise noted. Raises
+    first: the experiment of a run loaded before, whose data is reused. split: cut the file into splits; False takes the
+    whole file and matches sensors by id. same_missing: refuse another missing-value rule, which is otherwise noted.
     SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit.
     """
     run = open_run(run) if isinstance(run, Path) else run

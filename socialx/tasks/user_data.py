@@ -83,7 +83,7 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed: bool) -> None:
-    """Raise SettingsError for table options (name -> value): the data is a frame (framed), absent, or ours."""
+    """Raise SettingsError for table options (name -> value): the data is a frame (framed), absent or a socialx file."""
     name = next((option for option in ("missing", "resample") if option in options), next(iter(options)))
     problem, remedy = f"{path} is a socialx file", str(Command("backfill", path, **options))
     if name in ("missing", "resample"):

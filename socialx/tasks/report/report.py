@@ -127,7 +127,7 @@ def _ends(scored: ScoredSplit, name: str) -> Ends | None:
 
 
 def _readme(names: Sequence[str], card: str | None) -> Path | None:
-    """Return the path for a model card; raise SettingsError for several runs or an invalid licence identifier."""
+    """Return the path for a model card in the run folder, None without ``card`` (licence); SettingsError if invalid."""
     if card is None:
         return None
     if len(names) != 1:
