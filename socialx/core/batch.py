@@ -61,5 +61,5 @@ class TrainingBatch(NamedTuple):
         return TrainingBatch(self.batch.to(device), self.target.to(device))
 
     def gather(self) -> TrainingBatch:
-        """Return the batch unchanged; ``Selection`` has the same method."""
+        """Return the batch unchanged, so that callers treat a batch and a ``Selection`` (not yet read) alike."""
         return self

@@ -36,7 +36,7 @@ class WriteError(Exception):
 
 
 def check_name(path: Path) -> None:
-    """Refuse a path that the system cannot look up, such as a name too long; an absent path passes."""
+    """Raise SocialxError for a path that the system cannot look up, such as a name too long; an absent path passes."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -48,7 +48,7 @@ def check_name(path: Path) -> None:
 
 
 def check_regular(path: Path, remedy: str = "save the content as a file and name the file") -> None:
-    """Refuse a device, pipe or socket before an open or replace. An absent path raises OSError; a folder passes."""
+    """Raise SocialxError, with ``remedy``, for a device, pipe or socket, OSError if absent. A file or folder passes."""
     kind = path.stat().st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
         raise SocialxError(path, "the path names a device, a pipe or a socket", remedy)
@@ -118,8 +118,7 @@ def folder_for(folder: Path) -> Iterator[None]:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` on success and is removed on failure.
 
-    A link stays and the link target is replaced. The folder is made if missing, and cleaned first by
-    ``clean_folder``.
+    A link stays and the link target is replaced. A missing folder is made; ``clean_folder`` cleans an existing folder.
     """
     target = Path(os.path.realpath(path))
     temporary = temporary_for(target, os.getpid())
@@ -176,7 +175,7 @@ def clean_folder(folder: Path, name: str | None = None) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Return the system's error text, also from HDF5's long messages."""
+    """Return the system's text for a failed write, such as a full disk, also out of HDF5's long messages."""
     error = error.__cause__ if isinstance(error, WriteError) and isinstance(error.__cause__, Exception) else error
     number = getattr(error, "errno", None) or next(iter(re.findall(r"errno = (\d+)", str(error))), None)
     return os.strerror(int(number)) if number else ascii(str(error)[:160])
@@ -191,7 +190,7 @@ def _sync(path: Path) -> None:
 
 
 def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuse an output that exists, or is an input or a folder, before reading starts."""
+    """Raise SocialxError, before reading starts, if an output is a folder, an input, or exists without overwrite."""
     try:
         path.lstat()
     except FileNotFoundError:

@@ -70,7 +70,7 @@ def others_cpu_s() -> float | None:
 
 
 def cpu_field(name: str) -> str:
-    """Return a field for the first processor in /proc/cpuinfo, or an empty text."""
+    """Return a field, such as ``model name``, for the first processor in /proc/cpuinfo, or an empty text."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -98,7 +98,7 @@ def free_memory() -> int | None:
 
 
 def _meminfo(name: str) -> int:
-    """Return bytes from a /proc/meminfo line."""
+    """Return the bytes in a line of /proc/meminfo, such as MemTotal."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return 1024 * int(fields[name].split()[0])
 

@@ -108,7 +108,7 @@ _EDIT: ContextVar[Edit | None] = ContextVar("socialx_edit", default=None)
 
 @contextmanager
 def rewrite_messages(edit: Edit) -> Iterator[None]:
-    """Change the marked texts in all messages that the block makes, such as an internal file name."""
+    """Apply ``edit`` to the texts of all messages made in the block, such as to hide an internal file name."""
     outer = _EDIT.get()
     token = _EDIT.set(edit if outer is None else lambda text: outer(edit(text)))
     try:
@@ -147,7 +147,7 @@ class Message:
         return f"{self.sentence(write)}\n  try: {advice}" if advice else self.sentence(write)
 
     def line(self, write: Write = python) -> str:
-        """Return both as one line, for JSON and logs: ``where: what. Try: advice``."""
+        """Return sentence and advice as one line, for JSON and logs: ``where: what. Try: advice``."""
         advice = self.advice(write)
         return f"{self.sentence(write)} Try: {advice}" if advice else self.sentence(write)
 
@@ -171,7 +171,7 @@ class SocialxError(Exception):
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:
-        """Return a single exception for several messages."""
+        """Return a single exception for several messages, to report all of them at once."""
         first, *others = messages
         error = cls(first.where, first.problem, first.remedy, sample=first.sample)
         error.messages = (first, *others)
@@ -209,7 +209,7 @@ class FallbackWarning(UserWarning):
 
 
 def fall_back(where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-    """Warn with a ``FallbackWarning``, see ``Message``; the command line prints the text after ``warning: ``."""
+    """Warn that a request cannot be met and a substitute is used; the arguments make up the ``Message`` to print."""
     warnings.warn(FallbackWarning(Message(where, problem, remedy, sample)), stacklevel=3)
 
 
@@ -225,7 +225,7 @@ def counted(count: int, one: str, several: str = "") -> str:
 
 
 def in_short(error: BaseException, most: int = 160) -> str:
-    """Return the first line of a foreign error, or the error type if the text is empty."""
+    """Return the first line of a foreign library's error, up to ``most`` letters, or the error type if empty."""
     return next((line.strip()[:most] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
@@ -235,7 +235,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def plain(content: Any) -> Any:
-    """Return JSON content with each text made printable."""
+    """Return JSON content with control characters escaped in each text, safe to print."""
     if isinstance(content, dict):
         return {printable(name): plain(value) for name, value in content.items()}
     if isinstance(content, list):

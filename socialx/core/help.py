@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Help:
-    """One line, and what stands for the value in the help of the command.
+    """One line of help (help), and what stands for the value in the help of the command (metavar).
 
     A parameter ``Annotated[type, Help(...)]`` of a task is an argument or a flag of its command, which reads the source
     of the signature: a help there is made of literals, or is one of those below.
@@ -31,7 +31,7 @@ OVERWRITE = Help("replace an existing output")
 
 
 def with_help(function: Function) -> Function:
-    """Copy parameter help into a task's docstring, and leave plain types in its signature."""
+    """Copy parameter help into the docstring of a task, and leave plain types in its signature: a decorator."""
     lines = []
     for name, hint in inspect.get_annotations(function, eval_str=True).items():
         for part in getattr(hint, "__metadata__", ()):

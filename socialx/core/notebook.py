@@ -23,7 +23,7 @@ def is_frame(value: object) -> bool:
 
 
 def files_in(files: Any, argument: str = "data") -> list[Path]:
-    """Return a path or several as a list. Raises SettingsError for any unsuitable value, with a remedy for frames."""
+    """Return a path or several as a list. Raises SettingsError, naming ``argument``, for a wrong type (a frame)."""
     paths = list(files) if isinstance(files, Sequence) and not isinstance(files, str) else [files]
     for path in paths:
         if not isinstance(path, str | PathLike):
@@ -36,7 +36,7 @@ def files_in(files: Any, argument: str = "data") -> list[Path]:
 
 
 class ResultRepr:
-    """Base for results: a headline and a table, both from the subclass."""
+    """Base for results that display themselves in a notebook: a headline and a table, both from the subclass."""
 
     def headline(self) -> str:
         """Return the result in a line."""

@@ -23,7 +23,7 @@ FIRST_SCALE = 2.0**11  # fp16 gradient scale: untrained models overflow at torch
 
 @dataclass(frozen=True)
 class Precision:
-    """Precision on a device: 32-true, 16-mixed or bf16-mixed."""
+    """Precision on a device; name: 32-true, 16-mixed or bf16-mixed."""
 
     name: str
     device: torch.device
@@ -38,7 +38,7 @@ class Precision:
         return torch.autocast(self.device.type, dtype=self.low, enabled=self.low is not None)
 
     def infer(self, model: nn.Module, batch: Batch) -> np.ndarray:
-        """Return the forecast for a batch, float32 [B,P,N,G] on the host, from a model in evaluation mode."""
+        """Return the forecast float32 [B,P,N,G] (P steps, G targets) on the host, from a model in evaluation mode."""
         with torch.inference_mode(), self.autocast():
             forecast: torch.Tensor = model(batch.to(self.device))
             return forecast.float().cpu().numpy()
@@ -93,7 +93,7 @@ def gpu_problem(gpu: torch.device) -> str:
 
 
 def resolve_precision(name: str, device: torch.device) -> Precision:
-    """Resolve auto: bf16-mixed on CUDA (16-mixed on GPUs that lack bf16), 32-true on a CPU."""
+    """Return a precision by name; auto: bf16-mixed on CUDA (16-mixed on GPUs that lack bf16), 32-true on a CPU."""
     if name == "auto":
         bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         name = {"cpu": "32-true"}.get(device.type, "bf16-mixed" if bf16 else "16-mixed")

@@ -104,7 +104,7 @@ def also_subscribe(callback: Callback) -> Iterator[None]:
 
 
 def emit(event: Event) -> None:
-    """Send an event to the listener."""
+    """Send an event to the listener, a callback from ``subscribe``; without a listener, do nothing."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(event)
@@ -113,20 +113,20 @@ def emit(event: Event) -> None:
 def note(message: Message | str, detail: bool = False) -> None:
     """Send a lasting message to the listener.
 
-    detail: it says what was read from where, not what may be wrong, and is shown on request alone; so is every text.
+    detail: the message only reports what was read from where, and is shown on request; a text (str) is always a detail.
     """
     emit(Note(message, detail) if isinstance(message, Message) else Note(Message("", message), True))
 
 
 class Bar:
-    """Running work; ``advance`` moves the bar."""
+    """Running work, reported to the listener; ``advance`` moves the bar."""
 
     def __init__(self, work: Work) -> None:
         self._listener, self._work = _LISTENER.get(), work
         self._send()
 
     def advance(self, amount: float = 1, note: str | None = None) -> None:
-        """Advance by ``amount`` units; ``note`` replaces the text, such as the loss."""
+        """Advance by ``amount`` units; ``note`` replaces the text next to the bar, such as the loss."""
         if self._listener is not None:
             text = self._work.note if note is None else note
             self._work = replace(self._work, done=self._work.done + amount, note=text)
@@ -144,7 +144,7 @@ class Bar:
 
 @contextmanager
 def work(name: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
-    """Announce long work of ``total`` units; the block advances the yielded bar."""
+    """Announce long work of ``total`` units (None: unknown) for a progress bar; the block advances the yielded bar."""
     bar = Bar(Work(rewrite(name), total, unit, note=note))
     try:
         yield bar

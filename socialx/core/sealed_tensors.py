@@ -50,7 +50,7 @@ def refuse_unreadable(path: Path, problem: str, remedy: Remedy) -> Iterator[None
 
 
 def _seal(tensors: Mapping[str, Tensor], described: Mapping[str, str]) -> str:
-    """Return a file's sha256. Weights have no schema: only the epoch is sealed with weights."""
+    """Return the sha256 to store in a file. Weights have no schema: only the epoch is hashed together with weights."""
     return fingerprint(tensors, as_text(described) if "schema" in described else described.get("epoch", ""))
 
 

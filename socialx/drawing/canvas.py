@@ -49,7 +49,7 @@ def check_picture(path: Path) -> None:
 
 @contextmanager
 def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
-    """Yield an empty figure, sized in inches, in the common style, and write the file after the block."""
+    """Yield an empty figure, sized in inches, in the common style; after the block, write the figure to ``path``."""
     check_picture(path)
     kind = path.suffix.lower()
     try:
@@ -68,7 +68,7 @@ def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
 
 
 def time_ticks(start: int, length_s: int) -> tuple[list[int], list[str], list[int]]:
-    """Return positions (seconds since the start) and texts for labels, and positions for lines at midnights."""
+    """Return label positions, label texts and midnights for a time axis of length_s; positions: seconds after start."""
     midnights = list(range(-(-start // DAY) * DAY, start + length_s, DAY))
     lines = [second - start for second in midnights if second > start]
     if length_s > 2 * DAY:
@@ -83,7 +83,7 @@ def time_ticks(start: int, length_s: int) -> tuple[list[int], list[str], list[in
 
 
 def moment(second: int) -> datetime:
-    """Return a second since 1970 as the wall time in the file."""
+    """Return the wall time in the file for a second, which counts from 1970 in wall time, as a datetime marked UTC."""
     return datetime.fromtimestamp(second, UTC)
 
 
@@ -97,19 +97,19 @@ def value_limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def day(second: int) -> str:
-    """Return a date as ``Mon 5 Mar``."""
+    """Return the date of a second since 1970, wall time, as ``Mon 5 Mar``."""
     date = moment(second)
     return f"{DAYS[date.weekday()]} {date.day} {MONTHS[date.month - 1]}"
 
 
 def headline(figure: Figure, first: str, second: str) -> None:
-    """Write the heading of a picture, and below, in smaller letters, the data behind the picture."""
+    """Write the heading of a picture (first), and below, in smaller letters, the data behind the picture (second)."""
     figure.suptitle(f"{first}\n", x=0.01, ha="left", fontsize=13)
     figure.text(0.01, 1 - 0.4 / figure.get_figheight(), second, va="top", fontsize=SMALL)
 
 
 def title(axes: Axes, first: str, second: str) -> None:
-    """Write the heading of a panel, and below, in smaller letters, a note for readers."""
+    """Write the heading of a panel (first), and below, in smaller letters, a note for readers (second)."""
     axes.set_title(first, pad=22)
     axes.annotate(second, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)
 

@@ -59,7 +59,7 @@ class SensorMap:
 
 
 def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
-    """Draw a map, after all panels of the figure, because the layout is final afterwards."""
+    """Draw a map of sensors on ``axes``, after all panels of the figure, because the layout is final afterwards."""
     xy, located, far = plane_locations(shown.degrees, shown.far)
     drawn = np.isfinite(xy).all(axis=1)
     counts = {"without position": ~located, "far away, not drawn": far, **shown.notes}
@@ -124,13 +124,13 @@ def plane_locations(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple
 
 
 def far_away(xy: np.ndarray) -> np.ndarray:
-    """Return a mask of sensors at 20 times the median distance from the centre; xy [N,2] in km."""
+    """Return a mask of sensors beyond 20 times the median distance (at least 1 km) from the centre; xy [N,2] in km."""
     gap = np.hypot(*(xy - np.nanmedian(xy, axis=0)).T)
     return gap > 20 * max(1.0, float(np.nanmedian(gap)))
 
 
 def round_length(most: float) -> float:
-    """Return the longest length up to ``most`` among 1, 2 and 5 times a power of ten, such as 5 for 7."""
+    """Return the longest of 1, 2 and 5 times a power of ten up to ``most``, such as 5 for 7: for a scale bar."""
     power = 10.0 ** np.floor(np.log10(most))
     return float(power * max(factor for factor in (1, 2, 5) if factor * power <= most))
 
@@ -181,14 +181,14 @@ def count_inside(dots: np.ndarray, box: np.ndarray) -> int:
 
 
 def count_overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
-    """Return the number of boxes that overlap a box."""
+    """Return how many of ``others`` overlap a box; each box is (left, bottom, right, top)."""
     return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
 
 
 def sensor_places(sensors: Sensors, path: Path) -> dict[str, Place]:
     """Return longitude and latitude by sensor id, for sensors with a location.
 
-    Raises SocialxError for a file without any location.
+    Raises SocialxError, which names ``path``, for a file without any location.
     """
     located = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
     if not located.any():
@@ -208,7 +208,7 @@ def point_features(where: Mapping[str, Place], unit: str, **by_id: Mapping[str, 
 
 
 def feature(kind: str, coordinates: Sequence[Any], **properties: Any) -> dict[str, Any]:
-    """Return a GeoJSON geometry, kind such as Point, with properties."""
+    """Return a GeoJSON feature with properties; kind: of geometry, such as Point; coordinates: longitude first."""
     return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}
 
 

@@ -79,13 +79,13 @@ def render(template: str, view: Mapping[str, Any], styles: str, script: str = ""
 
 
 def files(*names: str, folder: Path = FOLDER) -> str:
-    """Return the joined texts of style sheets or scripts, each from this folder if present, else from ``folder``."""
+    """Return the joined texts of style sheets or scripts by name, from this package's folder, else from ``folder``."""
     return "".join((FOLDER / name if (FOLDER / name).exists() else folder / name).read_text("utf-8") for name in names)
 
 
 @cache
 def environment(folder: Path) -> Environment:
-    """Return templates from a folder and from this package, with every text escaped."""
+    """Return the Jinja environment for templates in ``folder`` and in this package, with every text escaped."""
     made = Environment(
         loader=FileSystemLoader([folder, FOLDER]),
         autoescape=True,
@@ -105,12 +105,12 @@ def digest(text: str) -> str:
 
 
 def plain(part: object) -> str:
-    """Return a text without control characters."""
+    """Return a part of a page as text, with control characters replaced by U+FFFD."""
     return ODD.sub("\ufffd", str(part))
 
 
 def setting(value: object) -> str:
-    """Return the value of a setting as a settings file writes the value, or a dash if unset."""
+    """Return the value of a setting as written in a settings file, or a dash if unset."""
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return DASH if value is None or written == "NaN" else written
 
@@ -131,15 +131,15 @@ class Line:
 
     @property
     def style(self) -> dict[str, Any]:
-        """Return the style for matplotlib."""
+        """Return the style as keyword arguments for a matplotlib line."""
         dashes = (0, self.dashes) if self.dashes else "solid"
         return {"color": COLOURS[self.colour], "linewidth": self.width, "linestyle": dashes}
 
 
 def inline(title: str, description: str, draw: Callable[[Axes], None], size: tuple[int, int] = SIZE) -> Markup:
-    """Draw on axes with a unit as title and as label, and return an SVG element that a screen reader can read.
+    """Return a picture as an SVG element for a page; ``draw`` draws on the given axes.
 
-    title: unique on the page.
+    title: unique on the page; a screen reader reads title and description.  size: width and height in pixels.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -168,7 +168,7 @@ def inline(title: str, description: str, draw: Callable[[Axes], None], size: tup
 
 
 def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> float:
-    """Set axes for values over a day, and return the hour at the left."""
+    """Set ticks, limits and title (a unit) of axes for values at ``seconds`` of a day, and return the leftmost hour."""
     hours = seconds % DAY / HOUR
     left, right = float(hours[0]), max(float(hours[-1]), float(hours[0]) + 0.1)
     ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]

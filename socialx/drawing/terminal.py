@@ -17,7 +17,7 @@ DASH = "-"  # stands for what is not known
 
 
 def number_table(first: str, *others: str) -> Table:
-    """Return an empty table with a first column for names and a column for each head of numbers."""
+    """Return an empty table with a first column for names, and a right-aligned column for each head in ``others``."""
     table = Table(show_edge=False)
     table.add_column(escape(first), no_wrap=True)
     for head in others:
@@ -38,7 +38,7 @@ def print_line(out: Console, line: str) -> None:
 
 
 def is_known(value: object) -> TypeGuard[float]:
-    """Return whether a value is a finite number."""
+    """Return whether a value is a finite number, rather than None, NaN or a text."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
@@ -86,7 +86,7 @@ def lead_times(horizon: int, step_minutes: int) -> list[int | None]:
 
 
 def bar(share: float, width: int = 30) -> str:
-    """Return a share as a bar in plain ASCII."""
+    """Return a share, 0 to 1, as a bar of ``#``; a share of 1 is ``width`` characters long."""
     return "#" * round(share * width)
 
 

@@ -51,7 +51,7 @@ def write_forecast(path: Path, forecast: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Describe the windows that forecasts are scored on: names, sizes and forecast origins datetime64[s] [W]."""
+    """The windows that forecasts are scored on: names, sizes and forecast origins datetime64[s] [W]."""
 
     run: str
     dataset: str
@@ -74,7 +74,7 @@ Add = Callable[[np.ndarray, np.ndarray], None]
 
 
 def check_scored(path: Path) -> None:
-    """Raise SettingsError for a suffix other than .h5 and .parquet."""
+    """Raise SettingsError for a file of scored forecasts with a suffix other than .h5 and .parquet."""
     suffix = path.suffix.lower()
     if suffix not in SCORED_SUFFIXES:
         raise SettingsError(path, f"the suffix {path.suffix!r} is unknown", f"choose {', '.join(SCORED_SUFFIXES)}")
@@ -114,7 +114,7 @@ Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _from_hdf5(path: Path, about: Scored) -> Entries:
-    """Return origins in seconds [W,1,1,1], minutes ahead [W,P,1,1], sensors, targets and values [W,P,N,G]."""
+    """Return origins [W,1,1,1], minutes ahead [W,P,1,1], indices of sensors [N,1] and targets [G], values [W,P,N,G]."""
     with open_hdf5(path, AS_WRITTEN) as file:
         if "data" in file:
             raise SocialxError(path, "the file holds readings", f"name readings with {Argument('data.path', path)}")
@@ -152,7 +152,7 @@ def _table(path: Path) -> pd.DataFrame:
 
 
 def _from_table(path: Path, about: Scored) -> Entries:
-    """Return the columns of a table with a row per forecast."""
+    """Return origins, minutes ahead, sensor and target indices, and values of a table, each an array by table row."""
     import pandas as pd
 
     table = _table(path)
@@ -232,7 +232,7 @@ def _places(path: Path, kind: str, names: Sequence[str], expected: tuple[str, ..
 
 
 def _check_units(path: Path, pairs: Iterable[tuple[str, str]], about: Scored) -> None:
-    """Raise SocialxError for a pair of target and unit that differs from the data."""
+    """Raise SocialxError for a pair of target and unit in a file that differs from the unit of the data to score."""
     units = dict(zip(about.targets, about.units, strict=True))
     for target, unit in pairs:
         if unit != (expected := units.get(target, unit)):
@@ -274,7 +274,7 @@ def _to_hdf5(path: Path, about: Scored) -> Iterator[Add]:
 
 @contextmanager
 def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
-    """Yield the same function as ``_to_hdf5`` for a Parquet file."""
+    """Yield a function that adds forecasts and observations [B,P,N,G] of the next windows to a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -307,21 +307,21 @@ def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
 
 
 def _store(file: h5py.File, arrays: dict[str, np.ndarray]) -> None:
-    """Write named arrays as datasets."""
+    """Write arrays by name as compressed HDF5 datasets."""
     for name, array in arrays.items():
         reserve(file, packed_bytes(array.nbytes))
         file.create_dataset(name, data=array, chunks=True, **PACKED)
 
 
 def _describe(file: h5py.File, forecast: Any) -> None:
-    """Write the attributes of a forecast."""
+    """Write the HDF5 attributes of a ``Forecast`` or ``Scored``: dataset, run, time step, lookback and time zone."""
     file.attrs.update(schema="socialx.forecast/2", dataset=forecast.dataset, run=plain_text(str(forecast.run)))
     file.attrs.update(step_minutes=forecast.step_minutes, lookback=forecast.lookback)
     file.attrs["timezone"] = forecast.timezone or ""
 
 
 def _names(forecast: Any) -> dict[str, np.ndarray]:
-    """Return the names of a forecast as fixed-length texts."""
+    """Return sensors, targets and units of a ``Forecast`` or ``Scored`` as fixed-length texts for HDF5."""
     return {name: fixed_texts(getattr(forecast, name)) for name in NAMES}
 
 

@@ -87,7 +87,7 @@ class Forecast(ResultRepr):
         return np.select(cases, [NEVER, MISSING, PARTIAL], COMPLETE)
 
     def select(self, sensors: str | Sequence[str]) -> Forecast:
-        """Return the forecast of some sensors in the given order; a text holds ids with commas between.
+        """Return the forecast for some sensors in the given order; sensors: ids, or a text with commas between ids.
 
         Raises SettingsError for an unknown id.
         """
@@ -125,7 +125,7 @@ class Forecast(ResultRepr):
         return self.observed.values[rows, :, 0]
 
     def headline(self) -> str:
-        """Return a line with target, number of sensors, origin and horizon."""
+        """Return a line for display: target, number of sensors, origin and horizon."""
         w, p, n, _ = self.values.shape
         zone = self.timezone or "zone not stored"
         minutes = self.step_minutes * p
@@ -140,7 +140,7 @@ class Forecast(ResultRepr):
         return f"{quantity} of {sensors}, {issued} ({zone}), {steps}{level}{marked}"
 
     def table(self) -> list[dict[str, Any]]:
-        """Return the last forecast of the first sensors: a row per sensor, a column per time."""
+        """Return the last forecast of the first sensors for display: a row per sensor, a column per time."""
         times = [str(time)[11:16] for time in self.times[-1]]
         shown = zip(self.sensors[:ROWS], self.values[-1, :, :ROWS, 0].T.tolist(), strict=True)
         return [{"sensor": sensor, **dict(zip(times, values, strict=True))} for sensor, values in shown]
@@ -202,13 +202,13 @@ class Forecast(ResultRepr):
         return {"forecast": self.values, **ends}
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the forecast as .csv, .parquet or .h5 by the suffix, atomically."""
+        """Write the forecast as .csv, .parquet or .h5 by the suffix, atomically; overwrite: replace a file."""
         path = Path(path)
         check_suffix(path)
         {".csv": self.to_csv, ".parquet": self.to_parquet, ".h5": self.to_hdf5}[path.suffix.lower()](path, overwrite)
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``to_frame`` as CSV; values with four decimals."""
+        """Write ``to_frame`` as CSV, atomically, with four decimals; overwrite: replace an existing file."""
         check_output(Path(path), overwrite, self.inputs)
         frame = self.to_frame()
         texts = [name for name in ("sensor", "target", "unit") if name in frame]
@@ -217,7 +217,7 @@ class Forecast(ResultRepr):
             frame.to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``to_frame`` as Parquet."""
+        """Write ``to_frame`` as Parquet, atomically; overwrite: replace an existing file."""
         check_output(Path(path), overwrite, self.inputs)
         with atomic_write(Path(path)) as temporary:
             self.to_frame().to_parquet(temporary, index=False)
@@ -225,7 +225,7 @@ class Forecast(ResultRepr):
     def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], origin [W], sensors [N], readings [W,N].
 
-        Intervals add lower and upper [W,P,N,G].
+        W origins, P steps, N sensors, G targets.  Intervals add lower and upper [W,P,N,G].  overwrite: replace a file.
         """
         from socialx.forecast.files import write_forecast
 
@@ -234,7 +234,7 @@ class Forecast(ResultRepr):
             write_forecast(temporary, self)
 
     def panels(self, sensors: str | Sequence[str]) -> list[Panel]:
-        """Return the panels of a table or a picture, one per sensor; sensors as in ``select``."""
+        """Return a panel per sensor, for a table or a picture; sensors: ids, or a text with commas between ids."""
         from socialx.forecast.picture import Panel
 
         shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)
@@ -279,6 +279,6 @@ class Forecast(ResultRepr):
 
 
 def check_suffix(path: Path) -> None:
-    """Raise SettingsError for a suffix other than .csv, .parquet and .h5."""
+    """Raise SettingsError for a forecast file with a suffix other than .csv, .parquet and .h5."""
     if path.suffix.lower() not in SUFFIXES:
         raise SettingsError(path, f"the suffix {path.suffix!r} is unknown", f"choose {', '.join(SUFFIXES)}")

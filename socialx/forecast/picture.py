@@ -28,7 +28,7 @@ STEPS, STEPS_WITH_INTERVALS = 6, 3  # the latest of those that are reported: mor
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A sensor in a table or picture.
+    """One sensor's observations and forecasts, for a table or picture: R rows, W forecast origins, P lead times.
 
     seconds int64 [R], observed [R]: NaN where missing. issued int64 [W]: forecast origins. times int64 [W,P], values
     [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: interval ends, or
@@ -48,7 +48,7 @@ class Panel:
 
 
 def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, console: Console | None = None) -> None:
-    """Print the forecast from the last origin, a row per sensor: observation, forecasts and intervals."""
+    """Print a headline, then the forecast from the last origin, a row per sensor: observation, forecasts, intervals."""
     out, first = console or Console(), panels[0]
     print_line(out, headline)
     shown = [minutes for minutes in lead_times(first.values.shape[1], step_minutes) if minutes]

@@ -85,7 +85,7 @@ def _range(report: Report) -> str:
 
 
 def _missing_remedy(report: Report, *values: float) -> str:
-    """Return how to treat values as missing, together with the codes already treated so."""
+    """Return advice to convert again with values as missing-value codes, together with the codes already used."""
     stored = [] if report.missing is None or not math.isfinite(report.missing) else [report.missing]
     codes = [*values, *stored, *report.missing_codes]
     numbers = [int(code) if code == int(code) else code for code in codes]
@@ -201,17 +201,17 @@ VALIDATE_CHECKS = (*PROBLEMS, *NO_READINGS)  # checks that fail ``convert --vali
 
 
 def problems(report: Report) -> list[str]:
-    """Return the structural faults, one line each."""
+    """Return the structural faults, one line each, with advice as Python code; empty for a sound file."""
     return failed_checks(report, PROBLEMS)
 
 
 def remarks(report: Report, write: Write = python) -> list[str]:
-    """Return noteworthy findings, one line each."""
+    """Return noteworthy findings that are no fault, one line each; write: spells commands, as Python or shell."""
     return failed_checks(report, REMARKS, write)
 
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
-    """Return the findings of the named checks as messages."""
+    """Return the findings of the named checks as messages; where: the file that the messages name."""
     return [Message(where, line) for name in names for line in _lines(report, [name])]
 
 
@@ -228,7 +228,7 @@ def parse(names: str | Sequence[str]) -> list[str]:
 
 
 def failed_checks(report: Report, names: Collection[str], write: Write = python) -> list[str]:
-    """Return a line for each named check that the file fails, in CHECKS order; "all" names every check."""
+    """Return a line per failed check among ``names`` ("all": every check), in CHECKS order; write: spells commands."""
     return [render(line, write) for line in _lines(report, CHECKS if ALL in names else names)]
 
 

@@ -81,13 +81,13 @@ class Report(ResultRepr):
         return {name: getattr(self, name) for name in NAMES}
 
     def headline(self) -> str:
-        """Return the file, its size and its time span."""
+        """Return a line for display: the file, the data, the size and the time span."""
         size = f"{counted(self.rows, 'row')} of {counted(self.sensors, 'sensor')}, {self.step_minutes} min apart"
         span = f"{self.first_timestamp} .. {self.last_timestamp}"
         return f"{self.path}, {self.dataset}, {self.feature} in {self.unit}: {size}, {span}"
 
     def table(self) -> list[dict[str, Any]]:
-        """Return all numbers and texts, leaving out lists."""
+        """Return a row for display (what, value) per finding that is a number or a text, leaving out lists."""
         values = {name: value for name, value in self.as_dict().items() if not isinstance(value, list | dict)}
         return [{"what": name.replace("_", " "), "value": value} for name, value in values.items()]
 
@@ -98,7 +98,7 @@ def inspect(path: Path) -> Report:
 
 
 def examine(store: Store) -> Report:
-    """Report on an open file; the path is read again for whatever ``Store`` leaves out."""
+    """Report on times, values and sensors of an open file; the path is read again for what ``Store`` leaves out."""
     return Report(
         {
             "file": _file(store),
@@ -198,7 +198,7 @@ def _clock(store: Store) -> dict[str, Any]:
 
 
 def _readings(store: Store) -> dict[str, Any]:
-    """Return missing shares, overall and per sensor, statistics of the observations, and impossible speeds."""
+    """Return missing shares, overall and by sensor, statistics of all observations, and counts of impossible speeds."""
     ids, readings = store.sensors.ids, store.values[store.valid]
     observed = store.valid.sum(axis=0)
     missing = 1.0 - observed / len(store.timestamps)
@@ -284,7 +284,7 @@ def _true_runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _constant_runs(store: Store) -> dict[str, Any]:
-    """Return outages of all sensors and of single sensors, and sensors that repeat a value."""
+    """Return outages of all sensors and of single sensors, sensors that repeat a value, and unusual working days."""
     dark = np.logical_not(store.valid.any(axis=1))
     sensor, first, rows = _true_runs(~store.valid)
     worst = None

@@ -105,7 +105,7 @@ def _about_readings(r: Report) -> dict[str, str]:
 
 
 def print_plans(plans: Sequence[Completion], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
-    """Print what backfill would do with each file, a line per action. rewrite: spelling of the option in advice."""
+    """Print what backfill (completing old files) would do with each file; rewrite: spelling of the option in advice."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
     for head in ("is", "rows", "sensors", "to do"):
@@ -140,7 +140,7 @@ def plot_report(store: Store, report: Report, path: Path) -> None:
 def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     """Draw the sensors in km, coloured by share of missing values, or by mean observation.
 
-    The mean is drawn if few values are missing, as all sensors would have the same colour.
+    The mean is drawn if under 1 % of the values are missing, as all sensors would have the same colour.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -236,9 +236,10 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
 
 
 def _sorted_rows(cells: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return cells [C,N] with sensors sorted by mean and averaged in groups, at most 400 rows, and the group size.
+    """Return cells [C,N] (C columns of the heat map, N sensors) with sensors sorted by mean, and the group size.
 
-    A silent sensor comes first, at the bottom; averages skip missing cells.
+    More than 400 sensors are averaged in groups.  A silent sensor comes first, at the bottom; averages skip missing
+    cells.
     """
     count = np.isfinite(cells).sum(axis=0)
     mean = np.where(count > 0, np.nansum(cells, axis=0) / np.maximum(count, 1), -np.inf)

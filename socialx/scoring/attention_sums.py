@@ -32,9 +32,10 @@ NAMED = 5  # neighbours listed per sensor
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """Mean attention weights in one social layer, per head and per sensor pair.
+    """Mean attention weights in one social layer: per head in ``layer``, per pair of sensors in ``weights``.
 
-    weights [N,K]: mean over windows and heads, None for max pooling. index int64, apart_km [N,K]: the neighbours.
+    weights [N,K] (N sensors, K neighbours): mean over windows and heads, None for max pooling. index int64 [N,K]:
+    sensor number of each neighbour. apart_km [N,K]: distance.
     """
 
     layer: Layer
@@ -44,7 +45,7 @@ class LayerWeights:
 
 
 class RunningWeights:
-    """Running sums over the attention weights in one pooling."""
+    """Running sums over the attention weights in one pooling module."""
 
     def __init__(self, pooling: SocialPooling) -> None:
         self.pooling = pooling
@@ -54,7 +55,7 @@ class RunningWeights:
         self.links = torch.zeros(distance.shape, dtype=torch.float64, device=distance.device)
 
     def update(self, state: Tensor) -> None:
-        """Add a state [B,N,E] that enters the pooling; the host continues at once."""
+        """Add the weights for a state [B,N,E] (E width) that enters the pooling; the host continues at once."""
         size = max(1, AT_A_TIME // (self.links.numel() * state.shape[-1]))
         for part in state.split(size):
             part_weights = self.pooling.weights(part)
@@ -70,7 +71,7 @@ class RunningWeights:
             self.windows += len(part)
 
     def compute(self, name: str) -> LayerWeights:
-        """Return the means over all windows, in a single transfer from the device."""
+        """Return the means over all windows, in a single transfer from the device; name: the name of the layer."""
         geometry = self.pooling.geometry
         beta = geometry.log_beta.detach().exp()
         softness = 1 / beta if geometry.soft else torch.zeros_like(beta)
@@ -101,7 +102,7 @@ class AttentionWeights:
 
     @contextmanager
     def sample_batches(self, batches: int) -> Iterator[None]:
-        """Add the weights from eight batches, spread evenly over a pass with this number of batches.
+        """Sum the weights in eight batches, spread evenly over a pass of ``batches`` batches that runs in the block.
 
         The last batch may be padded with repeated windows, and is used only in a pass with a single batch.
         """
@@ -124,12 +125,12 @@ class AttentionWeights:
             yield
 
     def compute(self) -> list[LayerWeights]:
-        """Return the weights per layer, from the first layer to the last."""
+        """Return the mean weights per layer, from the first layer to the last."""
         return [sums.compute(name) for name, sums in self._sums.items()]
 
 
 def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
-    """Return the social layers of a model by name: ``layer 1``, ``layer 2`` ..."""
+    """Return the social layers of a model by name: ``layer 1``, ``layer 2`` ...; empty for a model without them."""
     model = model.model if isinstance(model, CoarserStepAdapter) else model
     if not isinstance(model, Forecaster):
         return {}
@@ -137,9 +138,9 @@ def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
 
 
 def sensor_errors(sensors: Sensors, rows: tuple[ErrorRow, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:
-    """Return the sensors with errors and strongest neighbours, worst first, unscored sensors last.
+    """Return each sensor's MAE and strongest neighbours, largest MAE first, unscored sensors last.
 
-    Neighbour weights are means over all layers, which share neighbours.
+    rows: MAE per sensor. layers: neighbour weights, which are averaged over all layers, as layers share neighbours.
     """
     count = len(sensors.ids)
     neighbours: list[tuple[Neighbour, ...]] = [()] * count

@@ -44,9 +44,10 @@ class DifferenceAt:
 
 @dataclass(frozen=True)
 class Difference:
-    """The differences between two runs at every step and over all steps.
+    """The MAE of the second run - MAE of the first, at every step and over all steps.
 
-    days: number of days in the bootstrap.  start: the run that the other run was fine-tuned from, or "".
+    first, second: run names. days: number of days in the bootstrap. start: the run that the other run was fine-tuned
+    from, or "".
     """
 
     first: str
@@ -60,10 +61,7 @@ class DailyErrors:
     """Absolute error sums for the first target by origin day and horizon step, kept on the device."""
 
     def __init__(self, days: np.ndarray, horizon: int, device: torch.device) -> None:
-        """Start the sums at 0.  days int64 [windows]: the day of each window, in loader order.
-
-        Raises SettingsError for fewer than 5 days.
-        """
+        """Start at 0.  days int64 [windows]: day of each window, in loader order.  SettingsError for under 5 days."""
         names, day_index = np.unique(days, return_inverse=True)
         if len(names) < LEAST_DAYS:
             problem = f"{Argument('compare')} needs windows of {LEAST_DAYS} days for an interval, not {len(names)}"
@@ -74,7 +72,7 @@ class DailyErrors:
         self.seen = 0
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add the next forecast [B,P,N,G]; windows that pad the last batch have only invalid targets."""
+        """Add errors of the next forecast [B,P,N,G] (P steps, G targets); windows that pad the last batch drop out."""
         day_index = self.day_index[self.seen : self.seen + len(forecast)]
         self.seen += len(day_index)
         valid = target.valid[: len(day_index), ..., 0]
@@ -83,13 +81,16 @@ class DailyErrors:
         self.sums += (day_index == self.names[:, None]).double() @ both
 
     def compute(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return error sums and counts [D,P+1]; the last column is over all steps."""
+        """Return error sums and counts [D,P+1] for D days and P horizon steps; the last column is over all steps."""
         total, count = torch.cat([self.sums, self.sums.sum(dim=2, keepdim=True)], dim=2).cpu().numpy()
         return total, count
 
 
 def difference(errors: Mapping[str, DailyErrors], step_minutes: int, start: str = "") -> Difference:
-    """Return the difference between two runs, by name, on the same windows; start: see ``Difference``."""
+    """Return MAE of the second run - MAE of the first, with confidence intervals, per lead time.
+
+    errors: run name -> errors on the same windows, for two runs.  start: the run that fine-tuning began with, or "".
+    """
     first, second = errors
     (first_totals, count), (second_totals, _) = errors[first].compute(), errors[second].compute()
     days, columns = count.shape
@@ -109,7 +110,7 @@ def _draws(days: int) -> np.ndarray:
 
 
 def confidence_interval(total: np.ndarray, count: np.ndarray) -> tuple[float | None, float | None]:
-    """Return low and high of the 95 % interval for total / count, by day [D]; None, None for under 5 days."""
+    """Return low and high of the 95 % interval for sum(total) / sum(count), by day [D]; None, None for under 5 days."""
     days = len(count)
     if days < LEAST_DAYS or not count.any():
         return None, None

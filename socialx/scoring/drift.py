@@ -48,9 +48,9 @@ class DriftDay:
 class Drift:
     """The coverage by a run's 50 % intervals, expected to be one half.
 
-    covered: coverage over the last 7 days.  low, high: 95 % confidence interval, a bootstrap over days; None for fewer
-    than 5 days.  since: first day in the final series of worse days, or None.  sensors: id -> the same for each worse
-    sensor.  stuck: id -> hours with a repeated value on the last day.
+    covered: coverage over the last 7 days. low, high: 95 % confidence interval, a bootstrap over days; None for fewer
+    than 5 days. since: first day in the final series of worse days, or None. sensors: id -> first day in the final
+    series of worse days, for each worse sensor. stuck: id -> hours with a repeated value on the last day.
     """
 
     days: tuple[DriftDay, ...]
@@ -66,10 +66,7 @@ class DailyCoverage:
     """Running sums over covered observations by day and sensor, on the device."""
 
     def __init__(self, intervals: ConformalIntervals, days: np.ndarray, device: torch.device) -> None:
-        """Start the sums at 0.  intervals: for the forecast sensors, on the device.
-
-        days int64 [W]: the first forecast day of each window, in loader order.
-        """
+        """Start at 0.  intervals: for these sensors.  days int64 [W]: first forecast day by window, in loader order."""
         self.intervals = intervals
         self.days, day_index = np.unique(days, return_inverse=True)
         self.day_index = torch.from_numpy(day_index).to(device)
@@ -77,7 +74,7 @@ class DailyCoverage:
         self.seen = 0
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add the next forecast [B,P,N,G]; windows that pad the last batch have only invalid targets."""
+        """Add the next forecast [B,P,N,G] (P steps, G targets); windows that pad the last batch drop out."""
         day_index = self.day_index[self.seen : self.seen + len(forecast)]
         self.seen += len(day_index)
         low, high = (end[: len(day_index), ..., 0] for end in self.intervals.apply(forecast, LEVEL))
@@ -88,7 +85,7 @@ class DailyCoverage:
         self.sums.index_add_(1, day_index, sums)
 
     def compute(self, stuck: Mapping[str, float]) -> Drift:
-        """Return the drift, after a single transfer from the device; stuck: id -> hours with a repeated value."""
+        """Return the drift, in one transfer from the device; stuck: id -> hours with a repeated value, to be stored."""
         inside, error, count = self.sums.cpu().numpy()  # [D,N]
         dates = np.array([as_text(int(day) * DAY_S)[:10] for day in self.days])
         ids = np.array(self.intervals.sensors)
@@ -120,7 +117,7 @@ def _fraction(total: float, count: float) -> float | None:
 
 
 def _first_worse_day(dates: np.ndarray, worse: np.ndarray) -> str | None:
-    """Return the first day in the final series of worse days; None if the last day is good."""
+    """Return the first of the final run of worse days, None if the last day is good; dates, worse (bool): by day."""
     last_good = np.flatnonzero(~worse)[-1:]
     first = int(last_good[0]) + 1 if len(last_good) else 0
     return str(dates[first]) if first < len(dates) else None

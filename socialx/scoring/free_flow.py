@@ -17,7 +17,7 @@ FREE_FLOW_DAYS = 28  # the latest days
 
 
 def free_flow_speeds(data: Dataset, span: slice | None = None) -> np.ndarray:
-    """Return the 95th percentile of each sensor's valid observations, float32 [N,G].
+    """Return free-flow speeds, the 95th percentile of each sensor's valid observations, float32 [N,G] (G targets).
 
     span: rows to read, None for the training rows, thinned above 64 MiB. A silent sensor gets the median over sensors.
     """

@@ -55,9 +55,10 @@ PAST_EVERY_S = 1800  # between forecasts for a file outside the training
 class ConformalIntervals(ResultRepr):
     """The offsets from a forecast to the two ends of each prediction interval.
 
-    lower, upper float32 [L,K,P,N+1,G], in target units; the last column is for uncalibrated sensors, and a level with
-    too few errors is infinite.  free_flow float32 [N+1,G].  weights: fingerprint of the model weights.  protocol: for
-    the calibration data.  errors: number of validation errors.
+    lower, upper float32 [L,K,P,N+1,G] (levels, congestion groups, lead times, sensors, targets), in target units; the
+    last sensor column is for uncalibrated sensors, and a level with too few errors is infinite. free_flow float32
+    [N+1,G]: speeds that the groups are fractions of. weights: fingerprint of the model weights. protocol: for the
+    calibration data. errors: number of validation errors.
     """
 
     sensors: tuple[str, ...]
@@ -69,7 +70,7 @@ class ConformalIntervals(ResultRepr):
     errors: int
 
     def headline(self) -> str:
-        """Return the levels and the number of sensors and errors."""
+        """Return a line for display: the levels, and the number of sensors and errors."""
         levels = f"levels {LEVELS[0]:g} to {LEVELS[-1]:g}"
         return f"{levels} of {len(self.sensors)} sensors from {self.errors:,} errors of the validation split"
 
@@ -89,7 +90,7 @@ class ConformalIntervals(ResultRepr):
 
     @property
     def as_sealed(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Tables and descriptive texts, from which ``from_sealed`` restores the intervals."""
+        """Tensors and texts by name, to be stored in a file; ``from_sealed`` restores the intervals."""
         described = {
             "schema": SCHEMA,
             "sensors": json.dumps(self.sensors),
@@ -132,9 +133,10 @@ class ConformalIntervals(ResultRepr):
         return next(i for i, percent in enumerate(LEVELS) if percent >= 100 * level - 1e-6)
 
     def apply(self, forecast: Tensor, level: float) -> tuple[Tensor, Tensor]:
-        """Return lower and upper ends [B,P,N,G] for a forecast [B,P,N,G] in file units.
+        """Return lower and upper ends [B,P,N,G] for a forecast [B,P,N,G] (P lead times, G targets) in file units.
 
-        Ends for a nonnegative quantity are at least 0.  Only the first call waits for the device.
+        level: share of observations to cover, such as 0.9. Ends for a nonnegative quantity are at least 0. Only the
+        first call waits for the device.
         """
         index, forecast = self.level_index(level), forecast.float()
         groups = congestion_groups(forecast, self.free_flow[:-1])
@@ -145,7 +147,7 @@ class ConformalIntervals(ResultRepr):
         return low, high
 
     def rescale(self, ratios: Sequence[float]) -> ConformalIntervals:
-        """Return the intervals for observations multiplied by ``ratios``, a factor per target, such as mph -> km/h."""
+        """Return the intervals for observations times ``ratios``, a factor per target, such as 1.6 from mph to km/h."""
         ratio = torch.tensor(ratios)
         return replace(self, free_flow=self.free_flow * ratio, lower=self.lower * ratio, upper=self.upper * ratio)
 
@@ -154,7 +156,8 @@ class ConformalIntervals(ResultRepr):
     ) -> ConformalIntervals:
         """Return the intervals for another network or a multiple of the time step.
 
-        free_flow float32 [N,G] groups new sensors; paces: free-flow ratio per target; protocol: of the new network.
+        sensors: ids in the other network. free_flow float32 [N,G] (G targets): speeds of uncalibrated sensors, to group
+        forecasts. paces: factor per target, the ratio of free-flow speeds. protocol: of the other network.
         """
         intervals = self.for_sensors(sensors, torch.device("cpu"), protocol.targets).rescale(paces)
         steps = self.protocol.horizon // protocol.horizon
@@ -180,7 +183,7 @@ class ConformalIntervals(ResultRepr):
 
 
 def mean_over_steps(bounds: Tensor) -> Tensor:
-    """Return bounds [B,P,N,G] averaged over lead times: each step with equally many steps before and after it."""
+    """Return bounds [B,P,N,G] averaged over P lead times: up to two steps on either side, the same number on both."""
     steps = torch.arange(bounds.shape[1], device=bounds.device)
     reach = torch.minimum(steps, steps.flip(0)).clamp(max=SMOOTH)
     near = ((steps - steps[:, None]).abs() <= reach[:, None]).to(bounds.dtype)
@@ -188,20 +191,20 @@ def mean_over_steps(bounds: Tensor) -> Tensor:
 
 
 def congestion_groups(forecast: Tensor, free_flow: Tensor) -> Tensor:
-    """Return the group int64 [B,P,N,G] of a forecast [B,P,N,G]: the number of reached ``SHARES`` of free_flow [N,G]."""
+    """Return each forecast's group int64 [B,P,N,G]: how many of 0.5, 0.75, 0.92 of the free_flow [N,G] are reached."""
     return torch.stack([forecast >= share * free_flow for share in SHARES]).sum(0)
 
 
 def append_median(free_flow: Tensor) -> Tensor:
-    """Return free-flow speeds [N+1,G]: the speeds [N,G] and the median over sensors."""
+    """Return free-flow speeds [N+1,G]: the speeds [N,G], and the median over sensors for uncalibrated sensors."""
     return torch.cat([free_flow, free_flow.median(dim=0, keepdim=True).values])
 
 
 class SignedErrors:
-    """Target - forecast for the kept windows, in host memory, and the group of each forecast.
+    """Target - forecast for the kept windows (every k-th of a large split), in host memory, and each forecast's group.
 
-    errors float32, groups uint8 [W,P,N,G]; NaN for a missing value.  The validation split takes 43 MB for METR-LA, 102
-    MB for PEMS-BAY, and any split at most 268 MB.
+    errors float32, groups uint8 [W,P,N,G] (windows, steps, sensors, targets); NaN for a missing value. The validation
+    split takes 43 MB for METR-LA, 102 MB for PEMS-BAY, and any split at most 268 MB.
     """
 
     def __init__(self, free_flow: Tensor, windows: int, horizon: int) -> None:
@@ -213,7 +216,7 @@ class SignedErrors:
         self.seen = self.kept = 0
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add the next forecast [B,P,N,G].  Raises SocialxError for infinite values or NaN."""
+        """Add errors of the next forecast [B,P,N,G] (P steps, G targets).  Raises SocialxError for infinity or NaN."""
         first, most = -self.seen % self.every, len(self.errors) - self.kept  # the rest is padding
         forecast, observed, valid = (
             table[first :: self.every][:most] for table in (forecast.float(), target.values, target.valid)
@@ -226,7 +229,7 @@ class SignedErrors:
         self.seen, self.kept = self.seen + len(target.values), rows.stop
 
     def compute(self) -> tuple[np.ndarray, int]:
-        """Return lower and upper bounds float32 [2,L,K,P,N+1,G], and the number of errors."""
+        """Return lower, upper bounds [2,L,K,P,N+1,G] by level, group, step, sensor, target, and number of errors."""
         _, steps, sensors, targets = self.errors.shape
         bounds = np.empty((2, len(LEVELS), len(SHARES) + 1, steps, sensors + 1, targets), np.float32)
         for step, target in np.ndindex(steps, targets):
@@ -236,7 +239,7 @@ class SignedErrors:
 
 
 def bounds_by_group(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return bounds [2,L,K,N+1] from signed errors [W,N], NaN if missing, and groups [W,N]; last column: all."""
+    """Return bounds [2,L,K,N+1] (levels, groups; last: all sensors) from errors, NaN if missing, and groups [W,N]."""
     columns = []
     all_bounds, _ = bounds(errors.reshape(-1, 1))
     for group in range(len(SHARES) + 1):
@@ -251,7 +254,7 @@ def bounds_by_group(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
 def bounds(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return lower and upper quantiles [2,L,M] per column of errors [W,M], NaN left out, and the counts [M].
 
-    Bounds are infinite for a level (L of them, ``LEVELS``) with too few errors.
+    L: levels in ``LEVELS``. Bounds are infinite for a level with too few errors.
     """
     errors = np.sort(errors, axis=0)  # NaN last
     count = np.isfinite(errors).sum(axis=0)
@@ -273,7 +276,7 @@ def fit_intervals(
 ) -> ConformalIntervals:
     """Return the intervals for a model on the device, from a single pass over the validation split.
 
-    days: number of days in the climatology window, None for all days.
+    protocol, weights: stored with the intervals. days: number of days in the climatology window, None for all days.
     """
     loader = data.loader("validation", batch_size, days=days)
     flow = torch.from_numpy(free_flow_speeds(data))
@@ -293,8 +296,8 @@ def fit_past_intervals(
 ) -> ConformalIntervals | None:
     """Return intervals for untrained data, from forecasts in the week before the origin ``issued``.
 
-    A forecast starts every half hour and ends before the origin.  None for data that begin less than a day before, or
-    too few errors.
+    A forecast starts every half hour and ends before the origin. None for data that begin less than a day before, or
+    too few errors. protocol, weights: stored with the intervals.
     """
     flow = free_flow_speeds(data, slice(0, data.rows_until(issued)))
     errors = SignedErrors(torch.from_numpy(flow), PAST_DAYS * DAY_S // PAST_EVERY_S, data.horizon)
@@ -329,14 +332,14 @@ class RunningCoverage:
     """Running sums of coverage and interval width, on the device."""
 
     def __init__(self, intervals: ConformalIntervals, device: torch.device) -> None:
-        """Start the sums at 0.  intervals: for the forecast sensors, on the device; only bounded levels are scored."""
+        """Start at 0.  intervals: for these sensors, on the device; levels 0.5, 0.8 and 0.9 are scored if bounded."""
         self.intervals = intervals
         self.levels = [level for level in SCORED_LEVELS if level <= intervals.widest_level]
         sizes = len(self.levels), intervals.protocol.horizon, len(intervals.protocol.targets)
         self.sums = torch.zeros(3, *sizes, dtype=torch.float64, device=device)
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add the forecast [B,P,N,G] of a batch."""
+        """Add coverage and interval width for the forecast [B,P,N,G] (P steps, G targets) of a batch."""
         for number, level in enumerate(self.levels):
             low, high = self.intervals.apply(forecast, level)
             inside = target.valid & (low <= target.values) & (target.values <= high)
@@ -345,7 +348,7 @@ class RunningCoverage:
             self.sums[:, number] += torch.stack(sums)
 
     def compute(self, step_minutes: int) -> list[tuple[Coverage, ...]]:
-        """Return rows per target, for each level at each step and over all steps; a single device transfer."""
+        """Return rows per target, each level at each step and over all steps; step_minutes: minutes between steps."""
         table = torch.cat([self.sums, self.sums.sum(dim=2, keepdim=True)], dim=2)  # [3,levels,P+1,G]
         steps = self.sums.shape[2]
         ahead = [*(step_minutes * (step + 1) for step in range(steps)), None]

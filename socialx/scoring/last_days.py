@@ -29,9 +29,10 @@ MEDIAN_ERRORS, LEAST_ERROR = 100, 1e-6  # errors of the median sensor added to e
 def forecast_past(
     issued: int, every_s: int, model: nn.Module, data: Dataset, batch_size: int, precision: Precision
 ) -> Iterator[tuple[Tensor, Batch, Target]]:
-    """Yield forecasts float32 [B,P,N,G] in the week before the second ``issued``, with batches and targets.
+    """Yield forecasts float32 [B,P,N,G] (P steps, G targets) in the week before ``issued``, with batches and targets.
 
-    A forecast starts every ``every_s`` seconds and ends before ``issued``.  Data from less than a day yield nothing.
+    issued: a second.  Forecasts start every ``every_s`` seconds and end before ``issued``; none for under a day of
+    data.
     """
     step_s, begin = 60 * data.store.step_minutes, int(data.store.seconds.min())
     if issued - begin < DAY_S:
@@ -50,30 +51,30 @@ def forecast_past(
 
 
 class LeaningModel(nn.Module):
-    """A model that keeps a share of the forecast change from the last observation of each sensor."""
+    """A model that keeps only a share of another model's change from the last observation of each sensor."""
 
     shares: Tensor
 
     def __init__(self, model: nn.Module, shares: Tensor) -> None:
-        """Take the shares per lead time, sensor and target, [P,N,G]."""
+        """Wrap a model. shares [P,N,G]: share of the change to keep, 0 to 1, per lead time, sensor and target."""
         super().__init__()
         self.model = model
         self.register_buffer("shares", shares)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the forecast [B,P,N,G] in file units."""
+        """Return the forecast [B,P,N,G] (P lead times, G targets) in file units, nearer to the last observation."""
         return lean(self.model(batch), batch, self.shares)
 
 
 def lean(forecast: Tensor, batch: Batch, share: Tensor | float) -> Tensor:
-    """Keep a share of the forecast's change from the last observation [B,P,N,G]; all of it where none exists."""
+    """Return last observation + share * (forecast - last observation) [B,P,N,G]; the forecast for a silent sensor."""
     latest = batch.last_observed[:, None]
     return torch.where(latest.isnan(), forecast, latest + share * (forecast - latest))
 
 
 @dataclass(frozen=True, eq=False)
 class LastDays:
-    """Sums of absolute errors float64 [S,P,N,G] per share of the forecast change, and their counts [P,N,G]."""
+    """Absolute error sums float64 [S,P,N,G] for S kept ``SHARES`` of the forecast change, and the counts [P,N,G]."""
 
     sums: Tensor
     counts: Tensor
@@ -82,7 +83,7 @@ class LastDays:
     def measure(
         cls, issued: int, model: nn.Module, data: Dataset, batch_size: int, precision: Precision
     ) -> LastDays | None:
-        """Measure the model errors in the week before the second ``issued``; None without observations."""
+        """Sum the errors of hourly forecasts in the week before the second ``issued``; None without observations."""
         sums, forecasts = None, forecast_past(issued, LEANING_EVERY_S, model, data, batch_size, precision)
         for forecast, batch, target in forecasts:
             errors = [(lean(forecast, batch, share) - target.values).abs() for share in SHARES]
@@ -93,7 +94,7 @@ class LastDays:
 
     @property
     def below_naive(self) -> float:
-        """Return 1 - model error / naive error for the first target."""
+        """Return 1 - model error / naive error for the first target: positive if the model has the smaller error."""
         naive, full = (float(self.sums[share, ..., 0].sum()) for share in (0, -1))
         return 1 - full / naive if naive else 0.0
 

@@ -50,7 +50,7 @@ class Scores:
 
     @classmethod
     def from_sums(cls, sums: Sequence[float]) -> Scores:
-        """Return the measures for one column of ``SUMS``; a measure with a divisor of 0 is NaN."""
+        """Return the measures for seven sums, in the order of ``SUMS``; a measure with a divisor of 0 is NaN."""
         count, absolute, squared, percent, percent_count, value, value_squared = sums
 
         def ratio(top: float, bottom: float) -> float:
@@ -88,7 +88,7 @@ class RunningScores:
         self.least = NEARLY_ZERO * torch.tensor(list(means), dtype=torch.float64, device=device).abs()
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add a forecast [B,P,N,G].  MAPE skips targets at or near 0, which would outweigh all others.
+        """Add a forecast [B,P,N,G] (G targets).  MAPE skips targets at or near 0, which would outweigh all others.
 
         A large batch is added a few windows at a time: each of a dozen float64 tables would take twice the batch size.
         """
@@ -126,9 +126,9 @@ Breakdown = dict[str, tuple[ErrorRow, ...]]
 
 
 class RunningErrors:
-    """Absolute errors in the first target, grouped by each of ``BY``; ``compute`` is a single transfer from the device.
+    """Running error sums for the first target, by lead time, hour, weekday, sensor and congestion (``BY``).
 
-    Holiday windows, if any, form an eighth weekday.
+    Holiday windows, if any, form an eighth weekday. ``compute`` is a single transfer from the device.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RunningErrors:
         self.slow = None if free_flow is None else CONGESTED * free_flow[:, 0]
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add a forecast [B,P,N,G] in file units; the host continues at once."""
+        """Add the errors of a forecast [B,P,N,G] (P steps, G targets) in file units; the host continues at once."""
         valid, truth = target.valid[..., 0], target.values[..., 0]
         error = (forecast[..., 0].double() - truth.double()).abs()
         both = torch.stack([torch.where(valid, error, 0.0), valid.double()])  # [2,B,P,N]
@@ -181,7 +181,7 @@ class RunningErrors:
             sums += both.flatten(1) @ one_hot.flatten(0, 1)  # a matrix product sums in a fixed order
 
     def compute(self) -> Breakdown:
-        """Return a row per key for each of ``BY``, and ``all``: one row over everything."""
+        """Return grouping (each of ``BY``) -> a row per group, such as an hour; ``all`` has a row over everything."""
         joined = torch.cat(list(self.sums.values()), dim=1).cpu().numpy()
         parts = np.split(joined, np.cumsum([len(keys) for keys in self.keys.values()]), axis=1)
         rows = {by: _rows(keys, part) for (by, keys), part in zip(self.keys.items(), parts, strict=False)}
@@ -195,7 +195,7 @@ def _rows(keys: Iterable[Any], sums: np.ndarray) -> tuple[ErrorRow, ...]:
 
 
 def mae_values(rows: Iterable[Any]) -> np.ndarray:
-    """Return the MAE per row as an array, NaN for None."""
+    """Return the MAE per row as an array for drawing, NaN for None; rows: objects with an attribute ``mae``."""
     return np.array([row.mae for row in rows], float)
 
 

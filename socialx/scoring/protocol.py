@@ -154,7 +154,7 @@ class ScoringProtocol:
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:
-        """Return the protocol with the scored weights and period, and with the first model's scaler."""
+        """Return the protocol with scored weights (model name -> Trained), period, and the first model's scaler."""
         first = next(iter(trained.values()), None)
         scaler = first.scaler if first else self.scaler
         return replace(self, trained=trained, scaler=scaler, period=period)
@@ -171,9 +171,10 @@ class ScoringProtocol:
     ) -> None:
         """Raise SocialxError if the data do not fit a model trained under ``training``.
 
-        sensor_tables: the model has weights per sensor.  same_missing: see ``compare_rest``.  holidays: the holiday
-        list in a resumed run, which must be the same; None only warns about other days.  new: sensors outside the run.
-        Warns about neighbours chosen in another way, and about another network's clock.
+        run, path: model and data, for the texts. sensor_tables: the model has weights per sensor. same_missing: another
+        missing-value code raises; False only warns. holidays: the holiday list in a resumed run, which must be the
+        same; None only warns about other days. new: sensors outside the run. Warns about neighbours chosen in another
+        way, and about another network's clock.
         """
         differ = _other_features("inputs", self.inputs, training.inputs)
         differ += _other_features("targets", self.targets, training.targets)
@@ -225,7 +226,7 @@ class ScoringProtocol:
         return self.local_zone or self.timezone
 
     def align_clock(self, data: ScoringProtocol) -> ScoringProtocol:
-        """Return the protocol, dropping first and last time if the same network now has another clock."""
+        """Return the protocol, without the time span if ``data`` has the network in another zone: not comparable."""
         other = self.network == data.network and self.timezone != data.timezone
         return replace(self, first_time=None, last_time=None) if other else self
 
@@ -242,8 +243,8 @@ class ScoringProtocol:
     def compare_rest(self, training: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError if data and training differ in the missing-value code; only warn if ``same`` is False.
 
-        The code in the file is applied: only the user knows which code is wrong.  Warns if equal observations differ in
-        anything else that scores depend on.
+        run, path: model and data, for the texts. The code in the file is applied: only the user knows which code is
+        wrong. Warns if equal observations differ in anything else that scores depend on.
         """
         other_zone = SPAN_FIELDS if self.timezone != training.timezone else ()
         same_readings = self.checksum == training.checksum
@@ -296,7 +297,7 @@ def network_checksum(sensors: Sequence[str]) -> str:
 
 
 def missing_rule(rules: Mapping[str, float | None]) -> str:
-    """Return which values count as missing, in words, per feature if features differ."""
+    """Return which values count as missing, in words, per feature if features differ; rules: feature -> code."""
     words = {name: "not finite" if value is None else f"not finite or {value:g}" for name, value in rules.items()}
     if len(set(words.values())) == 1:
         return next(iter(words.values()))
@@ -304,13 +305,13 @@ def missing_rule(rules: Mapping[str, float | None]) -> str:
 
 
 def other_missing(data: Mapping[str, float | None], training: Mapping[str, float | None]) -> str:
-    """Return how data and training differ in missing values, for common features, in words; empty if equal."""
+    """Return how missing-value codes (feature -> code) of common features differ, in words; empty if equal."""
     here, there = (missing_rule({name: rules[name] for name in data if name in training}) for rules in (data, training))
     return "" if here == there else f"missing values are {here}, but {there} in the training"
 
 
 def _other_features(role: str, data: Mapping[str, str], training: Mapping[str, str]) -> list[str]:
-    """Return the differences between two sets of features and units, in words."""
+    """Return how features (name -> unit) differ between data and training, in words; role: inputs or targets."""
     if list(data) != list(training):
         return [f"{role} {', '.join(data)}, not {', '.join(training)}".strip()]
     return [

@@ -21,17 +21,17 @@ class RunningWindows:
     """Sums of absolute errors for the first target by window and step.  Update by batches, then compute."""
 
     def __init__(self, windows: int, late: int) -> None:
-        """Take ``windows`` windows; later windows pad the last batch.  late: the first window in a split by rows."""
+        """Take ``windows`` windows; the rest is padding.  late: first window where a file is split by rows instead."""
         self.windows, self.late, self.parts, self.sensors = windows, late, list[Tensor](), 0
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add the errors for a batch, forecast [B,P,N,G] in file units, on the device."""
+        """Add the errors for a batch, forecast [B,P,N,G] (P steps, G targets) in file units, on the device."""
         valid, error = target.valid[..., 0], (forecast - target.values)[..., 0].double().abs()
         self.sensors = valid.shape[2]
         self.parts.append(torch.stack([torch.where(valid, error, 0.0).sum(2), valid.sum(2), error.sum(2)]))
 
     def compute(self) -> tuple[RuleErrors, int]:
-        """Return the MAE under each rule (NaN without targets) and the number of windows without a valid target."""
+        """Return rule -> MAE at each step and overall, NaN without targets; and how many windows lack valid targets."""
         errors, count, as_readings = torch.cat(self.parts, 1)[:, : self.windows].cpu().numpy()  # [W,P]
         batches = np.arange(0, self.windows, BATCH)
 

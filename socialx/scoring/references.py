@@ -32,7 +32,7 @@ class NaiveLast(nn.Module):
         self.register_buffer("fallback", torch.tensor(list(fallback)))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the forecast [B,P,N,G] in file units."""
+        """Return the forecast [B,P,N,G] (P steps, G targets) in file units."""
         observed = batch.last_observed
         last = batch.last if self.zeros else torch.where(observed.isnan(), self.fallback, observed)
         return last[:, None].expand(-1, self.horizon, -1, -1)
@@ -81,17 +81,17 @@ class HistoricalAverage(nn.Module):
         self.register_buffer("table", torch.from_numpy(total))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the forecast float64 [B,P,N,G] in file units."""
+        """Return the forecast float64 [B,P,N,G] (P steps, G targets) in file units."""
         lookback = batch.inputs.shape[1]
         cell = batch.day_of_week[:, lookback:] * self.slots + batch.time_of_day[:, lookback:]  # [B,P]
         return self.table[cell]
 
 
 class PrecomputedModel(nn.Module):
-    """Precomputed forecasts for the windows in a pass, in window order."""
+    """Precomputed forecasts, such as from a file, in place of a model: for the windows in a pass, in window order."""
 
     def __init__(self, values: np.ndarray) -> None:
-        """Store the forecasts: values float32 [W,P,N,G] in file units."""
+        """Store the forecasts: values float32 [W,P,N,G] (windows, steps, sensors, targets) in file units."""
         super().__init__()
         self.values, self.following = torch.from_numpy(values), 0
 
@@ -103,7 +103,7 @@ class PrecomputedModel(nn.Module):
 
 
 def references(data: Dataset) -> dict[str, nn.Module]:
-    """Return the baselines for the data, by row name."""
+    """Return the baselines for the data, fitted on the training rows, by name in score tables, such as ``naive``."""
     horizon, shape = data.horizon, (len(data.sensors.ids), len(data.targets))
     average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes, data.calendar)
     means = [data.moments[name].mean for name in data.targets]

@@ -42,7 +42,7 @@ class ModelScores:
 
     @classmethod
     def from_scores(cls, scores: Sequence[HorizonScores], protocol: ScoringProtocol) -> ModelScores:
-        """Return the scores by target, in protocol order."""
+        """Return the scores by target name; scores: for each target, in protocol order."""
         return cls(dict(zip(protocol.targets, scores, strict=True)), protocol.step_minutes)
 
     def by_minutes(self, target: str | None = None) -> dict[int | None, Scores]:
@@ -66,7 +66,7 @@ class ModelScores:
         return by_minutes[minutes]
 
     def overall(self, target: str | None = None) -> Scores:
-        """Return the scores over all horizon steps."""
+        """Return the scores over all horizon steps, for a target (default: the first)."""
         return self.by_minutes(target)[None]
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,11 +83,12 @@ class ModelScores:
 class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     """The scores of several models on the same windows, by run or baseline name.
 
-    published: published results under the same protocol, if baselines were scored.  climatology_days: the same runs
-    with climatology from days before each day, even within the split, to compare only with each other; also ``RUN, days
-    of the training``: runs with training-day climatology, comparable with published results.  coverage: run -> target
-    -> interval coverage.  by: model -> group -> errors in the first target.  difference: between two runs.  drift: per
-    run.  inputs: input files, which ``to_csv`` must keep.
+    published: published results under the same protocol, if baselines were scored. climatology_days: the same runs with
+    climatology from days before each day, even within the split, to compare only with each other; also ``RUN, days of
+    the training``: runs with training-day climatology, comparable with published results. coverage: run -> target ->
+    interval coverage. by: model -> group -> errors in the first target. difference: between two runs. drift: per run.
+    protocols: model -> averaging rule of publications -> MAE. without_target: number of windows without a valid target.
+    inputs: input files, which ``to_csv`` must keep.
     """
 
     split: str
@@ -183,7 +184,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         }
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``rows`` as CSV, atomically."""
+        """Write ``rows`` as CSV, atomically; overwrite: replace an existing file, except one of ``inputs``."""
         check_output(Path(path), overwrite, self.inputs)
         with atomic_write(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, COLUMNS)
@@ -193,15 +194,12 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
 
 
 def _as_dicts(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
-    """Return nested tables for JSON."""
+    """Return the tables for JSON: name -> key -> rows, with each row, a dataclass, as a dict."""
     return {name: {key: [asdict(row) for row in rows] for key, rows in table.items()} for name, table in tables.items()}
 
 
 def published_scores(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ...]:
-    """Return published results that are comparable under the protocol: same data, same protocol.
-
-    Empty for any other data or protocol.
-    """
+    """Return published results for the same data, test split and protocol, comparable with new scores, else nothing."""
     dataset = next((d for d in DATASETS.values() if d.dataset_name == protocol.dataset), None)
     same = split == "test" and protocol.period is None
     same = same and protocol.split_method == "canonical" and protocol.targets == {"avg_speed": "mph"}
@@ -266,7 +264,7 @@ class Neighbour:
 class SensorErrors:
     """One sensor's MAE and location, and the neighbours with the largest attention weights.
 
-    received: the sum of attention weights from all sensors, if the model has weights.
+    count: number of valid targets. received: the sum of attention weights from all sensors, if the model has weights.
     """
 
     id: str

@@ -20,7 +20,7 @@ class Metric(Protocol):
     """Running sums over the forecasts in a pass, with a ``compute`` at the end."""
 
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add a forecast [B,P,N,G] in file units, with model input and target; the host continues at once."""
+        """Add a forecast [B,P,N,G] (P steps, G targets) in file units, with model input and target, without waiting."""
         ...
 
 
@@ -36,8 +36,8 @@ def run_metrics(
 ) -> bool:
     """Forecast every window in a loader once, pass each batch to all metrics, and return whether the pass was finished.
 
-    model: on the device of ``precision``.  stop: asked before each batch; True ends the pass.  forecast: replaces the
-    model call on a batch.
+    model: on the device of ``precision``. name: of the progress bar. stop: asked before each batch; True ends the pass.
+    forecast: replaces the model call on a batch.
     """
     was_training = model.training
     model.eval()
@@ -61,14 +61,14 @@ def run_metrics(
 def run_metrics_per_model(
     models: Mapping[str, nn.Module], loader: Loader, precision: Precision, *kinds: Mapping[str, Metric]
 ) -> None:
-    """Run one pass per model; kinds: metrics by model name."""
+    """Forecast every window once per model, for the metrics of this model; kinds: model name -> metric."""
     for name, model in models.items():
         metrics = [kind[name] for kind in kinds if name in kind]
         run_metrics(model, loader, precision, *metrics, name=f"score {name}")
 
 
 def refuse_overflow(run: object, values: float | np.ndarray) -> None:
-    """Raise SocialxError if a run computed NaN or infinity: the weights are too large."""
+    """Raise SocialxError, which names ``run``, if values computed by a run hold NaN or infinity: weights too large."""
     lost = int(np.size(values) - np.isfinite(values).sum())
     if lost:
         problem = f"the weights overflow: {lost:,} of {np.size(values):,} values of the result are not finite"

@@ -38,7 +38,7 @@ OURS = "scored now"  # the source of our rows among published ones
 
 
 def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
-    """Print a table per target, published results if any, and the protocol."""
+    """Print a table per target, whatever else was scored, published results if any, and the protocol."""
     out, protocol = console or Console(), evaluation.protocol
     for target in protocol.targets:
         title = f"{evaluation.split} windows"
@@ -118,9 +118,9 @@ def fine_tuning_verdict(difference: Difference) -> str:
 def worse_steps(
     run: Mapping[int | None, Scores], references: Mapping[str, Mapping[int | None, Scores]], protocol: ScoringProtocol
 ) -> str:
-    """Return texts for the reported lead times at which a baseline beats a run, with both MAEs; empty if none.
+    """Return the reported lead times at which a baseline beats a run, as a text with both MAEs; empty if none.
 
-    run, references: minutes ahead (None: over all steps) -> scores.
+    run: lead time in minutes (None: over all steps) -> scores. references: baseline name -> the same for the baseline.
     """
     where = []
     for minutes in lead_times(protocol.horizon, protocol.step_minutes)[:-1]:
@@ -154,7 +154,7 @@ def print_scores(
 def print_coverage(
     rows: Mapping[str, Iterable[Coverage]], protocol: ScoringProtocol, unit: str, title: str, out: Console
 ) -> None:
-    """Print interval coverage and mean width at 15, 30 and 60 minutes and over all steps."""
+    """Print the coverage and mean width of each model's intervals, at 15, 30 and 60 minutes and over all steps."""
     table = Table(show_edge=False)
     table.add_column("model", overflow="fold")
     for head in ("interval", "at", "covered", f"mean width{unit_suffix(unit)}"):
@@ -176,10 +176,7 @@ def key_text(by: str, key: Any) -> str:
 
 
 def print_errors(rows: Mapping[str, Sequence[ErrorRow]], by: str, evaluation: Evaluation, out: Console) -> None:
-    """Print the MAE per model and group; for sensors, the ten worst in the last model.
-
-    Only groups with valid observations are shown.
-    """
+    """Print the MAE per model and valid group of ``by``, such as hour; of sensors, the ten worst in the last model."""
     protocol, last = evaluation.protocol, list(rows.values())[-1]
     order = [index for index, row in enumerate(last) if row.count]
     unit = f" in{unit_suffix(protocol.unit)}" if unit_suffix(protocol.unit) else ""
@@ -198,7 +195,7 @@ def print_errors(rows: Mapping[str, Sequence[ErrorRow]], by: str, evaluation: Ev
 
 
 def print_rules(name: str, rules: RuleErrors, evaluation: Evaluation, out: Console) -> None:
-    """Print the MAE of a forecast under each rule that publications use, and the differences."""
+    """Print the MAE of a forecast, named ``name``, under each averaging rule of publications, and the differences."""
     protocol = evaluation.protocol
     shown = lead_times(protocol.horizon, protocol.step_minutes)
     columns = [-1 if minutes is None else minutes // protocol.step_minutes - 1 for minutes in shown]
@@ -213,7 +210,7 @@ def print_rules(name: str, rules: RuleErrors, evaluation: Evaluation, out: Conso
 
 
 def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
-    """Print the MAE difference with the interval, at 15, 30 and 60 minutes and over all steps."""
+    """Print the MAE difference between two runs with the interval, at 15, 30 and 60 minutes and over all steps."""
     shown = lead_times(protocol.horizon, protocol.step_minutes)
     table = number_table("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "it differs")
     for row in (row for row in difference.rows if row.minutes in shown):
@@ -225,7 +222,7 @@ def print_difference(difference: Difference, protocol: ScoringProtocol, out: Con
 
 
 def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console) -> None:
-    """Print the last days of a run: MAE, coverage, and number of worse sensors."""
+    """Print the last 14 days of a run, named ``name``: MAE, coverage, and number of worse sensors."""
     inside = f"in the {LEVEL:.0%} interval"
     table = number_table("day", f"MAE{unit_suffix(protocol.unit)}", inside, "worse sensors", "readings")
     for day in drift.days[-DRIFT_DAYS:]:
@@ -236,7 +233,7 @@ def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console
 
 
 def drift_lines(name: str, drift: Drift) -> list[str]:
-    """Return whether a run keeps the promised coverage, and what helps otherwise."""
+    """Return lines on whether a run, named ``name``, keeps the promised coverage, and what helps otherwise."""
     lines = []
     if drift.stuck:
         samples = [f"{sensor} for {hours:.0f} h" for sensor, hours in drift.stuck.items()]
@@ -262,7 +259,7 @@ def drift_lines(name: str, drift: Drift) -> list[str]:
 
 
 def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> None:
-    """Print the rows from ``ladder_rows``, our rows in bold."""
+    """Print the rows from ``ladder_rows`` as a table among published results, the rows scored now in bold."""
     table = Table(title="among published results", title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
     for minutes in SCORED_MINUTES:
@@ -278,10 +275,10 @@ def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> No
 
 
 def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) -> list[tuple[str, list[str], str]]:
-    """Return name, MAE at 15, 30 and 60 minutes, and source, for our rows and published rows, worst mean first.
+    """Return name, MAE at 15, 30 and 60 minutes, and source, of scored and published models, largest mean MAE first.
 
-    Published models read only the lookback.  So a run name says if the run reads past days, and a second row scores the
-    run with training-day climatology.  short: replaces run names.
+    Published models read only the lookback. So a run name says if the run reads past days, and a second row scores the
+    run with training-day climatology. short: run name -> name to show.
     """
     ours: dict[str, ModelScores] = {}
     for name, model in evaluation.distinct_models.items():
@@ -302,14 +299,14 @@ def _cells(s: Scores) -> list[str]:
 
 
 def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
-    """Print the protocol in a few lines."""
+    """Print the protocol in a few lines: data, split, missing values, scaler and weights behind the scores."""
     out = console or Console()
     for line in protocol_lines(protocol):
         print_line(out, line)
 
 
 def protocol_lines(protocol: ScoringProtocol) -> list[str]:
-    """Return the facts that comparable scores must share."""
+    """Return lines with the facts that comparable scores must share: data, split, missing values, scaler, weights."""
     w, left_out = protocol.windows, protocol.windows_left_out
     targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
     inputs = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
