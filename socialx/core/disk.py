@@ -175,7 +175,7 @@ def clean_folder(folder: Path, name: str | None = None) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Return the system's text for a failed write, such as a full disk, also out of HDF5's long messages."""
+    """Return the system's text for a failed write, such as a full disk, also from HDF5's long messages."""
     error = error.__cause__ if isinstance(error, WriteError) and isinstance(error.__cause__, Exception) else error
     number = getattr(error, "errno", None) or next(iter(re.findall(r"errno = (\d+)", str(error))), None)
     return os.strerror(int(number)) if number else ascii(str(error)[:160])

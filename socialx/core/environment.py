@@ -98,7 +98,7 @@ def free_memory() -> int | None:
 
 
 def _meminfo(name: str) -> int:
-    """Return the bytes in a line of /proc/meminfo, such as MemTotal."""
+    """Return the bytes in a /proc/meminfo line, such as MemTotal."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return 1024 * int(fields[name].split()[0])
 

@@ -171,7 +171,7 @@ class SocialxError(Exception):
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:
-        """Return a single exception for several messages, to report all of them at once."""
+        """Return a single exception for several messages, to report all at once."""
         first, *others = messages
         error = cls(first.where, first.problem, first.remedy, sample=first.sample)
         error.messages = (first, *others)

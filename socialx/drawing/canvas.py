@@ -97,19 +97,19 @@ def value_limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def day(second: int) -> str:
-    """Return the date of a second since 1970, wall time, as ``Mon 5 Mar``."""
+    """Return a second's date (since 1970), wall time, as ``Mon 5 Mar``."""
     date = moment(second)
     return f"{DAYS[date.weekday()]} {date.day} {MONTHS[date.month - 1]}"
 
 
 def headline(figure: Figure, first: str, second: str) -> None:
-    """Write the heading of a picture (first), and below, in smaller letters, the data behind the picture (second)."""
+    """Write a picture's heading (first), and below, in smaller letters, the data behind the picture (second)."""
     figure.suptitle(f"{first}\n", x=0.01, ha="left", fontsize=13)
     figure.text(0.01, 1 - 0.4 / figure.get_figheight(), second, va="top", fontsize=SMALL)
 
 
 def title(axes: Axes, first: str, second: str) -> None:
-    """Write the heading of a panel (first), and below, in smaller letters, a note for readers (second)."""
+    """Write a panel's heading (first), and below, in smaller letters, a note for readers (second)."""
     axes.set_title(first, pad=22)
     axes.annotate(second, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)
 

@@ -59,7 +59,7 @@ class SensorMap:
 
 
 def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
-    """Draw a map of sensors on ``axes``, after all panels of the figure, because the layout is final afterwards."""
+    """Draw a map of sensors on ``axes``, after all panels, because the layout is final afterwards."""
     xy, located, far = plane_locations(shown.degrees, shown.far)
     drawn = np.isfinite(xy).all(axis=1)
     counts = {"without position": ~located, "far away, not drawn": far, **shown.notes}
@@ -181,7 +181,7 @@ def count_inside(dots: np.ndarray, box: np.ndarray) -> int:
 
 
 def count_overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
-    """Return how many of ``others`` overlap a box; each box is (left, bottom, right, top)."""
+    """Return how many ``others`` overlap a box; each box is (left, bottom, right, top)."""
     return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
 
 

@@ -79,7 +79,7 @@ def render(template: str, view: Mapping[str, Any], styles: str, script: str = ""
 
 
 def files(*names: str, folder: Path = FOLDER) -> str:
-    """Return the joined texts of style sheets or scripts by name, from this package's folder, else from ``folder``."""
+    """Return the joined style sheets or scripts by name, from this package's folder, else from ``folder``."""
     return "".join((FOLDER / name if (FOLDER / name).exists() else folder / name).read_text("utf-8") for name in names)
 
 
@@ -105,12 +105,12 @@ def digest(text: str) -> str:
 
 
 def plain(part: object) -> str:
-    """Return a part of a page as text, with control characters replaced by U+FFFD."""
+    """Return page text, with control characters replaced by U+FFFD."""
     return ODD.sub("\ufffd", str(part))
 
 
 def setting(value: object) -> str:
-    """Return the value of a setting as written in a settings file, or a dash if unset."""
+    """Return a setting's value as written in a settings file, or a dash if unset."""
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return DASH if value is None or written == "NaN" else written
 

@@ -232,7 +232,7 @@ def _places(path: Path, kind: str, names: Sequence[str], expected: tuple[str, ..
 
 
 def _check_units(path: Path, pairs: Iterable[tuple[str, str]], about: Scored) -> None:
-    """Raise SocialxError for a pair of target and unit in a file that differs from the unit of the data to score."""
+    """Raise SocialxError for a pair of target and unit in a file that differs from the unit to score."""
     units = dict(zip(about.targets, about.units, strict=True))
     for target, unit in pairs:
         if unit != (expected := units.get(target, unit)):

@@ -125,7 +125,7 @@ class Forecast(ResultRepr):
         return self.observed.values[rows, :, 0]
 
     def headline(self) -> str:
-        """Return a line for display: target, number of sensors, origin and horizon."""
+        """Return a line for display: target, sensor count, origin and horizon."""
         w, p, n, _ = self.values.shape
         zone = self.timezone or "zone not stored"
         minutes = self.step_minutes * p

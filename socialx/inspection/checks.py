@@ -211,7 +211,7 @@ def remarks(report: Report, write: Write = python) -> list[str]:
 
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
-    """Return the findings of the named checks as messages; where: the file that the messages name."""
+    """Return the named checks' findings as messages; where: the file that the messages name."""
     return [Message(where, line) for name in names for line in _lines(report, [name])]
 
 

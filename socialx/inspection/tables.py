@@ -105,7 +105,7 @@ def _about_readings(r: Report) -> dict[str, str]:
 
 
 def print_plans(plans: Sequence[Completion], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
-    """Print what backfill (completing old files) would do with each file; rewrite: spelling of the option in advice."""
+    """Print what backfill (completing old files) would do with each file; rewrite: how advice spells the option."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
     for head in ("is", "rows", "sensors", "to do"):

@@ -71,7 +71,7 @@ class RunningWeights:
             self.windows += len(part)
 
     def compute(self, name: str) -> LayerWeights:
-        """Return the means over all windows, in a single transfer from the device; name: the name of the layer."""
+        """Return the means over all windows, in a single transfer from the device; name: the layer's name."""
         geometry = self.pooling.geometry
         beta = geometry.log_beta.detach().exp()
         softness = 1 / beta if geometry.soft else torch.zeros_like(beta)
@@ -130,7 +130,7 @@ class AttentionWeights:
 
 
 def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
-    """Return the social layers of a model by name: ``layer 1``, ``layer 2`` ...; empty for a model without them."""
+    """Return a model's social layers by name: ``layer 1``, ``layer 2`` ...; empty for a model without them."""
     model = model.model if isinstance(model, CoarserStepAdapter) else model
     if not isinstance(model, Forecaster):
         return {}

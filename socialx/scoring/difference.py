@@ -46,7 +46,7 @@ class DifferenceAt:
 class Difference:
     """The MAE of the second run - MAE of the first, at every step and over all steps.
 
-    first, second: run names. days: number of days in the bootstrap. start: the run that the other run was fine-tuned
+    first, second: run names. days: bootstrap days. start: the run that the other run was fine-tuned
     from, or "".
     """
 

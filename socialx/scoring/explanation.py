@@ -34,7 +34,7 @@ REFERENCES: tuple[dict[str, Any], ...] = (
 
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
-    """Print MAE by lead time, hour and worst sensor, and the numbers of each attention head, as tables."""
+    """Print MAE by lead time, hour and worst sensor, and each attention head's numbers, as tables."""
     out = console or Console()
     mae, steps = f"MAE{unit_suffix(explanation.unit)}", explanation.by_horizon
     table = number_table("at", mae, "forecasts")

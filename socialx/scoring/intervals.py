@@ -58,7 +58,7 @@ class ConformalIntervals(ResultRepr):
     lower, upper float32 [L,K,P,N+1,G] (levels, congestion groups, lead times, sensors, targets), in target units; the
     last sensor column is for uncalibrated sensors, and a level with too few errors is infinite. free_flow float32
     [N+1,G]: speeds that the groups are fractions of. weights: fingerprint of the model weights. protocol: for the
-    calibration data. errors: number of validation errors.
+    calibration data. errors: how many validation errors.
     """
 
     sensors: tuple[str, ...]
@@ -70,7 +70,7 @@ class ConformalIntervals(ResultRepr):
     errors: int
 
     def headline(self) -> str:
-        """Return a line for display: the levels, and the number of sensors and errors."""
+        """Return a line for display: the levels, and the counts of sensors and errors."""
         levels = f"levels {LEVELS[0]:g} to {LEVELS[-1]:g}"
         return f"{levels} of {len(self.sensors)} sensors from {self.errors:,} errors of the validation split"
 
@@ -276,7 +276,7 @@ def fit_intervals(
 ) -> ConformalIntervals:
     """Return the intervals for a model on the device, from a single pass over the validation split.
 
-    protocol, weights: stored with the intervals. days: number of days in the climatology window, None for all days.
+    protocol, weights: stored with the intervals. days: in the climatology window, None for all days.
     """
     loader = data.loader("validation", batch_size, days=days)
     flow = torch.from_numpy(free_flow_speeds(data))

@@ -83,7 +83,7 @@ class LastDays:
     def measure(
         cls, issued: int, model: nn.Module, data: Dataset, batch_size: int, precision: Precision
     ) -> LastDays | None:
-        """Sum the errors of hourly forecasts in the week before the second ``issued``; None without observations."""
+        """Sum hourly forecasts' errors in the week before the second ``issued``; None without observations."""
         sums, forecasts = None, forecast_past(issued, LEANING_EVERY_S, model, data, batch_size, precision)
         for forecast, batch, target in forecasts:
             errors = [(lean(forecast, batch, share) - target.values).abs() for share in SHARES]
